@@ -1,0 +1,31 @@
+# Everything runs in .venv; the first command that needs it makes it.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: setup test lint bench clean
+
+setup: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onepair needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	@echo "Installing into .venv: a few minutes and about 6 GB, once."
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+test: setup
+	$(BIN)/python -m pytest -n auto
+
+lint: setup
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/average_precision.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,72 @@
+"""onepair: multi-label classifiers from incomplete labels, down to a single positive per sample."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onepair.labels import (
+        NEGATIVE,
+        POSITIVE,
+        UNKNOWN,
+        observe_fraction,
+        observe_positives,
+        split_validation,
+        validate_labels,
+    )
+    from onepair.losses import OPMLLoss, SoftOPMLLoss, ZLPRLoss, high_rank_penalty, opml_loss, soft_opml_loss, zlpr_loss
+    from onepair.metrics import average_precision, mean_average_precision
+
+__version__ = "0.1.0"
+
+# Where each public name lives. A name is imported when it is first used, so that `import onepair` stays instant.
+_HOMES = {
+    "onepair.labels": [
+        "NEGATIVE",
+        "POSITIVE",
+        "UNKNOWN",
+        "observe_fraction",
+        "observe_positives",
+        "split_validation",
+        "validate_labels",
+    ],
+    "onepair.losses": [
+        "OPMLLoss",
+        "SoftOPMLLoss",
+        "ZLPRLoss",
+        "high_rank_penalty",
+        "opml_loss",
+        "soft_opml_loss",
+        "zlpr_loss",
+    ],
+    "onepair.metrics": ["average_precision", "mean_average_precision"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "NEGATIVE",
+    "POSITIVE",
+    "UNKNOWN",
+    "OPMLLoss",
+    "SoftOPMLLoss",
+    "ZLPRLoss",
+    "average_precision",
+    "high_rank_penalty",
+    "mean_average_precision",
+    "observe_fraction",
+    "observe_positives",
+    "opml_loss",
+    "soft_opml_loss",
+    "split_validation",
+    "validate_labels",
+    "zlpr_loss",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'onepair' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

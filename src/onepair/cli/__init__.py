@@ -1,0 +1,1 @@
+"""The command line: words, progress bars and exit codes around the library."""
