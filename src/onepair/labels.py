@@ -1,0 +1,119 @@
+"""The label alphabet, its validation, and the processes that hide labels from a learner.
+
+Every label matrix in the program is an int8 array of shape (N, L), samples by classes, over one alphabet:
+`POSITIVE` = 1, `NEGATIVE` = 0, `UNKNOWN` = -1.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+POSITIVE = 1
+NEGATIVE = 0
+UNKNOWN = -1
+
+PUBLISHED_SEED = 1200  # of the splits and single positives that papers in this field share
+
+Labels = NDArray[np.int8]
+Indices = NDArray[np.intp]
+
+
+def validate_labels(labels: ArrayLike) -> Labels:
+    """Return `labels` as an int8 matrix, or say which row and column holds what.
+
+    Any numeric or boolean matrix of shape (N, L) that holds only 1, 0 and -1 is accepted; an int8 array is returned
+    as it is, without a copy.
+
+    >>> validate_labels([[1, -1], [0, 1]])
+    array([[ 1, -1],
+           [ 0,  1]], dtype=int8)
+    >>> validate_labels([[1, -1], [0, 2]])
+    Traceback (most recent call last):
+    ValueError: labels: row 1, column 1 holds 2; a label is 1 (positive), 0 (negative) or -1 (unknown)
+    """
+    given: NDArray[Any] = np.asarray(labels)
+    if given.dtype.kind not in "biuf":
+        raise ValueError(f"labels: expected a matrix of numbers, got values of type {given.dtype}")
+    if given.ndim != 2 or given.size == 0:
+        raise ValueError(f"labels: expected a non-empty matrix (samples, classes), got shape {given.shape}")
+    in_alphabet = (given == POSITIVE) | (given == NEGATIVE) | (given == UNKNOWN)
+    if not in_alphabet.all():
+        row, column = (int(i) for i in np.argwhere(~in_alphabet)[0])
+        raise ValueError(
+            f"labels: row {row}, column {column} holds {given[row, column]}; "
+            "a label is 1 (positive), 0 (negative) or -1 (unknown)"
+        )
+    return given.astype(np.int8, copy=False)
+
+
+def observe_positives(labels: ArrayLike, *, per_sample: int = 1, seed: int = PUBLISHED_SEED) -> Labels:
+    """Keep `per_sample` random positives of every row of full labels; all other cells become unknown.
+
+    A row with fewer positives keeps them all; a row with none is all unknown. With the default seed the kept
+    positives are those of the published single-positive datasets, provided the rows are in the published order.
+
+    The published stream shuffles each row's negatives too, by a generator whose number of draws depends on the values
+    drawn. So the state before a row is known only after the row above it, and the loop over rows cannot be vectorised.
+
+    >>> observe_positives([[1, 1, 0], [0, 0, 1]])
+    array([[ 1, -1, -1],
+           [-1, -1,  1]], dtype=int8)
+    """
+    full = _require_full(labels)
+    if per_sample < 1:
+        raise ValueError(f"per_sample must be at least 1, got {per_sample}")
+    random = np.random.RandomState(seed)
+    observed = np.full_like(full, UNKNOWN)
+    order = np.arange(full.shape[1])
+    for row, observed_row in zip(full, observed, strict=True):
+        positives = np.flatnonzero(row)
+        random.shuffle(positives)
+        observed_row[positives[:per_sample]] = POSITIVE
+        random.shuffle(order[len(positives) :])  # as many draws as the row's negatives take; their order is not used
+    return observed
+
+
+def observe_fraction(labels: ArrayLike, *, known: float, seed: int = PUBLISHED_SEED) -> Labels:
+    """Keep a random fraction of all cells of full labels, positive or negative; the others become unknown.
+
+    Exactly `round(known × N × L)` cells are kept, drawn uniformly over the whole matrix.
+
+    >>> observed = observe_fraction([[1, 0], [0, 1]], known=0.5)
+    >>> int((observed != UNKNOWN).sum())
+    2
+    """
+    full = _require_full(labels)
+    if not 0 <= known <= 1:
+        raise ValueError(f"known must be a fraction between 0 and 1, got {known}")
+    kept = round(known * full.size)
+    hidden = np.random.default_rng(seed).permutation(full.size)[kept:]
+    observed = full.copy()
+    np.put(observed, hidden, UNKNOWN)
+    return observed
+
+
+def split_validation(n: int, *, fraction: float = 0.2, seed: int = PUBLISHED_SEED) -> tuple[Indices, Indices]:
+    """Split the rows 0 … n-1 into sorted indices for training and validation.
+
+    With the defaults this is the split that the published results use.
+
+    >>> train, validation = split_validation(5717)  # PASCAL VOC 2012
+    >>> len(train), len(validation)
+    (4574, 1143)
+    """
+    validation_size = round(fraction * n) if 0 < fraction < 1 else 0
+    if not 0 < validation_size < n:
+        raise ValueError(f"a fraction of {fraction} of {n} rows leaves training or validation empty")
+    order = np.random.RandomState(seed).permutation(n)
+    train_size = n - validation_size
+    return np.sort(order[:train_size]), np.sort(order[train_size:])
+
+
+def _require_full(labels: ArrayLike) -> Labels:
+    """Validate labels that must be known in every cell, as those that an observation process hides from."""
+    full = validate_labels(labels)
+    if (full == UNKNOWN).any():
+        row, column = (int(i) for i in np.argwhere(full == UNKNOWN)[0])
+        raise ValueError(f"labels: row {row}, column {column} is unknown; hiding labels needs all of them known")
+    return full
