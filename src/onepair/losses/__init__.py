@@ -1,0 +1,36 @@
+"""Losses for multi-label classification with positive, negative and unknown labels.
+
+Each is a pure function `loss(logits, labels, *, ..., unknown=..., reduction="mean")` and a module that fixes its
+options. Logits, never probabilities; float16 and bfloat16 are computed and returned in float32.
+"""
+
+from onepair.losses.asymmetric import AsymmetricLoss, asymmetric_loss
+from onepair.losses.bce import BCELoss, bce_loss
+from onepair.losses.contract import Loss, Reduction, Unknown
+from onepair.losses.entropy import EntropyMaximizationLoss, entropy_maximization_loss
+from onepair.losses.focal import FocalLoss, focal_loss
+from onepair.losses.high_rank import high_rank_penalty
+from onepair.losses.opml import OPMLLoss, opml_loss
+from onepair.losses.soft_opml import SoftOPMLLoss, soft_opml_loss
+from onepair.losses.zlpr import ZLPRLoss, zlpr_loss
+
+__all__ = [
+    "AsymmetricLoss",
+    "BCELoss",
+    "EntropyMaximizationLoss",
+    "FocalLoss",
+    "Loss",
+    "OPMLLoss",
+    "Reduction",
+    "SoftOPMLLoss",
+    "Unknown",
+    "ZLPRLoss",
+    "asymmetric_loss",
+    "bce_loss",
+    "entropy_maximization_loss",
+    "focal_loss",
+    "high_rank_penalty",
+    "opml_loss",
+    "soft_opml_loss",
+    "zlpr_loss",
+]

@@ -1,0 +1,77 @@
+"""The asymmetric loss: easy negatives count less than easy positives, very easy ones not at all."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onepair.losses.contract import Loss, Reduction, Unknown, cells, check_at_least_zero, reduce
+from onepair.losses.focal import focus
+
+
+def asymmetric_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    gamma_negative: float = 4.0,
+    gamma_positive: float = 0.0,
+    margin: float = 0.05,
+    unknown: Unknown = "negative",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Asymmetric loss (Ridnik et al. 2021), the mean over all L labels of a row.
+
+        l₊ = -(1 - p)^γ₊ log p,   l₋ = -p_m^γ₋ log(1 - p_m),   p = sigmoid(s), p_m = max(p - margin, 0)
+
+    The gradient flows through the focusing powers too.
+
+    Args:
+        logits: (B, L) scores, any float dtype.
+        labels: (B, L) of 1 (positive), 0 (negative), -1 (unknown).
+        gamma_negative, gamma_positive: the focusing powers γ₋ and γ₊.
+        margin: probability in [0, 1) below which a negative adds nothing.
+        unknown: what an unknown label counts as: "negative", or "ignore", which adds 0.
+        reduction: "mean" or "sum" over the rows, or "none" for one value per row.
+
+    >>> asymmetric_loss(torch.tensor([[0.0, -4.0]]), torch.tensor([[1, 0]]))  # log(2) / 2
+    tensor(0.3466)
+    """
+    check_at_least_zero(gamma_negative=gamma_negative, gamma_positive=gamma_positive)
+    if not 0 <= margin < 1:
+        raise ValueError(f"margin must be at least 0 and below 1, got {margin}")
+    batch = cells(logits, labels, unknown=unknown)
+    per_cell = batch.positive * _positive_term(batch.logits, gamma_positive)
+    per_cell = per_cell + batch.negative * _negative_term(batch.logits, gamma_negative, margin)
+    return reduce(per_cell.mean(1), reduction)
+
+
+def _positive_term(logits: Tensor, gamma: float) -> Tensor:
+    return -F.logsigmoid(logits) * focus(torch.sigmoid(-logits), gamma)
+
+
+def _negative_term(logits: Tensor, gamma: float, margin: float) -> Tensor:
+    if margin == 0:
+        return -F.logsigmoid(-logits) * focus(torch.sigmoid(logits), gamma)
+    shifted = (torch.sigmoid(logits) - margin).clamp(min=0)
+    return -torch.log1p(-shifted) * focus(shifted, gamma)
+
+
+class AsymmetricLoss(Loss):
+    """`asymmetric_loss` as a module."""
+
+    def __init__(
+        self,
+        gamma_negative: float = 4.0,
+        gamma_positive: float = 0.0,
+        margin: float = 0.05,
+        *,
+        unknown: Unknown = "negative",
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(
+            asymmetric_loss,
+            gamma_negative=gamma_negative,
+            gamma_positive=gamma_positive,
+            margin=margin,
+            unknown=unknown,
+            reduction=reduction,
+        )

@@ -1,0 +1,60 @@
+"""Numerically safe building blocks: finite values and gradients wherever the mathematics has them."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def masked_logsumexp(values: Tensor, weights: Tensor, *, constant: float) -> Tensor:
+    """`log(constant + Σ weights · exp(values))` over the last dimension, differentiable in values and weights.
+
+    A weight is 0 or 1 where it masks, or anything between. `constant` > 0 keeps the result finite when every weight
+    is 0. The gradient is exact, also at a weight of 0, as long as `exp(values)` itself is within reach of the dtype.
+
+    >>> masked_logsumexp(torch.tensor([1e4, 0.0]), torch.tensor([0.0, 1.0]), constant=1.0)
+    tensor(0.6931)
+    """
+    # The largest term becomes 1. A cell of weight 0 has no say in that, and may exceed it: hence the clamp.
+    with torch.no_grad():
+        largest = (values + weights.log()).amax(-1, keepdim=True).clamp(min=math.log(constant))
+    scaled = (values - largest).clamp(max=math.log(torch.finfo(values.dtype).max) - 1).exp()
+    total = (weights * scaled).sum(-1) + constant * (-largest).exp().squeeze(-1)
+    return largest.squeeze(-1) + total.log()
+
+
+def logdet_gram(matrix: Tensor, *, ridge: float) -> Tensor:
+    """`log det(G + ridge · I)` of the smaller Gram matrix G of a (B, L) matrix: `Σ log(σ² + ridge)` over min(B, L) σ.
+
+    Both Gram matrices share their non-zero eigenvalues, and the larger one is singular unless B = L. Computed in
+    float64 under any autocast, because the eigenvalues are squares: rounding in float32 would exceed the ridge.
+
+    >>> logdet_gram(torch.eye(2, 3), ridge=1e-6)
+    tensor(2.0000e-06)
+    """
+    device = matrix.device.type
+    with torch.autocast(device, enabled=False):
+        exact = matrix.to(torch.float32 if device == "mps" else torch.float64)  # Apple GPUs have no float64
+        gram = exact @ exact.T if exact.shape[0] <= exact.shape[1] else exact.T @ exact
+        identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        logdet = torch.linalg.slogdet(gram + ridge * identity).logabsdet
+    return logdet.to(torch.promote_types(matrix.dtype, torch.float32))
+
+
+def widen(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """`values` in a wider dtype; a gradient beyond the narrow dtype comes back as its largest number, not infinity."""
+    widened: Tensor = _Widen.apply(values, dtype)
+    return widened
+
+
+class _Widen(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.narrow = values.dtype
+        return values.to(dtype)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        largest = torch.finfo(ctx.narrow).max
+        return upstream.clamp(-largest, largest).to(ctx.narrow), None

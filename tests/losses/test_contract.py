@@ -1,0 +1,205 @@
+"""What is promised of every loss."""
+
+import shutil
+
+import pytest
+import torch
+
+from onepair import losses
+from tests.losses.batches import EDGE_CASES, LOSSES, random_batch
+
+every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+every_unknown = pytest.mark.parametrize("unknown", ["negative", "ignore"])
+
+
+@every_loss
+@every_unknown
+def test_gradient_is_right(loss, unknown):
+    logits, labels = random_batch()
+    assert torch.autograd.gradcheck(lambda s: loss(s, labels, unknown=unknown, reduction="none"), logits)
+
+
+@every_loss
+@every_unknown
+@pytest.mark.parametrize("case", EDGE_CASES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 50.0, 1e4])
+def test_finite_value_and_gradient(loss, unknown, case, dtype, scale):
+    labels = torch.tensor(EDGE_CASES[case])
+    signs = torch.tensor([1.0, -1.0]).repeat(labels.numel())[: labels.numel()].view(labels.shape)
+    for logits in (scale * signs, -scale * signs):
+        logits = logits.to(dtype).requires_grad_()
+        value = loss(logits, labels, unknown=unknown)
+        value.backward()
+        assert torch.isfinite(value)
+        assert torch.isfinite(logits.grad).all()
+        assert logits.grad.dtype == dtype
+
+
+@every_loss
+@every_unknown
+def test_saturated_gradient_equals_double_precision(loss, unknown):
+    """Where half precision saturates, the gradient is still the one of exact arithmetic."""
+    logits = torch.tensor([[1e4, -1e4, 30.0, -30.0, 0.5]])
+    for row in ([1, 0, 1, 0, -1], [0, 1, 0, 1, -1], [-1, -1, -1, -1, 1]):
+        gradients = []
+        for dtype in (torch.float16, torch.float64):
+            copy = logits.to(dtype).requires_grad_()
+            loss(copy, torch.tensor([row]), unknown=unknown, reduction="sum").backward()
+            gradients.append(copy.grad.double())
+        torch.testing.assert_close(*gradients, atol=1e-3, rtol=1e-2)
+
+
+@every_loss
+@every_unknown
+def test_reductions_agree(loss, unknown):
+    logits, labels = random_batch()
+    per_row = loss(logits, labels, unknown=unknown, reduction="none")
+    assert per_row.shape == (len(labels),)
+    torch.testing.assert_close(loss(logits, labels, unknown=unknown, reduction="sum"), per_row.sum())
+    torch.testing.assert_close(loss(logits, labels, unknown=unknown, reduction="mean"), per_row.mean())
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES.keys() - {"soft-opml"}))  # whose γ differs by class
+def test_permuting_classes_changes_nothing(name):
+    logits, labels = random_batch()
+    order = torch.randperm(labels.shape[1], generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(LOSSES[name](logits[:, order], labels[:, order]), LOSSES[name](logits, labels))
+
+
+@every_loss
+def test_ignored_cells_have_no_gradient_and_no_say(loss):
+    logits, labels = random_batch()
+    loss(logits, labels, unknown="ignore").backward()
+    assert (logits.grad[labels == -1] == 0).all()
+    moved = torch.where(labels == -1, logits + 7, logits)
+    torch.testing.assert_close(loss(moved, labels, unknown="ignore"), loss(logits, labels, unknown="ignore"))
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES.keys() - {"soft-opml"}))  # whose unknown labels are partly positive
+def test_unknown_as_negative_equals_zeros(name):
+    logits, labels = random_batch()
+    assumed = LOSSES[name](logits, labels, unknown="negative")
+    torch.testing.assert_close(assumed, LOSSES[name](logits, labels.clamp(min=0)))
+
+
+@every_loss
+def test_labels_of_any_dtype(loss):
+    logits, labels = random_batch()
+    expected = loss(logits, labels)
+    for dtype in (torch.int64, torch.float32, torch.float16):
+        torch.testing.assert_close(loss(logits, labels.to(dtype)), expected)
+    known = labels.clamp(min=0)
+    torch.testing.assert_close(loss(logits, known.bool()), loss(logits, known))
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_low_precision_is_computed_in_float32(loss, dtype):
+    logits, labels = random_batch(rows=64, classes=300)
+    low = logits.detach().to(dtype)
+    value = loss(low, labels, reduction="sum")
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, loss(low.float(), labels, reduction="sum"), rtol=2e-3, atol=0)
+
+
+@every_loss
+def test_autocast_changes_nothing(loss):
+    logits, labels = random_batch()
+    logits = logits.detach().float().requires_grad_()
+    (plain,) = torch.autograd.grad(loss(logits, labels), logits)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(logits, labels)
+    assert value.dtype == torch.float32
+    (gradient,) = torch.autograd.grad(value, logits)
+    torch.testing.assert_close(gradient, plain)
+
+
+BACKENDS = ["aot_eager", *(["inductor"] if shutil.which("g++") else [])]
+
+
+@every_loss
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own making
+def test_compiles_into_one_graph(loss, backend):
+    logits, labels = random_batch()
+    logits = logits.detach().float().requires_grad_()
+    value = torch.compile(loss, backend=backend, fullgraph=True)(logits, labels)
+    (gradient,) = torch.autograd.grad(value, logits)
+    expected = loss(logits, labels)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, logits)[0])
+
+
+@every_loss
+@pytest.mark.parametrize(
+    ("logits", "labels", "sentence"),
+    [
+        (torch.zeros(2, 3), torch.zeros(2, 2), r"one shape, got \(2, 3\) and \(2, 2\)"),
+        (torch.zeros(3), torch.zeros(3), r"matrices \(batch, classes\)"),
+        (torch.zeros(0, 3), torch.zeros(0, 3), "non-empty"),
+        (torch.zeros(2, 0), torch.zeros(2, 0), "non-empty"),
+        (torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 2), "floating point"),
+        (torch.tensor([[0.0, float("nan")]]), torch.zeros(1, 2), "logits: row 0, column 1 holds nan"),
+        (torch.tensor([[0.0], [float("inf")]]), -torch.ones(2, 1), "logits: row 1, column 0 holds inf"),
+        (torch.zeros(2, 2), torch.tensor([[0, 1], [2, 0]]), "labels: row 1, column 0 holds 2; a label is 1"),
+        (torch.zeros(1, 2), torch.tensor([[0, -2]]), "row 0, column 1 holds -2"),
+        (torch.zeros(1, 2), torch.tensor([[0, 257]]), "row 0, column 1 holds 257"),  # 1 in int8
+        (torch.zeros(1, 2), torch.tensor([[0.0, 0.5]]), "row 0, column 1 holds 0.5"),
+        (torch.zeros(1, 2), torch.tensor([[0.0, float("nan")]]), "row 0, column 1 holds nan"),
+    ],
+)
+def test_bad_batch_is_refused(loss, logits, labels, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        loss(logits, labels)
+
+
+def test_logits_whose_sum_overflows_are_finite():
+    logits = torch.full((2, 2), 3e38)
+    assert losses.bce_loss(logits, torch.ones(2, 2)) == 0
+
+
+@every_loss
+def test_unknown_choices_are_refused(loss):
+    logits, labels = random_batch()
+    with pytest.raises(ValueError, match="reduction must be one of 'mean', 'sum', 'none', got 'average'"):
+        loss(logits, labels, reduction="average")
+    with pytest.raises(ValueError, match="unknown must be one of"):
+        loss(logits, labels, unknown="positive")
+
+
+MODULES = {
+    "opml": losses.OPMLLoss(),
+    "zlpr": losses.ZLPRLoss(),
+    "bce": losses.BCELoss(),
+    "focal": losses.FocalLoss(),
+    "asymmetric": losses.AsymmetricLoss(),
+    "entropy": losses.EntropyMaximizationLoss(),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_has_the_defaults_of_its_function(name):
+    logits, labels = random_batch()
+    torch.testing.assert_close(MODULES[name](logits, labels), LOSSES[name](logits, labels))
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda: losses.OPMLLoss(alpha=1.0), "alpha must lie between 0 and 1, both excluded, got 1.0"),
+        (lambda: losses.OPMLLoss(beta=float("nan")), "beta must lie between"),
+        (lambda: losses.SoftOPMLLoss(alpha=0.0), "alpha must lie between"),
+        (lambda: losses.BCELoss(smoothing=1.5), "smoothing must lie between 0 and 1, got 1.5"),
+        (lambda: losses.BCELoss(negative_weight=-1.0), "negative_weight must be a finite number of at least 0"),
+        (lambda: losses.FocalLoss(gamma=-1.0), "gamma must be"),
+        (lambda: losses.FocalLoss(alpha=2.0), "alpha must lie between 0 and 1 or be None"),
+        (lambda: losses.AsymmetricLoss(margin=1.0), "margin must be at least 0 and below 1"),
+        (lambda: losses.AsymmetricLoss(gamma_positive=float("inf")), "gamma_positive must be"),
+        (lambda: losses.EntropyMaximizationLoss(entropy_weight=-0.1), "entropy_weight must be"),
+        (lambda: losses.ZLPRLoss(reduction="rows"), "reduction must be"),
+    ],
+)
+def test_bad_options_are_refused_when_the_module_is_built(build, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        build()
