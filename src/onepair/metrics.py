@@ -1,0 +1,209 @@
+"""How good a ranking or a decision is, judged on the known cells only.
+
+Scores and labels are (N, L) matrices, numpy or torch, scores of any float dtype; labels follow the alphabet
+1 (positive), 0 (negative), -1 (unknown), and unknown cells are left out of every count.
+"""
+
+import sys
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
+
+Floats = NDArray[np.float64]
+
+
+def average_precision(scores: Any, labels: Any) -> Floats:
+    """Non-interpolated average precision of every class, shape (L,): scikit-learn's definition, ties included.
+
+        AP = 1/P Σ_{positives p} TP(s_p) / N(s_p),   TP(s), N(s) = positives, all cells that score at least s
+
+    NaN for a class without known positives. Needs the sorted scores only, never the order of the samples: the rank
+    of a positive is found by bisection, which keeps sorting the only step that touches every cell.
+
+    >>> average_precision(np.array([[0.9], [0.8], [0.7]]), np.array([[1], [0], [1]]))
+    array([0.83333333])
+    """
+    score_matrix, label_matrix = _matrices(scores, labels)
+    return np.array([_class_ap(*column) for column in zip(score_matrix.T, label_matrix.T, strict=True)])
+
+
+def _class_ap(scores: NDArray[Any], labels: Labels) -> float:
+    positives = np.sort(scores[labels == POSITIVE])
+    if len(positives) == 0:
+        return np.nan
+    ranked = np.sort(scores[labels != UNKNOWN])
+    # The score just below each run of ties decides for all of it: "left" counts the whole run as retrieved.
+    retrieved_positives = len(positives) - np.searchsorted(positives, positives, side="left")
+    retrieved = len(ranked) - np.searchsorted(ranked, positives, side="left")
+    return float(np.mean(retrieved_positives / retrieved))
+
+
+class MeanAveragePrecision(NamedTuple):
+    """The mean over classes, and how many classes it is a mean of."""
+
+    value: float
+    classes: int
+
+    def __float__(self) -> float:
+        return self.value
+
+
+def mean_average_precision(
+    scores: Any, labels: Any, *, empty: Literal["skip", "zero"] = "skip"
+) -> MeanAveragePrecision:
+    """Unweighted mean of `average_precision` over classes, with the number of classes averaged.
+
+    Args:
+        scores, labels: (N, L).
+        empty: a class without known positives is left out ("skip") or counts as 0 ("zero").
+
+    >>> mean_average_precision(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([[1, 0], [0, 0]]))
+    MeanAveragePrecision(value=1.0, classes=1)
+    """
+    if empty not in ("skip", "zero"):
+        raise ValueError(f"empty must be 'skip' or 'zero', got {empty!r}")
+    class_ap = average_precision(scores, labels)
+    averaged = np.nan_to_num(class_ap) if empty == "zero" else class_ap[~np.isnan(class_ap)]
+    if len(averaged) == 0:
+        raise ValueError("no class has a known positive, so there is no average precision to take the mean of")
+    return MeanAveragePrecision(float(averaged.mean()), len(averaged))
+
+
+class PrecisionRecallF1(NamedTuple):
+    """Arrays of shape (L,) for single classes, numbers for an average."""
+
+    precision: Any
+    recall: Any
+    f1: Any
+
+
+def precision_recall_f1(
+    predicted: Any, labels: Any, *, average: Literal["class", "overall"] | None = None
+) -> PrecisionRecallF1:
+    """Precision, recall and F1 of decisions: `predicted` is an (N, L) boolean matrix.
+
+    Decisions come from a threshold (`scores > 0`), or from `top_k(scores, k)` for precision and recall at k.
+
+    Args:
+        predicted: (N, L) of bool or 0 / 1.
+        labels: (N, L).
+        average: None for arrays of shape (L,), "class" for their unweighted mean (also of F1), "overall" for counts
+            pooled over all cells.
+
+    A class without known positives is NaN and left out of the "class" mean; a class never predicted has precision 0.
+
+    >>> precision_recall_f1([[1, 1], [0, 1]], [[1, 0], [1, 1]], average="overall")
+    PrecisionRecallF1(precision=0.6666666666666666, recall=0.6666666666666666, f1=0.6666666666666666)
+    """
+    if average not in (None, "class", "overall"):
+        raise ValueError(f"average must be 'class', 'overall' or None, got {average!r}")
+    decisions, label_matrix = _matrices(predicted, labels, name="predicted")
+    if not ((decisions == 0) | (decisions == 1)).all():
+        raise ValueError("predicted must hold decisions, 0 or 1; cut scores by a threshold or by top_k first")
+    true_positives = ((decisions == 1) & (label_matrix == POSITIVE)).sum(0)
+    false_positives = ((decisions == 1) & (label_matrix == NEGATIVE)).sum(0)
+    positives = (label_matrix == POSITIVE).sum(0)
+    if average == "overall":
+        true_positives, false_positives, positives = (
+            counts.sum(keepdims=True) for counts in (true_positives, false_positives, positives)
+        )
+
+    nothing = np.where(positives > 0, 0.0, np.nan)  # where there is nothing to divide by
+    predictions = true_positives + false_positives
+    precision = np.divide(true_positives, predictions, out=nothing.copy(), where=(positives > 0) & (predictions > 0))
+    recall = np.divide(true_positives, positives, out=nothing.copy(), where=positives > 0)
+    f1 = np.divide(2 * true_positives, predictions + positives, out=nothing.copy(), where=positives > 0)
+    if average is None:
+        return PrecisionRecallF1(precision, recall, f1)
+    if not (positives > 0).any():
+        raise ValueError("no class has a known positive, so there is nothing to average")
+    return PrecisionRecallF1(*(float(np.nanmean(values)) for values in (precision, recall, f1)))
+
+
+def top_k(scores: Any, k: int) -> NDArray[np.bool_]:
+    """Decide for the k best-scored labels of every row; among equal scores the first classes win.
+
+    >>> top_k(np.array([[0.3, 0.9, 0.9]]), 1)
+    array([[False,  True, False]])
+    """
+    score_matrix = _score_matrix(scores, "scores")
+    if not 1 <= k <= score_matrix.shape[1]:
+        raise ValueError(f"k must be between 1 and the {score_matrix.shape[1]} classes, got {k}")
+    best = np.argsort(-score_matrix, axis=1, kind="stable")[:, :k]
+    decisions = np.zeros(score_matrix.shape, bool)
+    np.put_along_axis(decisions, best, True, axis=1)
+    return decisions
+
+
+def ranking_loss(scores: Any, labels: Any) -> float:
+    """Mean over rows of the share of (positive, negative) pairs that are not ranked positive first; ties are wrong.
+
+    Rows without such a pair are left out; NaN if there is none at all.
+
+    >>> ranking_loss(np.array([[0.9, 0.8, 0.7]]), np.array([[0, 1, 0]]))
+    0.5
+    """
+    positive, negative = _ranked(scores, labels)
+    negatives_above = np.cumsum(negative, axis=1)
+    wrong = (negatives_above * positive).sum(1)
+    pairs = positive.sum(1) * negative.sum(1)
+    return _mean_over(pairs > 0, wrong / np.maximum(pairs, 1))
+
+
+def coverage(scores: Any, labels: Any) -> float:
+    """Mean over rows of how many known labels, best first, one must accept to have every positive; ties count.
+
+    Rows without positives are left out; NaN if all are.
+
+    >>> coverage(np.array([[0.9, 0.8, 0.7]]), np.array([[0, 1, 0]]))
+    2.0
+    """
+    positive, negative = _ranked(scores, labels)
+    position = np.cumsum(positive | negative, axis=1)
+    return _mean_over(positive.any(1), (position * positive).max(1))
+
+
+def _ranked(scores: Any, labels: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Masks of positives and negatives with every row in order of its scores, negatives first among equals."""
+    score_matrix, label_matrix = _matrices(scores, labels)
+    order = np.lexsort((label_matrix == POSITIVE, -score_matrix), axis=1)
+    ranked = np.take_along_axis(label_matrix, order, axis=1)
+    return ranked == POSITIVE, ranked == NEGATIVE
+
+
+def _mean_over(rows: NDArray[np.bool_], values: NDArray[Any]) -> float:
+    return float(values[rows].mean()) if rows.any() else float("nan")
+
+
+def _matrices(scores: Any, labels: Any, *, name: str = "scores") -> tuple[NDArray[Any], Labels]:
+    score_matrix = _score_matrix(scores, name)
+    label_matrix = validate_labels(_to_numpy(labels))
+    if score_matrix.shape != label_matrix.shape:
+        raise ValueError(f"{name} and labels must have one shape, got {score_matrix.shape} and {label_matrix.shape}")
+    return score_matrix, label_matrix
+
+
+def _score_matrix(scores: Any, name: str) -> NDArray[Any]:
+    matrix = _to_numpy(scores)
+    if matrix.ndim != 2 or matrix.size == 0 or matrix.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must be a non-empty matrix of numbers (samples, classes), "
+            f"got shape {matrix.shape} of {matrix.dtype}"
+        )
+    if np.isnan(matrix.max()):
+        row, column = (int(i) for i in np.argwhere(np.isnan(matrix))[0])
+        raise ValueError(f"{name}: row {row}, column {column} is NaN")
+    if matrix.dtype.kind in "bu":
+        return matrix.astype(np.int64)  # can be negated
+    return matrix.astype(np.float32) if matrix.dtype == np.float16 else matrix
+
+
+def _to_numpy(values: Any) -> NDArray[Any]:
+    torch = sys.modules.get("torch")  # a tensor can only come from a program that has imported torch
+    if torch is not None and isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        return np.asarray(values.float() if values.dtype == torch.bfloat16 else values)
+    return np.asarray(values)
