@@ -1,0 +1,43 @@
+"""OPML, forward and backward, against torch's fused binary cross entropy. Run with `make bench`."""
+
+import torch
+from timing import interleaved_seconds
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from onepair import opml_loss
+
+SHAPES = {(16, 20): 3.0, (128, 81): 3.0, (1024, 1000): 1.5, (256, 20000): 1.5}  # batch × labels: the aim
+
+
+def compare(rows: int, classes: int) -> dict[str, float]:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(rows, classes, generator=generator).requires_grad_()
+    labels = (torch.rand(rows, classes, generator=generator) < 0.05).to(torch.int8)
+    targets = labels.float()  # each loss gets its labels in the dtype it likes best
+
+    def step(loss: Tensor) -> None:
+        logits.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    return interleaved_seconds(
+        {
+            "bce": lambda: step(binary_cross_entropy_with_logits(logits, targets)),
+            "opml": lambda: step(opml_loss(logits, labels)),
+        }
+    )
+
+
+def main() -> None:
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, float32, forward + backward")
+    print("| batch × labels | BCE | OPML | ratio | aim |")
+    print("|---|---|---|---|---|")
+    for (rows, classes), aim in SHAPES.items():
+        seconds = compare(rows, classes)
+        ratio = seconds["opml"] / seconds["bce"]
+        times = " | ".join(f"{1e6 * seconds[name]:,.0f} µs" for name in ("bce", "opml"))
+        print(f"| {rows} × {classes} | {times} | {ratio:.2f} | ≤ {aim} |")
+
+
+if __name__ == "__main__":
+    main()
