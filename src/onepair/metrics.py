@@ -163,7 +163,7 @@ def coverage(scores: Any, labels: Any) -> float:
     """
     positive, negative = _ranked(scores, labels)
     position = np.cumsum(positive | negative, axis=1)
-    return _mean_over(positive.any(1), (position * positive).max(1))
+    return _mean_over(positive.sum(1) > 0, (position * positive).max(1))
 
 
 def _ranked(scores: Any, labels: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -38,7 +38,7 @@ def logdet_gram(matrix: Tensor, *, ridge: float) -> Tensor:
         exact = matrix.to(torch.float32 if device == "mps" else torch.float64)  # Apple GPUs have no float64
         gram = exact @ exact.T if exact.shape[0] <= exact.shape[1] else exact.T @ exact
         identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-        logdet = torch.linalg.slogdet(gram + ridge * identity).logabsdet
+        logdet: Tensor = torch.linalg.slogdet(gram + ridge * identity).logabsdet
     return logdet.to(torch.promote_types(matrix.dtype, torch.float32))
 
 

@@ -61,6 +61,17 @@ def test_equals_its_composition_of_masked_logsumexp():
         torch.testing.assert_close(*(torch.autograd.grad(loss.sum(), logits)[0] for loss in (value, composed)))
 
 
+def test_blocks_of_rows_change_nothing(monkeypatch):
+    logits, labels = random_batch(rows=11, classes=6)
+    whole = opml_loss(logits, labels, reduction="none")
+    (gradient,) = torch.autograd.grad(whole.sum(), logits)
+    for cells in (1, 13, 60):  # one row a block, two rows, ten
+        monkeypatch.setattr("onepair.losses.opml._CELLS_PER_BLOCK", cells)
+        blocked = opml_loss(logits, labels, reduction="none")
+        torch.testing.assert_close(blocked, whole, rtol=0, atol=1e-15)
+        torch.testing.assert_close(torch.autograd.grad(blocked.sum(), logits)[0], gradient, rtol=0, atol=1e-15)
+
+
 def test_pushes_only_the_closest_pair_when_scores_are_far_apart():
     logits = torch.tensor([[50.0, -20.0, 90.0, 30.0]], dtype=torch.float64, requires_grad=True)
     opml_loss(logits, torch.tensor([[1, 1, 0, 0]])).backward()

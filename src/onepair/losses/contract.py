@@ -22,10 +22,15 @@ class Cells(NamedTuple):
 
 
 def cells(logits: Tensor, labels: Tensor, *, unknown: Unknown) -> Cells:
-    """Check a batch and cut its labels into masks, all of shape (B, L).
+    """Check a batch and cut its labels into masks, all of shape (B, L)."""
+    logits, labels = check_batch(logits, labels, unknown=unknown)
+    return Cells(logits, *masks(labels, logits.dtype, unknown=unknown))
+
+
+def check_batch(logits: Tensor, labels: Tensor, *, unknown: Unknown) -> tuple[Tensor, Tensor]:
+    """The logits in float32 or better and the labels in int8, if they are a batch.
 
     Values are checked in eager mode only: `torch.compile` traces the shapes and dtypes and leaves the values alone.
-    The masks are arithmetic rather than boolean: comparisons and `where` run an order of magnitude slower on CPUs.
     """
     check_choice("unknown", unknown, ("negative", "ignore"))
     if logits.ndim != 2 or logits.shape != labels.shape or logits.numel() == 0:
@@ -37,12 +42,16 @@ def cells(logits: Tensor, labels: Tensor, *, unknown: Unknown) -> Cells:
         raise ValueError(f"logits must be floating point numbers, got {logits.dtype}")
     if not torch.compiler.is_compiling():
         _check_values(logits.detach(), labels)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)), labels.to(torch.int8)
 
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    labels = labels.to(torch.int8)
-    positive = labels.clamp(min=0).to(logits.dtype)
-    negative = 1 - (positive if unknown == "negative" else labels.abs().to(logits.dtype))
-    return Cells(logits, positive, negative)
+
+def masks(labels: Tensor, dtype: torch.dtype, *, unknown: Unknown) -> tuple[Tensor, Tensor]:
+    """The positive and the negative cells of int8 labels.
+
+    The masks are arithmetic rather than boolean: comparisons and `where` run an order of magnitude slower on CPUs.
+    """
+    positive = labels.clamp(min=0).to(dtype)
+    return positive, 1 - (positive if unknown == "negative" else labels.abs().to(dtype))
 
 
 def unknown_cells(labels: Tensor, dtype: torch.dtype) -> Tensor:
@@ -53,7 +62,7 @@ def unknown_cells(labels: Tensor, dtype: torch.dtype) -> Tensor:
 def _check_values(logits: Tensor, labels: Tensor) -> None:
     """Refuse logits that are not finite and labels outside the alphabet, naming the first offender."""
     # A sum is several times faster than isfinite().all(), and finite unless something in it is not (or it overflows).
-    if not math.isfinite(logits.sum(dtype=torch.promote_types(logits.dtype, torch.float32))):
+    if not math.isfinite(logits.sum()):
         infinite = ~torch.isfinite(logits)
         if infinite.any():
             row, column, value = _first(infinite, logits)

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from onepair.losses.contract import Loss, Reduction, Unknown, cells, reduce
+from onepair.losses.contract import Loss, Reduction, Unknown, check_batch, masks, reduce
+
+_CELLS_PER_BLOCK = 2**18  # 1 MB of float32
 
 
 def opml_loss(
@@ -39,8 +41,8 @@ def opml_loss(
     >>> opml_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1, -1]]), alpha=0.5, beta=0.5)
     tensor(1.3863)
     """
-    batch = cells(logits, labels, unknown=unknown)
-    per_row: Tensor = _OnePair.apply(batch.logits, batch.positive, batch.negative, odds(alpha=alpha), odds(beta=beta))
+    logits, labels = check_batch(logits, labels, unknown=unknown)
+    per_row: Tensor = _OnePair.apply(logits, labels, unknown, odds(alpha=alpha), odds(beta=beta))
     return reduce(per_row, reduction)
 
 
@@ -57,32 +59,49 @@ def odds(**share: float) -> float:
 
 
 class _OnePair(torch.autograd.Function):
-    """Both terms of Eq. 7 per row, with the paper's gradient written in the same buffers as the terms.
+    """Both terms of Eq. 7 per row, and the paper's gradient with them.
 
-    Every logit is needed by one term only, so two exponentials and a handful of passes in place give value and
-    gradient together; composed of `masked_logsumexp` it takes about twice the time and memory.
+    Every logit is in one term only, so a few passes in place give value and gradient together. Rows are taken in blocks
+    that stay in the processor's cache: for many labels this halves the time, and needs one matrix of memory, not five.
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, positive: Tensor, negative: Tensor, alpha: float, beta: float) -> Tensor:
-        positive_scores = logits * positive
-        negative_scores = logits * negative
-        # Shifts that make the largest exponent 0: the closest pair of labels, or the zero threshold.
-        lowest_positive = positive_scores.amin(1, keepdim=True).clamp_(max=0)
-        highest_negative = negative_scores.amax(1, keepdim=True).clamp_(min=0)
-        positive_terms = torch.sub(lowest_positive, positive_scores, out=positive_scores).exp_().mul_(positive)
-        negative_terms = negative_scores.sub_(highest_negative).exp_().mul_(negative)
-        positive_total = positive_terms.sum(1, keepdim=True).add_(lowest_positive.exp(), alpha=alpha)
-        negative_total = negative_terms.sum(1, keepdim=True).add_((-highest_negative).exp_(), alpha=beta)
-        # ∂L/∂s_p = -exp(-s_p) / (α + Σ exp(-s_p)),  ∂L/∂s_n = exp(s_n) / (β + Σ exp(s_n))
-        gradient = negative_terms.div_(negative_total).addcdiv_(positive_terms, positive_total, value=-1)
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, unknown: Unknown, alpha: float, beta: float) -> Tensor:
+        gradient = torch.empty_like(logits)
+        rows = max(1, _CELLS_PER_BLOCK // logits.shape[1])
+        if rows >= len(logits):
+            losses = _one_pair(logits, labels, gradient, unknown, alpha, beta)
+        else:
+            blocks = [slice(start, start + rows) for start in range(0, len(logits), rows)]
+            losses = torch.cat(
+                [_one_pair(logits[block], labels[block], gradient[block], unknown, alpha, beta) for block in blocks]
+            )
         ctx.save_for_backward(logits, gradient)
-        return (positive_total.log() - lowest_positive + negative_total.log() + highest_negative).squeeze(1)
+        return losses
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:
         logits, gradient = ctx.saved_tensors
-        return _OnePairGradient.apply(upstream, logits, gradient), None, None, None, None
+        if torch.is_grad_enabled():  # the gradient itself is to be differentiated
+            return _OnePairGradient.apply(upstream, logits, gradient), None, None, None, None
+        return gradient * upstream.unsqueeze(1), None, None, None, None
+
+
+def _one_pair(logits: Tensor, labels: Tensor, gradient: Tensor, unknown: Unknown, alpha: float, beta: float) -> Tensor:
+    """The losses of some rows; their gradient is written to `gradient`."""
+    positive, negative = masks(labels, logits.dtype, unknown=unknown)
+    positive_scores = logits * positive
+    negative_scores = torch.mul(logits, negative, out=gradient)
+    # Shifts that make the largest exponent 0: the closest pair of labels, or the zero threshold.
+    lowest_positive = positive_scores.amin(1, keepdim=True).clamp_(max=0)
+    highest_negative = negative_scores.amax(1, keepdim=True).clamp_(min=0)
+    positive_terms = torch.sub(lowest_positive, positive_scores, out=positive_scores).exp_().mul_(positive)
+    negative_terms = negative_scores.sub_(highest_negative).exp_().mul_(negative)
+    positive_total = positive_terms.sum(1, keepdim=True).add_(lowest_positive.exp(), alpha=alpha)
+    negative_total = negative_terms.sum(1, keepdim=True).add_((-highest_negative).exp_(), alpha=beta)
+    # ∂L/∂s_p = -exp(-s_p) / (α + Σ exp(-s_p)),  ∂L/∂s_n = exp(s_n) / (β + Σ exp(s_n))
+    negative_terms.div_(negative_total).addcdiv_(positive_terms, positive_total, value=-1)
+    return (positive_total.log() - lowest_positive + negative_total.log() + highest_negative).squeeze(1)
 
 
 class _OnePairGradient(torch.autograd.Function):
@@ -97,7 +116,7 @@ class _OnePairGradient(torch.autograd.Function):
         return gradient * upstream.unsqueeze(1)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, direction: Tensor) -> tuple[Tensor, Tensor, None]:
         upstream, gradient = ctx.saved_tensors
         along_logits = gradient.abs() * direction

@@ -1,0 +1,60 @@
+"""Files that survive a crash, and locks that do not."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from onepair.errors import UserError
+
+
+class BusyError(UserError, RuntimeError):
+    """Another process holds what this one needs."""
+
+
+def cache_folder() -> Path:
+    """Where what can be computed again is kept: `onepair` in the user's cache, as the XDG convention has it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onepair"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace the file at `path`: whatever happens, a reader finds the old content or the new, never a part of it."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file at `path`, or raise `BusyError` at once if another process does.
+
+    The lock belongs to this process alone and ends with it, even if it is killed while its children live on.
+    """
+    with path.open("a+") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock would be inherited by worker processes
+        except OSError as error:
+            file.seek(0)
+            raise BusyError(f"{path.with_suffix('')} is in use by process {file.read() or 'unknown'}") from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable: it is the folder that records it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
