@@ -1,0 +1,8 @@
+"""Datasets: readers of the common formats, all to one `LabelTable`."""
+
+from onepair.data.labeltable import LabelTable
+from onepair.data.problems import DataError, Problem
+from onepair.data.reading import FORMATS, read_dataset
+from onepair.data.table import write_table
+
+__all__ = ["FORMATS", "DataError", "LabelTable", "Problem", "read_dataset", "write_table"]

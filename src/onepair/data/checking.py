@@ -1,0 +1,118 @@
+"""Everything that can be said of a dataset before training on it: what is in it, and what is wrong with it."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.data.labeltable import SPLITS, LabelTable
+from onepair.data.problems import DataError, Problem
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+
+Progress = Callable[[Iterable[int]], Iterable[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """What is in a dataset."""
+
+    images: dict[str, int]  # per split
+    classes: tuple[str, ...]
+    positive: NDArray[np.intp]  # (L,) cells of each class
+    negative: NDArray[np.intp]
+    unknown: NDArray[np.intp]
+    verified_empty: int  # images whose labels are all known to be negative
+    not_annotated: int  # images without any known label
+    cardinality: float  # positives per image
+
+
+def take_census(table: LabelTable) -> Census:
+    """Count the labels of a table."""
+    labels = table.labels
+    splits = table.split.tolist()
+    return Census(
+        images={split: splits.count(split) for split in SPLITS if split in splits},
+        classes=table.classes,
+        positive=(labels == POSITIVE).sum(0),
+        negative=(labels == NEGATIVE).sum(0),
+        unknown=(labels == UNKNOWN).sum(0),
+        verified_empty=int((labels == NEGATIVE).all(1).sum()),
+        not_annotated=int((labels == UNKNOWN).all(1).sum()),
+        cardinality=float((labels == POSITIVE).sum(1).mean()),
+    )
+
+
+def find_problems(table: LabelTable, *, images: bool = False, progress: Progress = iter) -> Iterator[Problem]:
+    """What is wrong with a table beyond what its reader reports, one problem at a time.
+
+    Args:
+        table: a dataset as read.
+        images: also decode every image, which finds damaged ones and copies under other names.
+        progress: wraps the rows whose files are looked at, to show how far it is.
+    """
+    yield from _classes_without_positives(table)
+    yield from _repeated(table, enumerate(table.files), "file")
+    if table.pixels is None:
+        yield from _damaged_images(table, progress) if images else _missing_files(table, progress)
+
+
+def _classes_without_positives(table: LabelTable) -> Iterator[Problem]:
+    for name, found in zip(table.classes, (table.labels == POSITIVE).any(0), strict=True):
+        if not found:
+            yield Problem("class without positives", f"class {name}", "has no positive, so it cannot be learned")
+
+
+def _repeated(table: LabelTable, rows: Iterable[tuple[int, Hashable]], what: str) -> Iterator[Problem]:
+    """Of rows and what identifies them, those that are the same as an earlier one."""
+    first: dict[Hashable, int] = {}
+    for row, identity in rows:
+        earlier = first.setdefault(identity, row)
+        if earlier == row:
+            continue
+        same = f"is the same {what} as {table.files[earlier]}"
+        if table.split[earlier] == table.split[row]:
+            yield Problem("duplicate", table.files[row], same)
+        else:
+            splits = f"the one in {table.split[row]}, the other in {table.split[earlier]}"
+            yield Problem("leak between splits", table.files[row], f"{same}, {splits}")
+
+
+def _missing_files(table: LabelTable, progress: Progress) -> Iterator[Problem]:
+    for row in progress(range(len(table))):
+        if not table.path(row).is_file():
+            yield _missing(table, row)
+
+
+def _missing(table: LabelTable, row: int) -> Problem:
+    return Problem("missing file", table.files[row], f"is not in {table.root}")
+
+
+def _damaged_images(table: LabelTable, progress: Progress) -> Iterator[Problem]:
+    first_of_name = set({file: row for row, file in reversed(list(enumerate(table.files)))}.values())
+    digests: list[tuple[int, bytes]] = []
+    with ThreadPoolExecutor() as pool:  # decoding lets go of Python's lock
+        findings = pool.map(partial(_look, table), range(len(table)))
+        for row, finding in zip(progress(range(len(table))), findings, strict=True):
+            if isinstance(finding, Problem):
+                yield finding
+            elif row in first_of_name:
+                digests.append((row, finding))
+    yield from _repeated(table, digests, "image")
+
+
+def _look(table: LabelTable, row: int) -> Problem | bytes:
+    """Decode an image: what is wrong with it, or a digest of its bytes."""
+    from onepair.data.images import decode
+
+    try:
+        content = table.path(row).read_bytes()
+        decode(content)
+    except FileNotFoundError:
+        return _missing(table, row)
+    except (DataError, OSError) as error:
+        return Problem("unreadable image", table.files[row], str(error).removeprefix("image: "))
+    return blake2b(content, digest_size=16).digest()

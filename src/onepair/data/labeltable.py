@@ -1,0 +1,50 @@
+"""The one form that every dataset is read into."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.data.problems import DataError
+from onepair.labels import Indices, Labels, validate_labels
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTable:
+    """Files, their labels, and the split each belongs to; row i of everything is the same image.
+
+    The order of rows and classes is the reader's promise: the published random streams depend on it.
+    """
+
+    files: tuple[str, ...]  # as written in the dataset: relative to `root`, or absolute
+    classes: tuple[str, ...]
+    labels: Labels  # (N, L)
+    split: NDArray[np.str_]  # (N,) of "train", "validation", "test"
+    root: Path
+    pixels: NDArray[np.uint8] | None = None  # (N, H, W, 3) images held in memory, where there are no files
+
+    def __post_init__(self) -> None:
+        labels = validate_labels(self.labels)
+        if not len(self.files) == len(self.split) == len(labels) or len(self.classes) != labels.shape[1]:
+            raise DataError(
+                f"a table needs one file, one split and one row of labels per image, and one column per class; got "
+                f"{len(self.files)} files, {len(self.split)} splits, {len(self.classes)} classes "
+                f"and labels of shape {labels.shape}"
+            )
+        strange = sorted(set(self.split.tolist()) - set(SPLITS))
+        if strange:
+            raise DataError(f"split {strange[0]!r} is not one of {', '.join(SPLITS)}")
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def rows(self, split: str) -> Indices:
+        """The rows of a split, in order."""
+        return np.flatnonzero(self.split == split)
+
+    def path(self, row: int) -> Path:
+        """Where the image of a row lies."""
+        return self.root / self.files[row]

@@ -1,0 +1,30 @@
+"""What can be wrong with a dataset, and who decides whether to go on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onepair.errors import UserError
+
+
+class DataError(UserError, ValueError):
+    """A dataset cannot be used as it is: one sentence that names the file, line or key and says what to do."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a dataset, and where."""
+
+    kind: str  # a short name to count by, as "bad value" or "missing file"
+    where: str  # as "labels.csv, line 7, column dog"
+    what: str  # as "holds 2; a label is 1, 0 or blank"
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+Report = Callable[[Problem], None]
+
+
+def refuse(problem: Problem) -> None:
+    """The report that stops at the first problem. A list's `append` collects all of them instead."""
+    raise DataError(str(problem))

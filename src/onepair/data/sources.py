@@ -1,0 +1,54 @@
+"""What every reader does: look for files, read their text, join the official splits."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from onepair.data.labeltable import LabelTable
+from onepair.data.problems import DataError
+from onepair.labels import Labels
+
+
+def exists(path: Path) -> bool:
+    """Whether there is such a file or folder; a name that no file system takes is one that is not there."""
+    return os.path.exists(path)  # noqa: PTH110 (Path.exists raises on such names)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file, or a sentence that says why not."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file; is the dataset complete?") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, with or without a byte order mark, its line ends untouched."""
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file, stripped, without the blank ones at its end: line n is item n - 1."""
+    text = read_text(path).rstrip()
+    return [line.strip() for line in text.split("\n")] if text else []
+
+
+def join_splits(parts: Mapping[str, tuple[Sequence[str], Labels]], *, classes: Sequence[str], root: Path) -> LabelTable:
+    """One table from the files and labels of each split, in the order given."""
+    for split, (files, _) in parts.items():
+        if not files:
+            raise DataError(f"{root}: the {split} split lists no image")
+    return LabelTable(
+        files=tuple(file for files, _ in parts.values() for file in files),
+        classes=tuple(classes),
+        labels=np.concatenate([labels for _, labels in parts.values()]),
+        split=np.repeat(list(parts), [len(files) for files, _ in parts.values()]),
+        root=root,
+    )

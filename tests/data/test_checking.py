@@ -1,0 +1,101 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from onepair.data.checking import find_problems, take_census
+from onepair.data.labeltable import LabelTable
+
+
+def save_image(path, *, grey):
+    path.parent.mkdir(exist_ok=True)
+    Image.new("RGB", (8, 6), (grey, grey, grey)).save(path)
+
+
+def make_table(root: Path, files, labels=None, split=None):
+    labels = np.ones((len(files), 1), np.int8) if labels is None else np.array(labels, np.int8)
+    classes = tuple(f"class {i}" for i in range(labels.shape[1]))
+    return LabelTable(tuple(files), classes, labels, np.array(split or ["train"] * len(files)), root)
+
+
+def found(table, **options):
+    return [(problem.kind, problem.where) for problem in find_problems(table, **options)]
+
+
+def test_census_tells_verified_empty_from_not_annotated():
+    labels = [[1, 0, -1], [0, 0, 0], [-1, -1, -1], [1, 1, -1], [0, -1, -1]]
+    census = take_census(make_table(Path(), "abcde", labels, ["train", "train", "train", "test", "validation"]))
+    assert census.images == {"train": 3, "validation": 1, "test": 1}
+    assert census.positive.tolist() == [2, 1, 0]
+    assert census.negative.tolist() == [2, 2, 1]
+    assert census.unknown.tolist() == [1, 2, 4]
+    assert (census.verified_empty, census.not_annotated) == (1, 1)
+    assert census.cardinality == pytest.approx(3 / 5)
+
+
+def test_a_clean_dataset_has_no_problems(tmp_path):
+    for i, name in enumerate(("a.png", "b.jpg")):
+        save_image(tmp_path / name, grey=i)
+    table = make_table(tmp_path, ["a.png", "b.jpg"])
+    assert found(table) == []
+    assert found(table, images=True) == []
+
+
+def test_classes_without_positives():
+    table = make_table(Path(), ["a"], [[1, 0, -1]])
+    assert [where for kind, where in found(table) if kind == "class without positives"] == [
+        "class class 1",
+        "class class 2",
+    ]
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_missing_files(tmp_path, images):
+    save_image(tmp_path / "here.png", grey=0)
+    (tmp_path / "folder.png").mkdir()
+    table = make_table(tmp_path, ["here.png", "gone.png"])
+    assert found(table, images=images) == [("missing file", "gone.png")]
+
+
+def test_damaged_images_are_found_by_decoding_only(tmp_path):
+    save_image(tmp_path / "good.jpg", grey=0)
+    content = (tmp_path / "good.jpg").read_bytes()
+    (tmp_path / "short.jpg").write_bytes(content[: len(content) // 2])
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "text.jpg").write_text("not a picture")
+    table = make_table(tmp_path, ["good.jpg", "short.jpg", "empty.jpg", "text.jpg"])
+    assert found(table) == []
+    assert found(table, images=True) == [("unreadable image", f"{name}.jpg") for name in ("short", "empty", "text")]
+
+
+def test_repeated_and_leaking_files_by_name(tmp_path):
+    for i, name in enumerate(("a.png", "b.png")):
+        save_image(tmp_path / name, grey=i)
+    files, split = ["a.png", "b.png", "a.png", "b.png"], ["train", "train", "train", "test"]
+    expected = [("duplicate", "a.png"), ("leak between splits", "b.png")]
+    assert found(make_table(tmp_path, files, split=split)) == expected
+    assert found(make_table(tmp_path, files, split=split), images=True) == expected
+
+
+def test_copies_under_another_name_are_found_by_content(tmp_path):
+    for name, grey in (("a.png", 1), ("copy of a.png", 1), ("b.png", 2), ("leaked b.png", 2)):
+        save_image(tmp_path / name, grey=grey)
+    files = ["a.png", "copy of a.png", "b.png", "leaked b.png"]
+    table = make_table(tmp_path, files, split=["train", "train", "train", "test"])
+    assert found(table, images=True) == [("duplicate", "copy of a.png"), ("leak between splits", "leaked b.png")]
+    (leak,) = [problem for problem in find_problems(table, images=True) if problem.kind == "leak between splits"]
+    assert str(leak) == "leaked b.png: is the same image as b.png, the one in test, the other in train"
+
+
+def test_progress_sees_every_row(tmp_path):
+    seen = []
+    table = make_table(tmp_path, ["x", "y", "z"])
+
+    def progress(rows):
+        for row in rows:
+            seen.append(row)
+            yield row
+
+    list(find_problems(table, progress=progress))
+    assert seen == [0, 1, 2]

@@ -1,0 +1,247 @@
+"""Every kind of image file becomes upright RGB, or one sentence that names the file."""
+
+import io
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from onepair.data.images import Preprocessing, decode, normalise, prepare
+from onepair.data.problems import DataError
+
+SQUASH = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+
+def encode(image: Image.Image, kind: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def scene(height: int = 12, width: int = 20) -> NDArray[np.uint8]:
+    """Smooth, and different in each corner and channel."""
+    rows, columns = np.mgrid[0:height, 0:width]
+    return np.stack(
+        [rows * 255 // height, columns * 255 // width, (rows + columns) * 255 // (height + width)], axis=-1
+    ).astype(np.uint8)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF"])
+def test_lossless_files_come_back_as_they_were(kind: str) -> None:
+    np.testing.assert_array_equal(decode(encode(Image.fromarray(scene()), kind)), scene())
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 2}])
+def test_jpeg_equals_pillow(tmp_path: Path, options: dict[str, Any]) -> None:
+    file = tmp_path / "a.jpg"
+    file.write_bytes(encode(Image.fromarray(scene()), "JPEG", **options))
+    np.testing.assert_array_equal(decode(file), np.asarray(Image.open(file)))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_grey_has_three_equal_channels(kind: str) -> None:
+    pixels = decode(encode(Image.fromarray(scene()[..., 0]), kind))
+    assert pixels.shape == (12, 20, 3)
+    assert (pixels == pixels[..., :1]).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "GIF"])
+def test_palette(kind: str) -> None:
+    image = Image.fromarray(scene()).quantize(32)
+    np.testing.assert_array_equal(decode(encode(image, kind)), np.asarray(image.convert("RGB")))
+
+
+def test_black_and_white_is_black_and_white() -> None:
+    image = Image.fromarray(scene()[..., 0] > 100)
+    assert set(np.unique(decode(encode(image, "PNG")))) == {0, 255}
+
+
+def test_cmyk_jpeg_is_not_inverted() -> None:
+    white, red = Image.new("CMYK", (8, 8), (0, 0, 0, 0)), Image.new("CMYK", (8, 8), (0, 255, 255, 0))
+    assert decode(encode(white, "JPEG")).min() > 250
+    np.testing.assert_allclose(decode(encode(red, "JPEG"))[4, 4], [255, 0, 0], atol=4)
+
+
+@pytest.mark.parametrize("value", [0, 257, 12_345, 40_000, 65_535])
+def test_sixteen_bit_grey_is_scaled_not_clipped(value: int) -> None:
+    image = Image.fromarray(np.full((4, 4), value, np.uint16))
+    assert (decode(encode(image, "PNG")) == round(value / 257)).all()
+
+
+def test_thirty_two_bit_grey_is_refused() -> None:
+    with pytest.raises(DataError, match="32 bits a pixel"):
+        decode(encode(Image.fromarray(np.ones((4, 4), np.float32)), "TIFF"))
+
+
+@pytest.mark.parametrize(("alpha", "expected"), [(0, [255, 255, 255]), (255, [200, 0, 0]), (51, [244, 204, 204])])
+def test_alpha_lies_on_white(alpha: int, expected: list[int]) -> None:
+    pixels = decode(encode(Image.new("RGBA", (4, 4), (200, 0, 0, alpha)), "PNG"))
+    np.testing.assert_allclose(pixels[0, 0], expected, atol=1)
+
+
+def test_transparent_palette_and_grey_lie_on_white() -> None:
+    palette = Image.fromarray(np.zeros((4, 4), np.uint8)).convert("P")
+    assert (decode(encode(palette, "PNG", transparency=0)) == 255).all()
+    assert (decode(encode(Image.new("LA", (4, 4), (0, 0)), "PNG")) == 255).all()
+
+
+UPRIGHT = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: a[::-1, ::-1].swapaxes(0, 1),
+    8: lambda a: np.rot90(a, 1),
+}
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_exif_orientation_is_applied(orientation: int, kind: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = Image.fromarray(scene())
+    stored = np.asarray(Image.open(io.BytesIO(encode(image, kind))))
+    np.testing.assert_array_equal(decode(encode(image, kind, exif=exif)), UPRIGHT[orientation](stored))
+
+
+def test_only_much_larger_jpegs_are_decoded_at_a_fraction() -> None:
+    large, close = (encode(Image.fromarray(scene(side, side)), "JPEG") for side in (64, 63))
+    assert decode(large, at_least=16).shape == (32, 32, 3)
+    assert decode(close, at_least=16).shape == (63, 63, 3)
+    whole = prepare(decode(large), Preprocessing(16, mean=(0, 0, 0), std=(1, 1, 1))).int()
+    part = prepare(decode(large, at_least=16), Preprocessing(16, mean=(0, 0, 0), std=(1, 1, 1))).int()
+    assert (whole - part).abs().max() <= 3
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF"])
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.95])
+def test_truncated_files_are_errors_that_name_the_file(tmp_path: Path, kind: str, kept: float) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    whole = encode(Image.fromarray(noise), kind)
+    file = tmp_path / "cut.img"
+    file.write_bytes(whole[: int(len(whole) * kept)])
+    with pytest.raises(DataError, match=r"cut\.img"):
+        decode(file)
+
+
+def test_jpeg_that_ends_in_zeros_is_an_error() -> None:
+    whole = encode(Image.fromarray(scene(64, 64)), "JPEG")
+    with pytest.raises(DataError, match="cannot be read"):
+        decode(whole[: len(whole) // 2] + bytes(len(whole) // 2))
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image at all", b"\xff\xd8\xff"])
+def test_what_is_no_image_is_an_error(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "note.jpg"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"note\.jpg: "):
+        decode(file)
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.jpg.*No such file"):
+        decode(tmp_path / "gone.jpg")
+    with pytest.raises(DataError, match="Is a directory"):
+        decode(tmp_path)
+
+
+def huge_png() -> bytes:
+    """A few bytes whose header claims 60,000 × 60,000 pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def test_decompression_bombs_are_refused() -> None:
+    with pytest.raises(DataError, match="more pixels"):
+        decode(huge_png())
+
+
+def test_formats_that_start_other_programs_are_refused() -> None:
+    with pytest.raises(DataError, match="not an image"):
+        decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
+
+
+def image_or_data_error(content: bytes) -> None:
+    try:
+        pixels = decode(content)
+    except DataError:
+        return
+    assert pixels.dtype == np.uint8
+    assert pixels.ndim == 3
+    assert pixels.shape[2] == 3
+
+
+@given(
+    st.binary(max_size=200),
+    st.sampled_from([b"", b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM", b"II*\0"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_random_bytes(content: bytes, signature: bytes) -> None:
+    image_or_data_error(signature + content)
+
+
+SMALL_FILES = {kind: encode(Image.fromarray(scene()), kind) for kind in ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF")}
+
+
+@given(
+    st.sampled_from(sorted(SMALL_FILES)), st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=8)
+)
+@settings(max_examples=300, deadline=None)
+def test_mutated_files(kind: str, changes: list[tuple[int, int]]) -> None:
+    content = bytearray(SMALL_FILES[kind])
+    for position, value in changes:
+        content[position % len(content)] = value
+    image_or_data_error(bytes(content))
+
+
+def test_squash_equals_pillow_bicubic() -> None:
+    expected = np.asarray(Image.fromarray(scene()).resize((8, 8), Image.Resampling.BICUBIC))
+    prepared = prepare(scene(), SQUASH)
+    assert prepared.dtype == torch.uint8
+    np.testing.assert_array_equal(prepared.permute(1, 2, 0), expected)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_crop_scales_the_short_side_and_takes_the_centre(turned: bool) -> None:
+    tall, wide = scene(30, 10), scene(10, 30)
+    scaled = Image.fromarray(tall if turned else wide).resize((5, 15) if turned else (15, 5), Image.Resampling.BICUBIC)
+    expected = np.asarray(scaled.crop((0, 5, 5, 10) if turned else (5, 0, 10, 5)))
+    cropped = prepare(tall if turned else wide, Preprocessing(5, (0, 0, 0), (1, 1, 1), resize="crop"))
+    np.testing.assert_array_equal(cropped.permute(1, 2, 0), expected)
+
+
+def test_flip_mirrors_left_and_right() -> None:
+    plain, flipped = (prepare(scene(), SQUASH, flip=flip) for flip in (False, True))
+    assert torch.equal(flipped, plain.flip(-1))
+    assert not torch.equal(flipped, plain)
+
+
+def test_normalise_keeps_the_memory_format() -> None:
+    images = torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+    kind = Preprocessing(4, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    expected = (images / 255 - torch.tensor(kind.mean).view(3, 1, 1)) / torch.tensor(kind.std).view(3, 1, 1)
+    normalised = normalise(images, kind)
+    torch.testing.assert_close(normalised, expected)
+    assert normalised.dtype == torch.float32
+    assert normalised.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"resize": "stretch"}, {"interpolation": "nearest"}, {"flip": 2.0}])
+def test_preprocessing_refuses_what_it_does_not_know(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
+        Preprocessing(**{"size": 8, "mean": (0, 0, 0), "std": (1, 1, 1), **wrong})

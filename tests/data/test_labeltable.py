@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onepair.data import DataError, LabelTable
+
+
+def table(**changes):
+    fields = {
+        "files": ("a.jpg", "b.jpg", "c.jpg"),
+        "classes": ("cat", "dog"),
+        "labels": np.array([[1, 0], [-1, 1], [0, 0]], np.int8),
+        "split": np.array(["train", "test", "train"]),
+        "root": Path("photos"),
+    }
+    return LabelTable(**{**fields, **changes})
+
+
+def test_rows_of_a_split_are_in_order():
+    assert table().rows("train").tolist() == [0, 2]
+    assert table().rows("validation").tolist() == []
+    assert len(table()) == 3
+
+
+def test_paths_are_below_the_root_unless_absolute(tmp_path):
+    absolute = str(tmp_path / "b.jpg")
+    files = table(files=("a.jpg", absolute, "c.jpg"))
+    assert files.path(0) == Path("photos/a.jpg")
+    assert files.path(1) == Path(absolute)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": ("a.jpg",)},
+        {"classes": ("cat",)},
+        {"split": np.array(["train"])},
+        {"labels": np.zeros((2, 2), np.int8)},
+    ],
+)
+def test_refuses_parts_of_different_lengths(changes):
+    with pytest.raises(DataError, match="one row of labels per image"):
+        table(**changes)
+
+
+def test_refuses_an_unheard_of_split():
+    with pytest.raises(DataError, match="'holdout' is not one of train, validation, test"):
+        table(split=np.array(["train", "holdout", "test"]))
+
+
+def test_refuses_labels_outside_the_alphabet():
+    with pytest.raises(ValueError, match="row 0, column 1 holds 2"):
+        table(labels=np.array([[1, 2], [0, 0], [0, 0]], np.int8))

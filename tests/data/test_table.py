@@ -1,0 +1,311 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onepair.data import DataError, LabelTable, table, write_table
+from tests.data import layouts
+
+
+def read_csv(folder, *rows, **options):
+    return table.read(layouts.write(folder / "labels.csv", "\n".join(rows)), **options)
+
+
+def read_parquet(folder, columns, **options):
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "labels.parquet")
+    return table.read(folder / "labels.parquet", **options)
+
+
+def problems_of(read, *args, **options):
+    problems = []
+    result = read(*args, report=problems.append, **options)
+    with pytest.raises(DataError, match=r"labels\.(csv|parquet), "):
+        read(*args, **options)
+    return result, [str(problem) for problem in problems]
+
+
+# Wide tables
+
+
+def test_a_wide_table(tmp_path):
+    read = table.read(layouts.csv_wide(tmp_path))
+    assert read.files == ("a.jpg", "b,1.jpg")
+    assert read.split.tolist() == ["train", "test"]
+    assert read.classes == ("cat", "dog")
+    assert read.labels.tolist() == [[1, 0], [-1, 1]]
+    assert read.root == tmp_path
+
+
+def test_columns_keep_their_order_wherever_file_and_split_stand(tmp_path):
+    read = read_csv(tmp_path, "image,zebra,split,file,ant", "1,1,val,a.jpg,0")
+    assert read.classes == ("image", "zebra", "ant")
+    assert read.files == ("a.jpg",)
+    assert read.split.tolist() == ["validation"]
+
+
+@pytest.mark.parametrize("name", ["file", "File", "image", "filename", "path"])
+def test_names_of_the_first_column(tmp_path, name):
+    read = read_csv(tmp_path, f"{name},cat", "a.jpg,1")
+    assert (read.files, read.classes, read.split.tolist()) == (("a.jpg",), ("cat",), ["train"])
+
+
+@pytest.mark.parametrize("cell", ["1", " 1", "1 ", "1.0", '"1"'])
+def test_ways_to_write_a_positive(tmp_path, cell):
+    assert read_csv(tmp_path, "file,cat,dog", f"a.jpg,{cell},0.0").labels.tolist() == [[1, 0]]
+
+
+def test_names_of_classes_lose_the_spaces_around_them(tmp_path):
+    assert read_csv(tmp_path, "file, cat , split", "a.jpg, 1, test").classes == ("cat",)
+    assert read_csv(tmp_path, "file,labels", 'a.jpg,"["" dog""]"', "b.jpg, cat ;dog").classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_separators_line_ends_and_byte_order_marks(tmp_path, separator, end, mark):
+    text = mark + end.join(["file,cat,dog", "a.jpg,1,", "", "b.jpg,0,1", ""]).replace(",", separator)
+    read = table.read(layouts.write(tmp_path / "labels.csv", text))
+    assert read.files == ("a.jpg", "b.jpg")
+    assert read.labels.tolist() == [[1, -1], [0, 1]]
+
+
+def test_a_header_that_two_separators_fit_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no column named file"):
+        read_csv(tmp_path, "a;file;b\tfile\tc", "1;2\t3;4")
+
+
+def test_images_may_lie_elsewhere(tmp_path):
+    assert read_csv(tmp_path, "file,cat", "a.jpg,1", images=Path("photos")).path(0) == Path("photos/a.jpg")
+
+
+def test_problems_name_line_and_column_and_become_unknown(tmp_path):
+    rows = (
+        "file,split,cat,dog,cat",
+        '"a\n1.jpg",train,1,2,0',
+        "b.jpg,train,-1,0,0",
+        "c.jpg,train,1",
+        "b.jpg,train,1,1,1",
+        "b.jpg,test,1,yes,1",
+        ",test,1,1,1",
+        "d.jpg,holdout,1,1,1",
+    )
+    read, problems = problems_of(read_csv, tmp_path, *rows)
+    assert problems == [
+        "labels.csv, line 5: has 3 cells for 5 columns",
+        "labels.csv, line 6, column file: names b.jpg again, after line 4",
+        "labels.csv, line 8, column file: holds '', not the name of a file",
+        "labels.csv, line 9, column split: holds 'holdout'; a split is train, validation, test",
+        "labels.csv, column 5: names class cat again, after column 3",
+        "labels.csv, line 2, column dog: holds '2'; a label is 1 or 0, and the cell stays blank where it is unknown",
+        "labels.csv, line 4, column cat: holds '-1'; a label is 1 or 0, and the cell stays blank where it is unknown",
+        "labels.csv, line 7, column dog: holds 'yes'; a label is 1 or 0, and the cell stays blank where it is unknown",
+    ]
+    assert read.files == ("a\n1.jpg", "b.jpg", "b.jpg", "d.jpg")
+    assert read.split.tolist() == ["train", "train", "test", "train"]
+    assert read.labels.tolist() == [[1, -1], [-1, 0], [1, -1], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: no column named file"),
+        ("a.jpg,1\n", "line 1: no column named file"),
+        ("cat,image\n1,a.jpg\n", "line 1: no column named file"),
+        ("file,cat\n", "lists no image"),
+        ("file\na.jpg\n", "no columns of classes and no column named labels"),
+        ("file,cat,\na.jpg,1,\n", "column 3 has no name"),
+        ("file,cat,File\na.jpg,1,0\n", "column 3 is a second column File; no class can have that name"),
+        ("file,labels,cat\na.jpg,cat,1\n", "a column labels and a column cat; keep the list or the classes"),
+        ('file,cat\na.jpg,"1\n', r"labels\.csv, line 2: is not CSV"),
+        ("file,cat\n" + "a" * 200_000 + ",1\n", "line 2: is not CSV"),
+        (b"file,cat\n\xff.jpg,1\n", "byte 9 is not UTF-8"),
+    ],
+)
+def test_refuses_what_is_no_table(tmp_path, text, message):
+    path = tmp_path / "labels.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DataError, match=message):
+        table.read(path)
+
+
+# Lists of labels
+
+
+def test_lists_of_labels(tmp_path):
+    read = table.read(layouts.csv_lists(tmp_path))
+    assert read.classes == ("cat", "dog")
+    assert read.labels.tolist() == [[1, 1], [1, -1], [-1, -1]]
+
+
+def test_unlisted_may_be_negative_and_then_a_blank_list_is_verified_empty(tmp_path):
+    read = table.read(layouts.csv_lists(tmp_path), unlisted="negative")
+    assert read.labels.tolist() == [[1, 1], [1, 0], [0, 0]]
+    with pytest.raises(ValueError, match="unlisted must be 'unknown' or 'negative', got 'zero'"):
+        table.read(layouts.csv_lists(tmp_path), unlisted="zero")
+
+
+@pytest.mark.parametrize(
+    ("cell", "names"),
+    [
+        ("dog", {"dog"}),
+        (" dog ; cat;", {"dog", "cat"}),
+        ('"dog, cat"', {"dog", "cat"}),
+        ('"cat, tabby;dog"', {"cat, tabby", "dog"}),
+        ('"[""a;b"", ""c""]"', {"a;b", "c"}),
+    ],
+)
+def test_ways_to_write_a_list(tmp_path, cell, names):
+    assert set(read_csv(tmp_path, "file,labels", f"a.jpg,{cell}").classes) == names
+
+
+def test_a_bad_list_is_a_problem_and_all_unknown(tmp_path):
+    rows = ("file,labels,split", "a.jpg,dog,train", "b.jpg,[dog],train", '"c.jpg","[1]",train')
+    read, problems = problems_of(read_csv, tmp_path, *rows, unlisted="negative")
+    assert problems == [
+        "labels.csv, line 3, column labels: holds '[dog]'; write names separated by ; or a JSON list of names",
+        "labels.csv, line 4, column labels: holds '[1]'; write names separated by ; or a JSON list of names",
+    ]
+    assert read.labels.tolist() == [[1], [-1], [-1]]
+
+
+def test_lists_that_name_nothing_are_refused(tmp_path):
+    with pytest.raises(DataError, match="names no class at all"):
+        read_csv(tmp_path, "file,labels", "a.jpg,", "b.jpg,[]")
+
+
+# Parquet
+
+
+def test_parquet_takes_numbers_booleans_texts_and_null(tmp_path):
+    columns = {"file": ["a", "b", "c"], "x": [1, 0, None], "y": [True, False, None], "z": [1.0, 0.0, None]}
+    read = read_parquet(tmp_path, {**columns, "split": ["train", "valid", "test"], "t": ["1", "0", ""]})
+    assert read.classes == ("x", "y", "z", "t")
+    assert read.labels.tolist() == [[1] * 4, [0] * 4, [-1] * 4]
+    assert read.split.tolist() == ["train", "validation", "test"]
+
+
+def test_parquet_lists(tmp_path):
+    read = read_parquet(tmp_path, {"file": ["a", "b", "c"], "labels": [["dog", "cat"], [], None]})
+    assert read.labels.tolist() == [[1, 1], [-1, -1], [-1, -1]]
+
+
+def test_problems_in_parquet_name_row_and_column(tmp_path):
+    columns = {"file": ["a", None, "c"], "x": [1.0, 1.0, float("nan")], "y": [[1], [0], []], "z": [-1, 0, 1]}
+    read, problems = problems_of(read_parquet, tmp_path, columns)
+    assert problems == [
+        "labels.parquet, row 2, column file: holds None, not the name of a file",
+        "labels.parquet, row 1, column y: holds [1]; a label is 1 or 0, and the cell stays blank where it is unknown",
+        "labels.parquet, row 1, column z: holds -1; a label is 1 or 0, and the cell stays blank where it is unknown",
+        "labels.parquet, row 3, column x: holds nan; a label is 1 or 0, and the cell stays blank where it is unknown",
+        "labels.parquet, row 3, column y: holds []; a label is 1 or 0, and the cell stays blank where it is unknown",
+    ]
+    assert read.labels.tolist() == [[1, -1, -1], [-1, -1, 1]]
+
+
+def test_parquet_without_a_file_column_and_what_is_no_parquet_are_refused(tmp_path):
+    with pytest.raises(DataError, match="no column named file among its columns x"):
+        read_parquet(tmp_path, {"x": [1]})
+    with pytest.raises(DataError, match="is not a Parquet file"):
+        table.read(layouts.write(tmp_path / "bad.parquet", "file,cat\n"))
+
+
+# Writing
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8) | st.sampled_from(
+    ["a,b", 'say "cat"', "two\nlines", "back\r", "a;file;b", "\ufefffile", "'", "=1+1", "1", "猫"]
+)
+class_names = names.map(str.strip).filter(lambda name: name and name.lower() not in ("file", "split", "labels"))
+
+
+@st.composite
+def tables(draw):
+    rows = draw(st.lists(st.tuples(names, st.sampled_from(["train", "validation", "test"])), min_size=1, unique=True))
+    classes = draw(st.lists(class_names, min_size=1, max_size=4, unique=True))
+    cells = st.lists(st.sampled_from([1, 0, -1]), min_size=len(classes), max_size=len(classes))
+    labels = draw(st.lists(cells, min_size=len(rows), max_size=len(rows)))
+    files, splits = zip(*rows, strict=True)
+    return LabelTable(files, tuple(classes), np.array(labels, np.int8), np.array(splits), Path())
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(written=tables())
+def test_reading_gives_back_what_was_written(tmp_path, suffix, written):
+    path = tmp_path / f"labels{suffix}"
+    write_table(written, path)
+    read = table.read(path)
+    assert read.files == written.files
+    assert read.classes == written.classes
+    assert read.split.tolist() == written.split.tolist()
+    assert read.labels.tolist() == written.labels.tolist()
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def example(**changes):
+    fields = {"files": ("a.jpg",), "classes": ("cat",), "labels": np.ones((1, 1), np.int8)}
+    return LabelTable(
+        **{**fields, "split": np.array(["train"] * len(changes.get("files", "1"))), "root": Path(), **changes}
+    )
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classes": ("file",)}, "can be named 'file'"),
+        ({"classes": ("Split",)}, "can be named 'Split'"),
+        ({"classes": ("labels",)}, "can be named 'labels'"),
+        ({"classes": ("",)}, "can be named ''"),
+        ({"classes": (" cat",)}, "no spaces around them"),
+        ({"classes": ("cat", "cat"), "labels": np.ones((1, 2), np.int8)}, "names every class once"),
+        ({"files": ("a", "a"), "labels": np.ones((2, 1), np.int8)}, "every file once in a split"),
+        ({"files": ("",)}, "row 0 has no file name"),
+        ({"files": ("\udcff.jpg",)}, "cannot be written as UTF-8"),
+    ],
+)
+def test_refuses_to_write_what_could_not_be_read_back(tmp_path, suffix, changes, message):
+    with pytest.raises(DataError, match=message):
+        write_table(example(**changes), tmp_path / f"labels{suffix}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "labels.csv"
+    write_table(example(), path)
+    before = path.read_bytes()
+
+    def full_disk(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(DataError, match=r"labels\.csv: cannot be written \(No space left on device\)"):
+        write_table(example(classes=("dog",)), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_other_kinds_of_files_are_not_written(tmp_path):
+    with pytest.raises(DataError, match=r"written as \.csv or \.parquet"):
+        write_table(example(), tmp_path / "labels.xlsx")
+
+
+def test_writing_into_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(DataError, match="cannot be written"):
+        write_table(example(), tmp_path / "missing" / "labels.csv")
+
+
+def test_csv_needs_neither_torch_nor_pyarrow(tmp_path):
+    path = layouts.csv_wide(tmp_path)
+    code = (
+        "import sys; from onepair.data import read_dataset; "
+        "read_dataset(sys.argv[1]); print(sorted({'torch', 'pyarrow'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
