@@ -1,10 +1,15 @@
 """The `onepair` command."""
 
+import sys
 from typing import Annotated
 
 import typer
 
 from onepair import __version__
+from onepair.cli.check import check
+from onepair.cli.datasets import datasets
+from onepair.cli.features import features
+from onepair.errors import UserError
 
 app = typer.Typer(
     name="onepair",
@@ -13,6 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+for command in (check, features, datasets):
+    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -28,3 +35,12 @@ def onepair(
     ] = False,
 ) -> None:
     pass
+
+
+def main() -> None:
+    """Run the command; a user's mistake ends in one sentence and exit code 2, never in a traceback."""
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"onepair: {error}", err=True)
+        sys.exit(2)

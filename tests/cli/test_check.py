@@ -1,0 +1,91 @@
+"""`onepair check` as a user runs it: in a process of its own."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from tests.cli.command import onepair
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    for i, name in enumerate(("a.png", "b.png")):
+        Image.new("RGB", (4, 4), (i, i, i)).save(tmp_path / name)
+    return tmp_path
+
+
+def test_a_clean_table(dataset):
+    (dataset / "labels.csv").write_text("file,cat,dog\na.png,1,\nb.png,0,1\n")
+    result = onepair("check", "labels.csv", "--images", cwd=dataset)
+    assert result.returncode == 0, result.stderr
+    assert "2 images (2 train), 2 classes" in result.stdout
+    assert "no problems" in result.stdout
+    assert "1.00 positives per image" in result.stdout
+
+
+def test_problems_name_file_line_and_column_and_give_exit_code_2(dataset):
+    (dataset / "labels.csv").write_text("file,cat,dog\na.png,1,maybe\nb.png,1,\nc.png,0,1\n")
+    result = onepair("check", "labels.csv", cwd=dataset)
+    assert result.returncode == 2
+    assert "2 problems" in result.stdout
+    assert "labels.csv, line 2, column dog: holds 'maybe'; a label is 1 or 0" in result.stdout
+    assert "c.png: is not in" in result.stdout
+
+
+def test_json_has_everything(dataset):
+    rows = "".join(f"gone{i}.png,1,0\n" for i in range(15))
+    (dataset / "labels.csv").write_text("file,cat,dog\na.png,,\nb.png,0,0\n" + rows)
+    result = onepair("check", "labels.csv", "--json", cwd=dataset)
+    assert result.returncode == 2
+    report = json.loads(result.stdout)
+    assert report["images"] == {"train": 17}
+    assert (report["verified_empty"], report["not_annotated"]) == (1, 1)
+    assert report["classes"][0] == {"name": "cat", "positive": 15, "negative": 1, "unknown": 1}
+    kinds = [problem["kind"] for problem in report["problems"]]
+    assert kinds.count("missing file") == 15
+    assert kinds.count("class without positives") == 1
+
+
+def test_only_the_first_problems_of_a_kind_are_printed(dataset):
+    (dataset / "labels.csv").write_text("file,cat\n" + "".join(f"gone{i}.png,1\n" for i in range(15)))
+    result = onepair("check", "labels.csv", cwd=dataset)
+    assert "gone9.png" in result.stdout
+    assert "gone10.png" not in result.stdout
+    assert "… and 5 more; --json lists all" in result.stdout
+
+
+def test_lists_of_labels_and_what_unlisted_means(dataset):
+    (dataset / "tags.csv").write_text("file,labels\na.png,cat;dog\nb.png,cat\n")
+    for unlisted, known in (("unknown", 0), ("negative", 1)):
+        result = onepair("check", "tags.csv", "--unlisted", unlisted, "--json", cwd=dataset)
+        assert json.loads(result.stdout)["classes"][1]["negative"] == known
+
+
+def test_images_in_another_folder(dataset):
+    (dataset / "elsewhere").mkdir()
+    (dataset / "elsewhere" / "labels.csv").write_text("file,cat\na.png,1\n")
+    assert onepair("check", "elsewhere/labels.csv", cwd=dataset).returncode == 2
+    assert onepair("check", "elsewhere/labels.csv", "--folder", ".", cwd=dataset).returncode == 0
+
+
+def test_the_embedded_dataset(tmp_path):
+    result = onepair("check", "digits", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "4,000 images (3,000 train, 1,000 test), 10 classes" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere"], "nowhere: there is no such file or folder"),
+        (["."], "is not in a layout that can be recognised"),
+        (["digits", "--format", "dgits"], "did you mean digits?"),
+    ],
+)
+def test_mistakes_end_in_a_sentence(tmp_path, arguments, sentence):
+    result = onepair("check", *arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert result.stderr.startswith("onepair: ")
+    assert "Traceback" not in result.stderr

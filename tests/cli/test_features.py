@@ -1,0 +1,42 @@
+import numpy as np
+import safetensors.torch
+import timm
+from PIL import Image
+
+from tests.cli.command import onepair
+
+
+def test_features_are_extracted_once(tmp_path):
+    for i in range(3):
+        Image.new("RGB", (40, 40), (90 * i, 0, 0)).save(tmp_path / f"{i}.png")
+    (tmp_path / "labels.csv").write_text("file,red\n0.png,0\n1.png,1\n2.png,1\n")
+    safetensors.torch.save_file(timm.create_model("test_resnet").state_dict(), tmp_path / "weights.safetensors")
+    command = ("features", "labels.csv", "--backbone", "test_resnet", "--weights", "weights.safetensors")
+    first, again = (onepair(*command, cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path)) for _ in range(2))
+    assert first.returncode == 0, first.stderr
+    assert "3 of 3 images" in first.stderr
+    file, description = first.stdout.splitlines()
+    assert description == "3 images × 96 features, float16"
+    assert np.load(file).shape == (3, 96)
+    assert file.startswith(str(tmp_path))
+    assert again.stdout == first.stdout
+    assert "images" not in again.stderr
+
+
+def test_mistakes_end_in_a_sentence(tmp_path):
+    for arguments, sentence in (
+        (("digits", "--backbone", "resnet5"), "there is no backbone 'resnet5'; did you mean"),
+        (("digits", "--backbone", "test_resnet", "--weights", "gone.pth"), "gone.pth: no such file"),
+        (("nowhere",), "nowhere: there is no such file or folder"),
+    ):
+        result = onepair("features", *arguments, cwd=tmp_path)
+        assert result.returncode == 2
+        assert sentence in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_datasets_are_listed(tmp_path):
+    result = onepair("datasets", cwd=tmp_path)
+    assert result.returncode == 0
+    for name in ("table", "coco", "voc", "nuswide", "cub", "digits"):
+        assert name in result.stdout
