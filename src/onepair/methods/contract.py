@@ -1,0 +1,63 @@
+"""What the training loop may expect of every method."""
+
+import torch
+from torch import Tensor, nn
+
+from onepair.losses import Loss
+
+
+class Method(nn.Module):
+    """A loss, plus what happens to its targets between epochs.
+
+    The loop calls `begin` once, `forward` with every batch, and `end_epoch` after every epoch. All state is in the
+    `state_dict`; to resume, call `begin` with the same labels, then `load_state_dict`. The batch is that of all
+    processes together, and `rows`, `scores` and the labels are on one device.
+    """
+
+    needs_scores: bool = False  # True: `end_epoch` is given the scores of the whole training set
+    lr_multiplier: float = 1.0  # of the learning rate, for the method's own parameters
+
+    observed: Tensor  # (N, L) int8 of 1, 0, -1; never changed
+
+    def begin(self, observed: Tensor) -> None:
+        """Take the (N, L) observed labels and make all state that depends on their shape."""
+        if observed.ndim != 2 or observed.dtype != torch.int8:
+            raise ValueError(
+                f"observed must be a matrix (samples, classes) of int8, got {tuple(observed.shape)} of {observed.dtype}"
+            )
+        self.register_buffer("observed", observed)
+
+    def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """The loss of a batch: (B, L) logits of the samples `rows`, (B,) int64 indices into the observed labels."""
+        raise NotImplementedError
+
+    def penalty(self, classifier: nn.Module) -> Tensor | None:
+        """What the method adds to the loss for the classifier's weights, if anything."""
+        return None
+
+    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
+        """Learn from an epoch, counted from 1; `scores` are (N, L) logits if `needs_scores`, else None."""
+
+
+class FixedTargets(Method):
+    """A loss of the observed labels; nothing happens between epochs."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
+        loss: Tensor = self.loss(logits, self.observed[rows])
+        return loss
+
+
+def require_scores(scores: Tensor | None) -> Tensor:
+    """The scores, or an error that says whose duty they are."""
+    if scores is None:
+        raise ValueError("this method needs the scores of the training set after every epoch, but got None")
+    return scores
+
+
+def at_least_single(logits: Tensor) -> Tensor:
+    """The logits in float32 or better, before anything is computed from them."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -1,0 +1,103 @@
+"""Large-loss methods: an assumed negative with a large loss is suspected to be a positive."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.losses import bce_loss
+from onepair.losses.contract import check_at_least_zero
+from onepair.methods.contract import Method
+from onepair.methods.registry import register
+from onepair.methods.selection import highest_scored
+
+KIM = "Kim et al. 2022"
+
+
+class LargeLoss(Method):
+    """BCE that assumes unknown labels negative, except those of the batch with the k largest losses.
+
+        k = ceil(B · L · (t-1) · Δ)   in epoch t = 1, 2, …
+
+    Δ between 0.001 and 0.005 in its authors' work. Known labels are never suspected.
+    """
+
+    finished_epochs: Tensor
+
+    def __init__(self, *, delta: float = 0.002) -> None:
+        check_at_least_zero(delta=delta)
+        super().__init__()
+        self.delta = delta
+
+    def begin(self, observed: Tensor) -> None:
+        super().begin(observed)
+        self.register_buffer("finished_epochs", torch.zeros((), dtype=torch.int64, device=observed.device))
+
+    def suspects(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mask of the unknown labels with the k largest losses."""
+        # The loss of an assumed negative grows with its score, so the largest losses are the highest scores.
+        return highest_scored(logits.detach(), labels == UNKNOWN, self.suspect_count(labels.numel()))
+
+    def suspect_count(self, cells: int) -> int:
+        """k, for a batch of so many cells B · L."""
+        return math.ceil(cells * int(self.finished_epochs) * self.delta)
+
+    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
+        self.finished_epochs.fill_(epoch)
+
+
+@register(
+    name="ll-r",
+    title="LL-R",
+    paper=KIM,
+    equation="BCE without the ceil(B L (t-1) Δ) largest losses of unknown labels",
+    description="Assumes unknown labels negative; the largest losses among them are rejected, more every epoch.",
+)
+class LargeLossRejection(LargeLoss):
+    """Suspects are left out of the loss."""
+
+    def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
+        labels = self.observed[rows]
+        kept = labels.clamp(min=NEGATIVE).masked_fill(self.suspects(logits, labels), UNKNOWN)
+        return bce_loss(logits, kept, unknown="ignore")
+
+
+@register(
+    name="ll-ct",
+    title="LL-Ct",
+    paper=KIM,
+    equation="BCE with t = 1 for the ceil(B L (t-1) Δ) largest losses of unknown labels",
+    description="Assumes unknown labels negative; the largest losses among them count as positive for this step.",
+)
+class LargeLossTemporaryCorrection(LargeLoss):
+    """Suspects are positives, in this step only."""
+
+    def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
+        labels = self.observed[rows]
+        return bce_loss(logits, labels.masked_fill(self.suspects(logits, labels), POSITIVE))
+
+
+@register(
+    name="ll-cp",
+    title="LL-Cp",
+    paper=KIM,
+    equation="BCE with t = 1 for good for the ceil(B L Δ) largest losses of unknown labels",
+    description="Assumes unknown labels negative; the largest losses among them become positive for good.",
+)
+class LargeLossPermanentCorrection(LargeLoss):
+    """From epoch 2 on, suspects are positives from this step on; k = ceil(B · L · Δ) in every epoch."""
+
+    targets: Tensor  # the observed labels, corrected
+
+    def begin(self, observed: Tensor) -> None:
+        super().begin(observed)
+        self.register_buffer("targets", observed.clone())
+
+    def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
+        row, label = self.suspects(logits, self.targets[rows]).nonzero(as_tuple=True)
+        self.targets[rows[row], label] = POSITIVE
+        return bce_loss(logits, self.targets[rows])
+
+    def suspect_count(self, cells: int) -> int:
+        return math.ceil(cells * self.delta) if self.finished_epochs > 0 else 0

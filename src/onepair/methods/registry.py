@@ -1,0 +1,101 @@
+"""Which methods there are, and what is known of each."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeVar
+
+from onepair.methods.contract import Method
+
+Observes = Literal["as given", "single positive and all negatives"]
+MethodClass = TypeVar("MethodClass", bound=type[Method])
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """What is known of a method before one is made."""
+
+    name: str
+    title: str  # as in the paper's tables
+    paper: str
+    equation: str
+    description: str
+    observes: Observes  # the labels that the loop hands over
+    build: type[Method]
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The names of all options: the keywords of the constructor."""
+        return tuple(self._keywords)
+
+    @property
+    def defaults(self) -> Mapping[str, object]:
+        """The value of every option that need not be given."""
+        return MappingProxyType(
+            {name: keyword.default for name, keyword in self._keywords.items() if keyword.default is not keyword.empty}
+        )
+
+    @property
+    def needs_epochs(self) -> bool:
+        """Whether the method must be told how many epochs there will be, as the option `epochs`."""
+        return "epochs" in self._keywords
+
+    @property
+    def _keywords(self) -> dict[str, inspect.Parameter]:
+        parameters = inspect.signature(self.build).parameters
+        return {name: given for name, given in parameters.items() if given.kind is given.KEYWORD_ONLY}
+
+
+_methods: dict[str, MethodInfo] = {}
+METHODS: Mapping[str, MethodInfo] = MappingProxyType(_methods)
+
+
+def register(
+    *,
+    name: str,
+    title: str,
+    paper: str,
+    equation: str,
+    description: str,
+    observes: Observes = "as given",
+) -> Callable[[MethodClass], MethodClass]:
+    """Make a method known by its name; the keywords of its constructor are its options."""
+
+    def add(build: MethodClass) -> MethodClass:
+        if name in _methods:
+            raise ValueError(f"there already is a method {name!r}: {_methods[name].build.__qualname__}")
+        _methods[name] = MethodInfo(name, title, paper, equation, description, observes, build)
+        return build
+
+    return add
+
+
+def create_method(name: str, **options: object) -> Method:
+    """Make the method of this name.
+
+    >>> create_method("opml-sp", label_num=1.2).needs_scores
+    True
+    >>> create_method("opml-sb")
+    Traceback (most recent call last):
+    ValueError: there is no method 'opml-sb'; did you mean 'opml-sp'?
+    """
+    if name not in METHODS:
+        raise ValueError(f"there is no method {name!r}; {_nearest(name, METHODS)}")
+    info = METHODS[name]
+    for option in options:
+        if option not in info.options:
+            raise ValueError(f"method {name!r} has no option {option!r}; {_nearest(option, info.options)}")
+    for option in info.options:
+        if option not in options and option not in info.defaults:
+            raise ValueError(f"method {name!r} needs the option {option!r}")
+    return info.build(**options)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    if not known:
+        return "it has none"
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"

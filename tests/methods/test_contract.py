@@ -1,0 +1,131 @@
+"""What every registered method must do, whatever it is."""
+
+import pytest
+import torch
+
+from onepair.methods import METHODS, Method
+from tests.methods.training import CLASSES, EPOCHS, LIVELY, OBSERVED, ROWS, Loop, batches, labels_of, lively
+
+every_method = pytest.mark.parametrize("name", METHODS)
+every_kind = pytest.mark.parametrize("kind", OBSERVED)
+
+
+@every_kind
+@every_method
+def test_observed_labels_are_never_changed(name, kind):
+    observed = labels_of(kind)
+    loop = Loop(lively(name), observed)
+    for epoch in range(1, EPOCHS + 1):
+        assert torch.tensor(loop.epoch(epoch)).isfinite().all()
+    assert torch.equal(loop.method.observed, labels_of(kind))
+    assert torch.equal(observed, labels_of(kind))
+
+
+@every_kind
+@every_method
+def test_known_labels_keep_their_value_in_every_target(name, kind):
+    loop = Loop(lively(name), labels_of(kind))
+    for epoch in range(1, EPOCHS + 1):
+        loop.epoch(epoch)
+    known = labels_of(kind) != -1
+    state = loop.method.state_dict()
+    if "targets" in state:
+        assert state["targets"].dtype == torch.int8
+        assert torch.equal(state["targets"][known], labels_of(kind)[known])
+    if "soft_labels" in state:
+        assert (state["soft_labels"][known] == -1).all()
+
+
+@every_method
+def test_resumes_bit_for_bit_in_the_middle_of_an_epoch(name):
+    whole = Loop(lively(name), labels_of("mixed"))
+    whole.epoch(1)
+    whole.epoch(2)
+    first, *rest = batches(3)
+    whole.step(first)
+
+    resumed = Loop(lively(name), labels_of("mixed"))
+    resumed.method.load_state_dict({key: value.clone() for key, value in whole.method.state_dict().items()})
+    resumed.classifier.load_state_dict({key: value.clone() for key, value in whole.classifier.state_dict().items()})
+    for loop in (whole, resumed):
+        loop.losses = [loop.step(rows) for rows in rest]
+        loop.end_epoch(3)
+        loop.losses += loop.epoch(4)
+    assert whole.losses == resumed.losses
+    whole_state, resumed_state = whole.state(), resumed.state()
+    assert whole_state.keys() == resumed_state.keys()
+    assert all(torch.equal(whole_state[key], resumed_state[key]) for key in whole_state)
+
+
+@every_method
+def test_state_holds_no_tensor_twice(name):
+    """As safetensors, which writes the checkpoints, requires."""
+    method = lively(name)
+    method.begin(labels_of("mixed"))
+    addresses = [tensor.data_ptr() for tensor in method.state_dict().values()]
+    assert len(set(addresses)) == len(addresses)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@every_method
+def test_any_precision_and_a_batch_of_one(name, dtype):
+    method = lively(name)
+    method.begin(labels_of("mixed"))
+    scores = 9 * torch.randn(ROWS, CLASSES, generator=torch.Generator().manual_seed(0))
+    for epoch in (1, 2):
+        method.end_epoch(epoch, scores.to(dtype) if method.needs_scores else None)
+    for rows in (torch.arange(ROWS), torch.tensor([1])):
+        logits = scores[rows].to(dtype).requires_grad_()
+        loss = method(logits, rows)
+        loss.backward()
+        assert loss.shape == ()
+        assert loss.dtype == torch.float32
+        assert loss.isfinite()
+        assert logits.grad.isfinite().all()
+
+
+@every_method
+def test_one_class(name):
+    method = lively(name)
+    method.begin(torch.tensor([[1], [-1], [0]], dtype=torch.int8))
+    assert method(torch.zeros(3, 1), torch.arange(3)).isfinite()
+
+
+@every_method
+def test_order_of_the_batch_does_not_matter(name):
+    logits = torch.randn(ROWS, CLASSES, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    losses = []
+    for rows in (torch.arange(ROWS), torch.arange(ROWS).flip(0)):
+        method = lively(name)
+        method.begin(labels_of("mixed"))
+        method.end_epoch(1, logits if method.needs_scores else None)
+        losses.append(method(logits[rows], rows).item())
+    assert losses[0] == pytest.approx(losses[1])
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if lively(name).needs_scores])
+def test_missing_scores_are_an_error(name):
+    method = lively(name)
+    method.begin(labels_of("mixed"))
+    with pytest.raises(ValueError, match="needs the scores of the training set"):
+        method.end_epoch(1, None)
+
+
+@pytest.mark.parametrize("observed", [torch.zeros(3, dtype=torch.int8), torch.zeros(3, 2)])
+def test_observed_must_be_a_matrix_of_int8(observed):
+    with pytest.raises(ValueError, match="matrix"):
+        Method().begin(observed)
+
+
+def test_only_role_has_parameters_of_its_own():
+    own = []
+    for name in METHODS:
+        method = lively(name)
+        method.begin(labels_of("mixed"))
+        own += [name] if list(method.parameters()) else []
+        assert method.lr_multiplier == (10.0 if name == "role" else 1.0)
+    assert own == ["role"]
+
+
+def test_lively_options_are_of_methods_that_exist():
+    assert set(LIVELY) <= set(METHODS)
