@@ -22,6 +22,8 @@ def run_blocks(name):
 def test_readme():
     names = run_blocks("README.md")
     assert names["single"].shape == (80, 20)
+    assert names["table"].labels.shape == (4000, 10)
+    assert len(names["table"].rows("train")) == 3000
     assert names["mean_average_precision"](names["scores"], names["labels"]) == (1.0, 2)
 
 
