@@ -1,0 +1,255 @@
+"""The charts of a report, as SVG for use inside a page.
+
+Each chart is drawn for a given width in pixels, so that a page can hold one for screens and paper and one for phones,
+both with text of readable size. Text stays text: it can be searched, and takes the font of the page.
+"""
+
+import io
+import warnings
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from onepair.labels import POSITIVE, Indices
+from onepair.metrics import Floats
+from onepair.report.comparison import Comparison, RunSummary
+from onepair.report.wording import signed
+
+INK, MUTED, RULE = "#1d2530", "#5b6470", "#d9dce1"
+NARROW = 480  # pixels; charts below this width are for phones
+MOST_CLASSES = 40  # drawn in one chart; beyond that only those at both ends of the order
+LONGEST_NAME = 28  # characters of a class name in a chart
+
+_STYLE: Any = {
+    "axes.edgecolor": RULE,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 12,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 13,
+    "figure.dpi": 72,  # one point is one pixel
+    "font.size": 12,
+    "grid.color": RULE,
+    "grid.linewidth": 0.7,
+    "savefig.transparent": True,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "onepair",
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.labelcolor": MUTED,
+    "xtick.major.size": 0,
+    "ytick.labelcolor": MUTED,
+    "ytick.major.size": 0,
+}
+_STEPS = [1, 2, 5, 10]  # between ticks, times a power of ten
+_IN_MARGIN: dict[str, Any] = {  # of `annotate`, for text right of the axes
+    "xycoords": ("axes fraction", "data"),
+    "textcoords": "offset points",
+    "ha": "right",
+    "va": "center_baseline",
+    "annotation_clip": False,
+}
+
+Chart = Callable[[Comparison, int], Figure]
+
+
+def draw(chart: Chart, comparison: Comparison, *, width: int, description: str) -> str:
+    """An `<svg>` element of a chart, with `description` for those who cannot see it."""
+    content = io.BytesIO()
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a browser has fonts for it
+        matplotlib.rcdefaults()  # whatever the user's own settings are
+        matplotlib.rcParams.update(_STYLE)
+        metadata = dict.fromkeys(["Creator", "Date", "Format", "Type"])
+        chart(comparison, width).savefig(content, format="svg", metadata=metadata)
+    return _for_a_page(content.getvalue(), prefix=f"{chart.__name__}-{width}-", description=description)
+
+
+def _for_a_page(svg: bytes, *, prefix: str, description: str) -> str:
+    """Leave out what only a file of its own needs, and give it ids that no other chart of the page has."""
+    root = ElementTree.fromstring(svg)  # noqa: S314 (drawn above)
+    root.remove(root[0])  # a style sheet, which would hold for the whole page
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        attributes = {_local(name): value for name, value in element.items()}
+        if "id" in attributes:
+            attributes["id"] = prefix + attributes["id"]
+        for name in {"href", "clip-path"} & attributes.keys():
+            attributes[name] = attributes[name].replace("#", f"#{prefix}")
+        element.attrib = attributes
+    root.attrib = {
+        "viewBox": root.attrib["viewBox"],
+        "stroke-linejoin": "round",
+        "role": "img",
+        "aria-label": description,
+    }
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _local(name: str) -> str:
+    """A name without its namespace."""
+    return name.rpartition("}")[2]
+
+
+def validation_curves(comparison: Comparison, width: int) -> Figure:
+    """Validation mAP over epochs, a line per run with its name at the end and a dot at its best epoch."""
+    height = 340 if width > NARROW else 300
+    figure, axes = _figure(width, height)
+    runs = [run for run in comparison.runs if run.records]
+    last = max(len(run.records) for run in runs)
+    for run in runs:
+        colour = comparison.look(run).colour
+        values = 100 * np.array(run.validation_maps)
+        dashes = "--" if run is comparison.ceiling else "-"
+        axes.plot(np.arange(1, len(values) + 1), values, dashes, color=colour, linewidth=1.8)
+        best = run.best_position
+        (dot,) = axes.plot(best + 1, values[best], "o", color=colour, markersize=7, markeredgecolor="white", zorder=3)
+        dot.set_clip_on(False)
+    axes.set_xlim(1 - 0.02 * last, max(last, 2))
+    axes.set_xlabel("Epoch")
+    axes.set_title("Validation mAP", color=MUTED, fontsize=12)
+    axes.xaxis.set_major_locator(MaxNLocator(8, steps=_STEPS, integer=True, min_n_ticks=1))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=_STEPS))
+    _name_lines(axes, comparison, runs, line_height=15 / (height - 80), wrap=width <= NARROW)
+    return figure
+
+
+def _name_lines(axes: Axes, comparison: Comparison, runs: list[RunSummary], *, line_height: float, wrap: bool) -> None:
+    """Write each run's name beside the end of its line, moved up or down so that no two overlap."""
+    bottom, top = axes.get_ylim()
+    names = [_name(comparison, run, wrap=wrap) for run in runs]
+    ends = np.array([100 * run.validation_maps[-1] for run in runs])
+    heights = np.array([(name.count("\n") + 1) * line_height * (top - bottom) for name in names])
+    for run, name, end, place in zip(runs, names, ends, spread(ends, heights), strict=True):
+        colour = comparison.look(run).colour
+        axes.annotate(
+            name,
+            xy=(len(run.records), end),
+            xytext=(1.03, place),
+            textcoords=("axes fraction", "data"),
+            color=colour,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 2, "shrinkB": 2},
+            annotation_clip=False,
+        )
+
+
+def spread(places: Floats, heights: Floats) -> Floats:
+    """Move places apart, each as little as the pile it lies in allows, so that things of these heights fit.
+
+    >>> spread(np.array([1.0, 1.0, 9.0]), np.array([2.0, 2.0, 2.0]))
+    array([0., 2., 9.])
+    """
+    piles: list[tuple[list[int], float]] = []  # members from below, and the pile's centre
+    for thing in np.argsort(places, kind="stable"):
+        members, centre = [int(thing)], float(places[thing])
+        while piles and centre - piles[-1][1] < (heights[members].sum() + heights[piles[-1][0]].sum()) / 2:
+            members = piles.pop()[0] + members
+            centre = float(places[members].mean())
+        piles.append((members, centre))
+    moved = np.empty(len(places))
+    for members, centre in piles:
+        tops = np.cumsum(heights[members])
+        moved[members] = centre - tops[-1] / 2 + tops - heights[members] / 2
+    return moved
+
+
+def class_dots(comparison: Comparison, width: int) -> Figure:
+    """AP of every class, a dot per run, classes in the order of `classes_by_gain`, the gain in figures at the right."""
+    order, gains = classes_by_gain(comparison)
+    shown = order if len(order) <= MOST_CLASSES else np.r_[order[: MOST_CLASSES // 2], order[-MOST_CLASSES // 2 :]]
+    rows = np.arange(len(shown))
+    figure, axes = _figure(width, 22 * len(shown) + 60)
+    table = 100 * np.array([run.class_ap[shown] for run in comparison.runs])
+    axes.hlines(rows, table.min(axis=0), table.max(axis=0), color=RULE, linewidth=3)
+    for run, values in zip(comparison.runs, table, strict=True):
+        look = comparison.look(run)
+        size = 90 if run is comparison.ceiling else 42
+        axes.scatter(values, rows, s=size, marker=look.marker, color=look.colour, linewidths=1.5, zorder=2)
+    limit = LONGEST_NAME if width > NARROW else LONGEST_NAME // 2
+    axes.set_yticks(rows, [short(comparison.baseline.classes[column], limit=limit) for column in shown], color=INK)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+    axes.grid(True, axis="x")
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(10 if width > NARROW else 4, steps=_STEPS))
+    axes.set_xlabel("Average precision")
+    if len(comparison.rivals) > 1:
+        for row, column in zip(rows, shown, strict=True):
+            axes.annotate(signed(gains[column]), (1, row), (46, 0), **_IN_MARGIN, color=INK)
+        axes.annotate("Gain", (1, -0.6), (46, 6), **_IN_MARGIN, color=MUTED)
+    return figure
+
+
+def classes_by_gain(comparison: Comparison) -> tuple[Indices, Floats]:
+    """Columns of the classes that have an AP, the greatest gain of the last rival over the baseline first; all gains.
+
+    With no rival there is no gain, and the order is that of the AP.
+    """
+    baseline, last = comparison.baseline.class_ap, comparison.rivals[-1].class_ap
+    gains = last - baseline
+    order = np.argsort(-gains if len(comparison.rivals) > 1 else -last, kind="stable")
+    return order[~np.isnan(gains[order])], gains
+
+
+def confidence_bars(comparison: Comparison, width: int) -> Figure:
+    """How confident each run is where the truth is positive: shares in five bins, a panel per run."""
+    across = 4 if width > NARROW else 2
+    down = -(-len(comparison.runs) // across)
+    figure = Figure(figsize=(width / 72, (down * 170 + 20) / 72), layout="constrained")
+    panels = figure.subplots(
+        down, across, sharex=True, sharey=True, squeeze=False, gridspec_kw={"wspace": 0.12, "hspace": 0.08}
+    ).ravel()
+    for panel, run in zip(panels, comparison.runs, strict=False):
+        shares = 100 * confidence_shares(run)
+        bars = panel.bar(np.arange(0.1, 1, 0.2), shares, width=0.18, color=comparison.look(run).colour)
+        panel.bar_label(bars, [f"{share:.0f} %" for share in shares], padding=2, fontsize=11, color=INK)
+        panel.set_title(_name(comparison, run, wrap=width <= NARROW))
+        panel.grid(False)
+        panel.set_yticks([])
+        panel.margins(y=0.15)
+        panel.set_xlim(0, 1)
+        panel.set_xticks(np.linspace(0, 1, 6), ["0", ".2", ".4", ".6", ".8", "1"])
+        panel.tick_params(labelbottom=True)
+    for panel in panels[len(comparison.runs) :]:
+        panel.remove()
+    figure.supxlabel("Confidence", x=0.005, ha="left", color=MUTED, fontsize=12)
+    return figure
+
+
+def confidence_shares(run: RunSummary) -> Floats:
+    """Of the true positives, the share with a confidence in [0, 0.2), [0.2, 0.4), … [0.8, 1]."""
+    scores = run.test_scores[run.test_labels == POSITIVE].astype(np.float64)
+    counts, _ = np.histogram((1 + np.tanh(scores / 2)) / 2, bins=5, range=(0, 1))  # the sigmoid, safe for any score
+    return counts / max(len(scores), 1)
+
+
+def _name(comparison: Comparison, run: RunSummary, *, wrap: bool) -> str:
+    label = comparison.label(run)
+    return "\n".join(short(part, limit=18) for part in label.split(", ")) if wrap else short(label)
+
+
+def short(name: str, *, limit: int = LONGEST_NAME) -> str:
+    """A name on one line; of one that is too long, the beginning and the end.
+
+    >>> short("has_bill_shape::hooked_seabird", limit=16)
+    'has_bil…_seabird'
+    """
+    line = "".join(character if character.isprintable() else " " for character in name)
+    half = limit // 2
+    return line if len(line) <= limit else f"{line[: half - 1]}…{line[-half:]}"
+
+
+def _figure(width: int, height: int) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
+    return figure, figure.subplots()

@@ -1,0 +1,82 @@
+"""Test images beside what runs see in them."""
+
+import base64
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from onepair.labels import NEGATIVE, POSITIVE
+from onepair.report.comparison import Comparison, ReportError, RunSummary
+
+LONGEST_SIDE = 160  # pixels; larger images are scaled down
+SMALL = 80  # pixels; smaller images are shown with hard edges
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Test images to show, and which rows of the test set they are."""
+
+    images: NDArray[np.uint8]  # (K, H, W, 3)
+    rows: Sequence[int]  # (K,)
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[-1] != 3:
+            raise ReportError(
+                f"examples: images must be uint8 of shape (K, H, W, 3), got {self.images.dtype} of {self.images.shape}"
+            )
+        if len(self.images) != len(self.rows):
+            raise ReportError(f"examples: {len(self.images)} images need as many rows, got {len(self.rows)}")
+
+
+class Mark(NamedTuple):
+    """A label, and whether a run "found" or "missed" it, is "wrong" to see it, or sees it where truth is "unknown"."""
+
+    name: str
+    verdict: str
+
+
+class Card(NamedTuple):
+    """One example: its picture, its true labels, and the marks of some runs."""
+
+    png: str  # base64
+    pixelated: bool
+    truth: list[str]
+    marks: list[tuple[RunSummary, list[Mark]]]
+
+
+def cards(comparison: Comparison, examples: Examples) -> Iterator[Card]:
+    """A card for every example, with the marks of the first and the last rival."""
+    baseline, rivals = comparison.baseline, comparison.rivals
+    classes = np.array(baseline.classes)
+    shown = rivals if len(rivals) == 1 else [rivals[0], rivals[-1]]
+    for image, row in zip(examples.images, examples.rows, strict=True):
+        if not 0 <= row < len(baseline.test_labels):
+            raise ReportError(f"examples: row {row} is not one of the {len(baseline.test_labels)} test images")
+        yield Card(
+            png=_png(image),
+            pixelated=max(image.shape) < SMALL,
+            truth=classes[baseline.test_labels[row] == POSITIVE].tolist(),
+            marks=[(run, list(_marks(run, row))) for run in shown],
+        )
+
+
+def _marks(run: RunSummary, row: int) -> Iterator[Mark]:
+    """What a run makes of the true labels, and what else it sees."""
+    predicted = run.test_scores[row] >= run.thresholds
+    labels = run.test_labels[row]
+    for column in np.flatnonzero(labels == POSITIVE).tolist():
+        yield Mark(run.classes[column], "found" if predicted[column] else "missed")
+    for column in np.flatnonzero((labels != POSITIVE) & predicted).tolist():
+        yield Mark(run.classes[column], "wrong" if labels[column] == NEGATIVE else "unknown")
+
+
+def _png(pixels: NDArray[np.uint8]) -> str:
+    image, content = Image.fromarray(pixels), io.BytesIO()
+    image.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    image.save(content, "PNG", optimize=True)
+    return base64.b64encode(content.getvalue()).decode()

@@ -1,0 +1,228 @@
+import base64
+import io
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from onepair.report import Examples, ReportError, write_report
+from tests.report.summaries import CLASSES, LABELS, four, summary
+
+VOID = {"meta", "img", "link", "br", "hr"}
+
+
+class Reader(HTMLParser):
+    """Checks that elements nest, and keeps what a reader sees and what tables hold."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.elements, self.text, self.rows = [], [], "", []
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text += data
+        if {"th", "td"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def report(folder, runs, *, title="Digits", introduction="Words.", **options):
+    path = folder / "report.html"
+    write_report(path, runs, title=title, introduction=introduction, **options)
+    return path.read_text("utf-8")
+
+
+def cells(page):
+    """The rows of the first table, blanks squeezed, the mark before a run's name left out."""
+    return [[" ".join(cell.split()) for cell in row] for row in Reader(page).rows]
+
+
+def examples(n=2):
+    return Examples(np.full((n, 8, 8, 3), 200, np.uint8), range(n))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return report(tmp_path_factory.mktemp("report"), four(), ceiling="full", examples=examples())
+
+
+def test_table_compares_with_baseline_and_ceiling(page):
+    header, *rows = cells(page)[:5]
+    assert header[3:5] == ["Against BCE", "Gap closed"]
+    assert [row[1:] for row in rows] == [
+        ["single positives", "70.0", "–", "0 %", "3", "1.2 min"],
+        ["single positives", "75.0", "+5.0", "25 %", "3", "1.2 min"],
+        ["single positives", "82.6", "+12.6", "63 %", "3", "1.2 min"],
+        ["full labels", "90.0", "+20.0", "100 %", "3", "1.2 min"],
+    ]
+
+
+def test_best_run_from_the_baselines_labels_is_bold_and_told(page):
+    assert page.count('<tr class="best">') == 1
+    assert "OPML-SP" in page.split('<tr class="best">')[1].split("</th>")[0]
+    told = " ".join(Reader(page).text.split())
+    assert "OPML-SP reaches a test mAP of 82.6, 12.6 points above BCE. That closes 63 % of the gap to BCE with" in told
+
+
+def test_a_baseline_that_stays_best_is_told(tmp_path):
+    told = " ".join(Reader(report(tmp_path, [summary("a", 0.8), summary("b", 0.7)])).text.split())
+    assert "A reaches a test mAP of 80.0; no other method does better." in told
+
+
+def test_every_class_is_in_the_second_table(page):
+    rows = cells(page)[5:]
+    assert rows[0] == ["Class", "BCE", "OPML", "OPML-SP", "BCE, full labels", "Gain"]
+    assert rows[1:] == [
+        ["bird", "60.0", "70.0", "90.0", "90.0", "+30.0"],
+        ["cat", "50.0", "60.0", "60.0", "90.0", "+10.0"],
+        ["dog", "80.0", "80.0", "70.0", "90.0", "−10.0"],
+    ]
+
+
+def test_page_needs_nothing_from_outside(page):
+    assert "http:" not in page
+    assert "https:" not in page
+    reader = Reader(page)
+    assert not {"script", "link", "iframe"} & {tag for tag, _ in reader.elements}
+    assert all(image["src"].startswith("data:image/png;base64,") for image in reader.all("img"))
+    assert not re.search(r"@import|url\((?!#)", page)
+    assert page.count("<style") == 1
+
+
+def test_page_can_be_read_without_seeing_it(page):
+    reader = Reader(page)
+    assert reader.all("html") == [{"lang": "en"}]
+    assert len(reader.all("svg")) == 6
+    assert all(svg["role"] == "img" and svg["aria-label"] for svg in reader.all("svg"))
+    assert "OPML-SP: at best 82.6, in epoch 3" in reader.all("svg")[0]["aria-label"]
+    assert [image["alt"] for image in reader.all("img")] == [
+        "Test image that shows cat, bird",
+        "Test image that shows dog",
+    ]
+    ids = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_hostile_words_stay_words(tmp_path):
+    bad = "<script>alert('x')</script>"
+    runs = [summary(name, 0.5, title=bad, labels=bad, classes=(bad, "$", "&amp;")) for name in "ab"]
+    page = report(tmp_path, runs, title=bad, introduction=bad, examples=examples())
+    reader = Reader(page)
+    assert "<script" not in page
+    assert reader.text.count(bad) > 10
+    assert "&amp;amp;" in page
+
+
+def test_examples_say_found_missed_wrong_and_unknown(tmp_path):
+    truth_of_row_three = LABELS[3].tolist()
+    assert truth_of_row_three == [0, 0, -1]
+    first = summary("a", 0.5, test_scores=np.array([[1, 1, -1], [0, 0, 0], [0, 0, 0], [-1, 2, 2]]))
+    last = summary("b", 0.6, test_scores=np.full((4, 3), -1.0))
+    shown = Examples(np.zeros((2, 8, 8, 3), np.uint8), [0, 3])
+    text = " ".join(Reader(report(tmp_path, [first, summary("between", 0.5), last], examples=shown)).text.split())
+    cards = text[text.index("? seen, truth unknown") :].replace("● ", "").replace("◆ ", "")
+    assert cards.split("Truth")[1:] == [
+        " cat, bird A ✓ cat (found) – bird (missed) ✗ dog (wrong) B – cat (missed) – bird (missed) ",
+        " none A ✗ dog (wrong) ? bird (unknown) B none",
+    ]
+
+
+def test_small_images_keep_their_pixels(page):
+    image = Image.open(io.BytesIO(base64.b64decode(Reader(page).all("img")[0]["src"].split(",")[1])))
+    assert 'class="pixelated"' in page
+    assert np.array_equal(np.asarray(image), examples().images[0])
+
+
+def test_large_images_are_scaled_down(tmp_path):
+    noise = np.random.RandomState(0).randint(0, 256, (12, 300, 400, 3)).astype(np.uint8)
+    page = report(tmp_path, [summary("a", 0.5)], examples=Examples(noise, [0] * 12))
+    assert 'class="pixelated"' not in page
+    assert len(page.encode()) < 2_000_000
+
+
+def test_a_single_run_without_ceiling_or_examples(tmp_path):
+    page = report(tmp_path, [summary("a", 0.5)])
+    assert cells(page)[:2] == [
+        ["Method", "Trained on", "Test mAP", "Best epoch", "Training time"],
+        ["● Asingle positives", "single positives", "50.0", "3", "1.2 min"],
+    ]
+    text = Reader(page).text
+    for absent in ("Gap closed", "Against", "Examples", "Gain"):
+        assert absent not in text
+
+
+def test_no_positives_and_no_records(tmp_path):
+    nothing = {"test_labels": np.zeros((4, 3), np.int8), "class_ap": np.full(3, np.nan), "records": [], "best_epoch": 0}
+    page = report(tmp_path, [summary("a", 0.5, **nothing), summary("b", 0.6, **nothing)])
+    assert "<svg" not in page
+    assert [row[0] for row in cells(page)[4:]] == list(CLASSES)
+    assert cells(page)[4][1:] == ["–", "–", "–"]
+
+
+def test_many_classes_are_drawn_from_both_ends(tmp_path):
+    rng = np.random.default_rng(0)
+    many = {
+        "classes": tuple(f"class {i:03}" for i in range(312)),
+        "test_scores": rng.normal(size=(5, 312)),
+        "test_labels": np.ones((5, 312), np.int8),
+        "thresholds": np.zeros(312),
+    }
+    ap = np.full(312, 0.3)
+    runs = [summary("a", 0.3, class_ap=ap, **many), summary("b", 0.6, class_ap=ap + np.arange(312) / 1000, **many)]
+    page = report(tmp_path, runs)
+    text = " ".join(Reader(page).text.split())
+    assert "The 20 classes at either end; all 312 are in the table." in text
+    drawn = re.findall(r"<text[^>]*>class (\d+)</text>", page)
+    assert sorted(set(drawn)) == [f"{i:03}" for i in [*range(20), *range(292, 312)]]
+
+
+def test_paragraphs_of_the_introduction(tmp_path):
+    page = report(tmp_path, [summary("a", 0.5)], introduction="One.\n\nTwo.\n\n")
+    assert re.findall(r"<p>(.*)</p>", page.split("</header>")[0]) == ["One.", "Two."]
+
+
+@pytest.mark.parametrize(
+    ("images", "rows", "sentence"),
+    [
+        (np.zeros((1, 8, 8, 3)), [0], "must be uint8"),
+        (np.zeros((1, 8, 8), np.uint8), [0], "must be uint8"),
+        (np.zeros((1, 8, 8, 3), np.uint8), [0, 1], "1 images need as many rows, got 2"),
+        (np.zeros((1, 8, 8, 3), np.uint8), [4], "row 4 is not one of the 4 test images"),
+    ],
+)
+def test_bad_examples_are_refused_and_nothing_is_written(tmp_path, images, rows, sentence):
+    with pytest.raises(ReportError, match=sentence):
+        report(tmp_path, [summary("a", 0.5)], examples=Examples(images, rows))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_same_runs_give_the_same_page(tmp_path, page):
+    assert report(tmp_path, four(), ceiling="full", examples=examples()) == page
+
+
+def test_report_needs_no_torch_and_the_package_no_matplotlib():
+    code = (
+        "import sys, onepair; print('matplotlib' in sys.modules); import onepair.report; print('torch' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.split() == ["False", "False"]
