@@ -43,9 +43,7 @@ def bce_loss(
     check_at_least_zero(negative_weight=negative_weight)
     batch = cells(logits, labels, unknown=unknown)
     positive_target = 1 - smoothing if smooth_positives else 1.0
-    target = torch.lerp(
-        torch.full_like(batch.logits, smoothing), torch.full_like(batch.logits, positive_target), batch.positive
-    )
+    target = smoothing + (positive_target - smoothing) * batch.positive
     weight = torch.add(batch.positive, batch.negative, alpha=negative_weight)
     per_cell = F.binary_cross_entropy_with_logits(batch.logits, target, weight, reduction="none")
     return reduce(per_cell.mean(1), reduction)

@@ -7,9 +7,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from onepair.methods.contract import Method
-from onepair.methods.registry import METHODS, MethodInfo, create_method, register
+from onepair.methods.registry import METHODS, MethodInfo, create_method, find_method, register
 
-__all__ = ["METHODS", "Method", "MethodInfo", "create_method", "register"]
+__all__ = ["METHODS", "Method", "MethodInfo", "create_method", "find_method", "register"]
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")

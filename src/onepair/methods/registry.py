@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
+from onepair.errors import UserError
 from onepair.methods.contract import Method
 
 Observes = Literal["as given", "single positive and all negatives"]
@@ -72,6 +73,17 @@ def register(
     return add
 
 
+class UnknownMethodError(UserError, ValueError):
+    """No method, or no option of a method, has the name asked for."""
+
+
+def find_method(name: str) -> MethodInfo:
+    """What is known of the method of this name."""
+    if name not in METHODS:
+        raise UnknownMethodError(f"there is no method {name!r}; {_nearest(name, METHODS)}")
+    return METHODS[name]
+
+
 def create_method(name: str, **options: object) -> Method:
     """Make the method of this name.
 
@@ -81,12 +93,10 @@ def create_method(name: str, **options: object) -> Method:
     Traceback (most recent call last):
     ValueError: there is no method 'opml-sb'; did you mean 'opml-sp'?
     """
-    if name not in METHODS:
-        raise ValueError(f"there is no method {name!r}; {_nearest(name, METHODS)}")
-    info = METHODS[name]
+    info = find_method(name)
     for option in options:
         if option not in info.options:
-            raise ValueError(f"method {name!r} has no option {option!r}; {_nearest(option, info.options)}")
+            raise UnknownMethodError(f"method {name!r} has no option {option!r}; {_nearest(option, info.options)}")
     for option in info.options:
         if option not in options and option not in info.defaults:
             raise ValueError(f"method {name!r} needs the option {option!r}")
