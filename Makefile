@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup test lint bench clean
+.PHONY: setup demo test lint bench clean
 
 setup: $(INSTALLED)
 
@@ -13,6 +13,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into .venv: a few minutes and about 6 GB, once."
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[dev]"
 	@touch $@
+
+demo: setup
+	$(BIN)/onepair demo
 
 test: setup
 	$(BIN)/python -m pytest -n auto

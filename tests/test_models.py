@@ -1,5 +1,6 @@
 """Backbones and their weights: from files, packages and downloads, and what is said when they do not fit."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from onepair import models
-from onepair.models import Backbone, WeightsError, create_backbone
+from onepair.models import Backbone, Classifier, WeightsError, create_backbone, load_classifier, save_classifier
 
 TINY = "test_resnet"
 
@@ -185,3 +186,51 @@ def test_a_network_that_cannot_be_folded_is_left_as_it_is(tiny: Backbone) -> Non
     backbone = with_random_norms(Backbone("shared", Shared(), tiny.preprocessing)).eval()
     images = torch.randn(2, 3, 8, 8)
     torch.testing.assert_close(backbone.for_inference()(images), backbone(images))
+
+
+def test_the_small_network_is_for_small_images() -> None:
+    backbone = create_backbone("small-cnn", image_size=16)
+    assert backbone(torch.zeros(2, 3, 16, 16)).shape == (2, backbone.feature_dim)
+    assert not backbone.training
+    assert backbone.preprocessing.size == 16
+    assert create_backbone("small-cnn").preprocessing.size == 32
+    fast = with_random_norms(backbone).eval().for_inference()
+    images = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(fast(images), backbone(images), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["small-cnn", TINY])
+def test_a_saved_classifier_comes_back(tmp_path: Path, name: str) -> None:
+    backbone = with_random_norms(create_backbone(name, weights="none", image_size=32)).eval()
+    backbone.preprocessing = replace(backbone.preprocessing, flip=0.25)
+    classifier = Classifier(backbone, ["Äpfel", "birnen"])
+    save_classifier(classifier, tmp_path, thresholds=[0.5, -1.0])
+    loaded, thresholds = load_classifier(tmp_path)
+    images = torch.randn(3, 3, 32, 32)
+    assert torch.equal(loaded(images), classifier(images))
+    assert loaded.classes == ("Äpfel", "birnen")
+    assert loaded.backbone.preprocessing == backbone.preprocessing
+    assert not loaded.training
+    assert thresholds == [0.5, -1.0]
+
+
+def test_a_damaged_classifier_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="holds no model"):
+        load_classifier(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(WeightsError, match="holds no model"):
+        load_classifier(tmp_path / "file")
+    save_classifier(Classifier(create_backbone("small-cnn"), ["a", "b"]), tmp_path, thresholds=[0, 0])
+    other = {**Classifier(create_backbone("small-cnn"), ["a"]).state_dict()}
+    save(tmp_path / "model.safetensors", other)
+    with pytest.raises(WeightsError, match=r"model\.safetensors: does not fit"):
+        load_classifier(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(WeightsError, match=r"model\.safetensors: holds no readable weights"):
+        load_classifier(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"model\.safetensors: no such file"):
+        load_classifier(tmp_path)
+    (tmp_path / "model.json").write_text("{")
+    with pytest.raises(WeightsError, match=r"model\.json: is not JSON"):
+        load_classifier(tmp_path)

@@ -1,8 +1,11 @@
-"""Backbones by name, and where their weights come from."""
+"""Backbones by name, where their weights come from, and the classifier on top."""
 
 import copy
 import difflib
 import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,6 +20,7 @@ from torch.nn.utils import fuse_conv_bn_eval
 
 from onepair.data.images import Preprocessing
 from onepair.errors import UserError
+from onepair.files import write_atomically
 
 Weights = Literal["pretrained", "none"] | Path | None
 State = dict[str, Tensor]
@@ -66,15 +70,90 @@ class Backbone(nn.Module):
         return folded if error <= 1e-4 * expected.abs().max() else plain
 
 
+class SmallCNN(nn.Sequential):
+    """Four convolutions for images of a few dozen pixels, as those of the embedded dataset: it trains in seconds."""
+
+    name = "small-cnn"
+    num_features = 128
+
+    def __init__(self) -> None:
+        widths, strides = (3, 16, 32, 64, self.num_features), (1, 2, 2, 1)
+        layers: list[nn.Module] = []
+        for before, after, stride in zip(widths, widths[1:], strides, strict=False):
+            convolution = nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def _small_preprocessing(image_size: int | None) -> Preprocessing:
+    return Preprocessing(size=image_size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+
+class Classifier(nn.Module):
+    """A backbone and one linear layer: (B, 3, S, S) normalised images to (B, L) logits."""
+
+    def __init__(self, backbone: Backbone, classes: Sequence[str]) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = nn.Linear(backbone.feature_dim, len(classes))
+        self.classes = tuple(classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.backbone(images))
+        return logits
+
+
+def save_classifier(classifier: Classifier, folder: Path, *, thresholds: Sequence[float]) -> None:
+    """Write model.safetensors, and model.json with all that is needed to use it; thresholds are on the logits."""
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in classifier.state_dict().items()}
+    description = {
+        "backbone": classifier.backbone.name,
+        "preprocessing": asdict(classifier.backbone.preprocessing),
+        "classes": list(classifier.classes),
+        "thresholds": list(thresholds),
+    }
+    write_atomically(folder / "model.safetensors", safetensors.torch.save(weights))
+    write_atomically(folder / "model.json", json.dumps(description, indent=2, ensure_ascii=False).encode())
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """What model.json says: backbone, preprocessing, classes, thresholds."""
+    try:
+        description: dict[str, Any] = json.loads((folder / "model.json").read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise WeightsError(f"{folder}: holds no model; a finished run has model.json and model.safetensors") from None
+    except ValueError as error:
+        raise WeightsError(f"{folder / 'model.json'}: is not JSON ({error})") from None
+    return description
+
+
+def load_classifier(folder: Path) -> tuple[Classifier, list[float]]:
+    """The classifier that `save_classifier` wrote, ready to predict, and its thresholds."""
+    description = read_description(folder)
+    scaling = description["preprocessing"]
+    preprocessing = Preprocessing(**{**scaling, "mean": tuple(scaling["mean"]), "std": tuple(scaling["std"])})
+    backbone = create_backbone(description["backbone"], weights="none", image_size=preprocessing.size)
+    backbone.preprocessing = preprocessing
+    classifier = Classifier(backbone, description["classes"])
+    try:
+        classifier.load_state_dict(read_state(folder / "model.safetensors"))
+    except RuntimeError:
+        raise WeightsError(f"{folder / 'model.safetensors'}: does not fit the model in model.json") from None
+    return classifier.to(memory_format=torch.channels_last).eval(), description["thresholds"]
+
+
 def create_backbone(name: str, *, weights: Weights = None, image_size: int | None = None) -> Backbone:
     """Make a backbone of timm's by its name, in evaluation mode and channels-last memory.
 
     Args:
-        name: as timm spells it, as "resnet50.tv_in1k".
+        name: as timm spells it, as "resnet50.tv_in1k"; or "small-cnn", a net of our own for small images, always with
+            random weights.
         weights: a file (safetensors, or a state dict saved by torch); "none" for random ones; "pretrained" for those
             that timm downloads; None for those of an installed package if there is one, else "pretrained".
         image_size: instead of the size the weights were trained with.
     """
+    if name == SmallCNN.name:
+        return Backbone(name, SmallCNN().to(memory_format=torch.channels_last), _small_preprocessing(image_size)).eval()
     _require_known(name)
     packaged = _packaged_weights(name) if weights is None else None
     download = weights == "pretrained" or (weights is None and packaged is None)
@@ -112,7 +191,7 @@ def read_state(path: Path) -> State:
 
 
 def _require_known(name: str) -> None:
-    known = timm.list_models() + timm.list_pretrained()
+    known = [SmallCNN.name, *timm.list_models(), *timm.list_pretrained()]
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=3)
         hint = f"did you mean {', '.join(nearest)}?" if nearest else "timm.list_models() lists all names"

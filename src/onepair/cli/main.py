@@ -8,7 +8,12 @@ import typer
 from onepair import __version__
 from onepair.cli.check import check
 from onepair.cli.datasets import datasets
+from onepair.cli.demo import demo
+from onepair.cli.evaluate import evaluate
 from onepair.cli.features import features
+from onepair.cli.methods import methods
+from onepair.cli.predict import predict
+from onepair.cli.train import train
 from onepair.errors import UserError
 
 app = typer.Typer(
@@ -18,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (check, features, datasets):
+for command in (demo, check, train, evaluate, predict, features, methods, datasets):
     app.command()(command)
 
 

@@ -1,0 +1,81 @@
+"""How training looks: a live bar on a terminal, a line per epoch elsewhere."""
+
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+REFRESH = 0.1  # seconds
+
+
+class Narration:
+    """Tells of a run as it happens; a context manager, so that the bar goes away when the run ends."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False, quiet=quiet)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[detail]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+        self.task = self.bar.add_task("", detail="", visible=False)
+        self.best = "–"
+        self.started = self.shown = time.monotonic()
+
+    def __enter__(self) -> "Narration":
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, markup=False, soft_wrap=True)
+
+    def extraction(self) -> Any:
+        tenths = -1
+
+        def show(done: int, total: int) -> None:
+            nonlocal tenths
+            self._show("extracting features", done, total, f"{done:,} of {total:,} images")
+            if not self.console.is_terminal and done * 10 // total > tenths:
+                tenths = done * 10 // total
+                self.say(f"extracting features: {done:,} of {total:,} images")
+
+        return show
+
+    def batch(self, *, phase: str, epoch: int, epochs: int, done: int, rows: int, loss: float) -> None:
+        now = time.monotonic()
+        if now - self.shown < REFRESH:
+            return
+        self.shown = now
+        place = (epoch - 1) * rows + done
+        detail = f"epoch {epoch}/{epochs}  loss {loss:.3f}  best mAP {self.best}"
+        self._show(phase, place, epochs * rows, detail)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        marked = record["best_epoch"] == record["epoch"]
+        score = f"{100 * record['validation_map']:.2f}"
+        self.best = score if marked else self.best
+        if not self.console.is_terminal:
+            self.say(
+                f"{record['phase']} epoch {record['epoch']}: loss {record['loss']:.4f}, validation mAP {score}"
+                f"{' (best)' if marked else ''}, {record['images_per_second']:,.0f} images/s"
+            )
+
+    def _show(self, title: str, done: int, total: int, detail: str) -> None:
+        if not self.console.is_terminal:
+            return
+        if self.bar.tasks[0].description != title:
+            self.bar.reset(self.task, description=title, visible=True)
+        speed = self.bar.tasks[0].speed
+        rate = f"  {speed:,.0f} images/s" if speed else ""
+        self.bar.update(self.task, completed=done, total=total, detail=f"{detail}{rate}")

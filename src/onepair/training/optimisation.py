@@ -1,0 +1,61 @@
+"""Optimisers, the learning rate over time, and averaged weights."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from onepair.training.config import OptimiserConfig
+
+Group = tuple[Iterable[Parameter], float]  # parameters, and the factor on their learning rate
+
+
+def make_optimiser(config: OptimiserConfig, groups: Iterable[Group], *, lr: float) -> Optimizer:
+    """An optimiser that remembers each group's own learning rate as `base_lr`."""
+    parameters = [
+        {"params": members, "lr": lr * factor, "base_lr": lr * factor}
+        for members, factor in ((list(members), factor) for members, factor in groups)
+        if members
+    ]
+    if config.name == "sgd":
+        return SGD(parameters, momentum=config.momentum, weight_decay=config.weight_decay, fused=True)
+    kind = Adam if config.name == "adam" else AdamW
+    return kind(parameters, weight_decay=config.weight_decay, fused=True)
+
+
+def restore(optimiser: Optimizer, state: Mapping[str, Any]) -> None:
+    """Load a state whose tensors lie in memory in any order. A fused step takes theirs for that of the parameters."""
+    optimiser.load_state_dict(dict(state))
+    for parameter, values in optimiser.state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+def lr_factor(config: OptimiserConfig, progress: float, epochs: int) -> float:
+    """The factor on every learning rate after `progress` epochs of `epochs`: a linear warm-up, then the schedule.
+
+    >>> lr_factor(OptimiserConfig(schedule="cosine"), 5.0, 10)
+    0.5
+    """
+    warm_up = min(1.0, progress / config.warmup_epochs) if config.warmup_epochs else 1.0
+    if config.schedule == "constant":
+        return warm_up
+    return warm_up * 0.5 * (1 + math.cos(math.pi * progress / epochs))
+
+
+def set_lr(optimiser: Optimizer, factor: float) -> None:
+    for group in optimiser.param_groups:
+        group["lr"] = group["base_lr"] * factor
+
+
+def averaged(model: nn.Module, decay: float) -> AveragedModel:
+    """An exponential moving average of a model's weights; buffers, as those of batch norms, are averaged too."""
+    rule = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+    average_of = AveragedModel(model, multi_avg_fn=rule, use_buffers=True)
+    return average_of.requires_grad_(False).to(next(model.parameters(), torch.empty(0)).device)

@@ -1,0 +1,282 @@
+"""A run, from its configuration to its results."""
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+
+from onepair.data.features import OnProgress, cached_features
+from onepair.data.loading import image_batches
+from onepair.data.problems import Problem
+from onepair.files import cache_folder
+from onepair.labels import POSITIVE, Indices
+from onepair.methods import METHODS, Method, create_method
+from onepair.metrics import average_precision, best_f1_thresholds, mean_average_precision
+from onepair.models import Classifier, create_backbone, parse_weights, save_classifier
+from onepair.training.config import Config, ConfigError
+from onepair.training.folder import RunFolder
+from onepair.training.gathering import on_first, score
+from onepair.training.loop import EpochRecord, Phase, Trainer, Watcher
+from onepair.training.sources import FeatureSource, ImageSource
+from onepair.training.task import Task, prepare_task
+
+IMAGES_TO_SCORE = 64
+FEATURES_TO_SCORE = 4096
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run computes on. It may change when a run is resumed, since it does not decide what is computed."""
+
+    accelerator: str = "auto"
+    devices: int | Literal["auto"] = "auto"
+    num_nodes: int = 1
+    strategy: str = "auto"
+    workers: int | None = None  # processes that read images; None: as many as there are cores to spare
+    cache: Path = field(default_factory=cache_folder)
+
+    def fabric(self, precision: Any) -> Fabric:
+        if not torch.cuda.is_available():
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # or optimisers look for a driver at every step
+        one_cpu = self.devices == "auto" and not torch.cuda.is_available()
+        try:
+            return Fabric(
+                accelerator=self.accelerator,
+                devices=1 if one_cpu else self.devices,
+                num_nodes=self.num_nodes,
+                strategy=self.strategy,
+                precision=precision,
+            )
+        except (ValueError, RuntimeError, ImportError) as error:  # Fabric's words on a machine that is not this one
+            raise ConfigError(f"cannot compute as asked: {error}") from None
+
+
+class Narrator(Watcher, Protocol):
+    """A watcher that is also told what is about to happen."""
+
+    def say(self, sentence: str) -> None: ...
+    def extraction(self) -> OnProgress | None: ...
+
+
+class _Silence:
+    """A narrator that says nothing: of several processes, one speaks."""
+
+    def say(self, sentence: str) -> None: ...
+    def extraction(self) -> OnProgress | None: ...
+    def batch(self, *, phase: str, epoch: int, epochs: int, done: int, rows: int, loss: float) -> None: ...
+    def epoch(self, record: EpochRecord) -> None: ...
+
+
+def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator) -> dict[str, Any]:
+    """Do a run in `folder`, or go on with it where it stopped; returns its results.
+
+    The folder then holds config.toml, environment.json, metrics.jsonl (a line per epoch), of each phase the last
+    checkpoint and the best weights, the model (model.safetensors and model.json), the scores of validation and test
+    images (.npy) and results.json.
+    """
+    method = _create_method(config)
+    fabric = machine.fabric(config.precision)
+    folder.require_usable(config)
+    if folder.finished:
+        watch.say(f"{folder.path} holds this run already; delete the folder to do it again")
+        return folder.results()
+    oracle = METHODS[config.method.name].observes == "single positive and all negatives"
+    task = prepare_task(config.data, with_all_negatives=oracle)
+    classifier = _create_classifier(config, task)
+    # All that a user may have got wrong has been looked at: by one process, and before anything is written.
+    fabric.launch()
+    with ExitStack() as held:
+        on_first(fabric, lambda: held.enter_context(folder.opened(config)))
+        run = _Run(
+            fabric, config, folder, machine, task, method, classifier, watch if fabric.is_global_zero else _Silence()
+        )
+        results = run.run()
+        fabric.barrier()
+    return results
+
+
+def _create_method(config: Config) -> Method:
+    options = dict(config.method.options)
+    info = METHODS.get(config.method.name)
+    if info is not None and info.needs_epochs:
+        phases = {"linear": config.linear_epochs, "finetune": config.epochs}
+        options.setdefault("epochs", phases.get(config.model.mode, sum(phases.values())))
+    try:
+        return create_method(config.method.name, **options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"method: {error}") from None
+
+
+def _create_classifier(config: Config, task: Task) -> Classifier:
+    torch.manual_seed(config.seed)
+    wanted = config.model
+    backbone = create_backbone(wanted.backbone, weights=parse_weights(wanted.weights), image_size=wanted.image_size)
+    backbone.preprocessing = replace(backbone.preprocessing, flip=wanted.flip)
+    return Classifier(backbone, task.table.classes)
+
+
+class _Run:
+    """The phases of a run, and what is done with the best weights."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        config: Config,
+        folder: RunFolder,
+        machine: Machine,
+        task: Task,
+        method: Method,
+        classifier: Classifier,
+        watch: Narrator,
+    ) -> None:
+        self.fabric, self.config, self.folder, self.machine = fabric, config, folder, machine
+        self.task, self.method, self.watch = task, method, watch
+        self.classifier, self.backbone = classifier, classifier.backbone
+        self.records: list[EpochRecord] = []
+        self.skipped: list[Problem] = []
+
+    def run(self) -> dict[str, Any]:
+        """Train the phases that the mode asks for, the later from the best weights of the earlier."""
+        if self.config.data.on_error == "skip" and self.task.table.pixels is None:
+            self.skipped = self._unreadable()
+            self.task = self.task.without({problem.where for problem in self.skipped})
+        labels, weights = self.task.labels_hash(), self.backbone.weights_id()
+        on_first(
+            self.fabric,
+            lambda: self.folder.write_environment(labels=labels, weights=weights, processes=self.fabric.world_size),
+        )
+        self.watch.say(
+            f"{len(self.task.train):,} images to train on, {len(self.task.validation):,} to select the best epoch by "
+            f"({self.task.selected_on}), {len(self.task.test):,} to test on"
+        )
+        self.method.begin(torch.from_numpy(self.task.observed))
+        phases = {"linear": [self._linear], "finetune": [self._finetune], "linear-init": [self._linear, self._finetune]}
+        for make_phase in phases[self.config.model.mode]:
+            trainer = Trainer(
+                self.fabric,
+                make_phase(),
+                self.method,
+                self.task,
+                self.config,
+                folder=self.folder,
+                watch=self.watch,
+                earlier=self.records,
+            )
+            trainer.run()
+            trainer.phase.model.load_state_dict(trainer.best)
+            self.records += trainer.progress.records
+        return self._finish(trainer)
+
+    def _linear(self) -> Phase:
+        config, head = self.config, self.classifier.head
+        only = config.model.mode == "linear"
+        return Phase(
+            name="linear",
+            model=head,
+            classifier=head,
+            source=FeatureSource(self._features()),
+            groups=[(head.parameters(), 1.0)],
+            epochs=config.linear_epochs,
+            lr=config.optimiser.lr if only or config.linear_lr is None else config.linear_lr,
+            scoring_batch=FEATURES_TO_SCORE,
+        )
+
+    def _finetune(self) -> Phase:
+        config, head = self.config, self.classifier.head
+        return Phase(
+            name="finetune",
+            model=self.classifier,
+            classifier=head,
+            source=ImageSource(
+                self.task.table,
+                self.backbone.preprocessing,
+                self.fabric.device,
+                workers=self.machine.workers,
+            ),
+            groups=[
+                (self.backbone.parameters(), 1.0),
+                (head.parameters(), config.optimiser.head_lr_multiplier),
+            ],
+            epochs=config.epochs,
+            lr=config.optimiser.lr,
+            scoring_batch=IMAGES_TO_SCORE,
+        )
+
+    def _unreadable(self) -> list[Problem]:
+        """What is wrong with training images, found in one look at all of them: a method needs to know their number."""
+        problems: list[Problem] = []
+        if self.fabric.is_global_zero:
+            for _ in image_batches(
+                self.task.table,
+                self.task.train,
+                self.backbone.preprocessing,
+                batch_size=IMAGES_TO_SCORE,
+                training=True,
+                workers=self.machine.workers,
+                report=problems.append,
+            ):
+                pass
+        found: list[Problem] = sorted(self.fabric.broadcast(problems), key=lambda problem: problem.where)
+        for problem in found:
+            self.watch.say(f"left out: {problem}")
+        return found
+
+    def _features(self) -> torch.Tensor:
+        """The features of every image that is used, extracted by one process and read by all, by row of the table."""
+        used = np.sort(np.concatenate([self.task.train, self.task.validation, self.task.test]))
+        on_progress = self.watch.extraction()
+        for turn in (0, 1):
+            if turn == 1 or self.fabric.is_global_zero:
+                features = cached_features(
+                    self.task.table,
+                    self.backbone.to(self.fabric.device),
+                    self.backbone.preprocessing,
+                    folder=self.machine.cache / "features",
+                    rows=used,
+                    workers=self.machine.workers,
+                    on_progress=on_progress,
+                )
+            self.fabric.barrier()
+        by_row = np.zeros((len(self.task.table), features.shape[1]), features.dtype)
+        by_row[used] = features
+        return torch.from_numpy(by_row).to(self.fabric.device)
+
+    def _finish(self, trainer: Trainer) -> dict[str, Any]:
+        """Score with the best weights, the test images for the first and only time, and write everything down."""
+        task = self.task
+        scores = {"validation": self._score(trainer.phase, task.validation)}
+        results: dict[str, Any] = {
+            "method": self.config.method.name,
+            "best_epoch": trainer.progress.best_epoch,
+            "selected_on": task.selected_on,
+            "validation_map": trainer.progress.best_map,
+            "skipped_images": [problem.where for problem in self.skipped],
+        }
+        if len(task.test):
+            scores["test"] = self._score(trainer.phase, task.test)
+            labels = task.table.labels[task.test]
+            if (labels == POSITIVE).any():
+                results["test_map"], results["test_classes"] = mean_average_precision(scores["test"], labels)
+            else:
+                self.watch.say("no test image has a positive label, so there is no test mAP")
+            class_ap = average_precision(scores["test"], labels)
+            results["test_class_ap"] = {
+                name: None if np.isnan(ap) else float(ap) for name, ap in zip(task.table.classes, class_ap, strict=True)
+            }
+        if self.fabric.is_global_zero:
+            thresholds = best_f1_thresholds(scores["validation"], task.validation_labels).tolist()
+            save_classifier(self.classifier, self.folder.path, thresholds=thresholds)
+            for split, matrix in scores.items():
+                self.folder.write_scores(split, matrix)
+            self.folder.write_json("results.json", results)
+        return results
+
+    def _score(self, phase: Phase, rows: Indices) -> NDArray[np.float32]:
+        scores = score(self.fabric, phase.model, phase.source, rows, batch_size=phase.scoring_batch)
+        return scores.numpy()

@@ -1,0 +1,129 @@
+"""`onepair train`: what it prints and leaves behind, and a sentence for every mistake."""
+
+import json
+import sys
+
+import pytest
+
+from onepair.cli.main import main
+from tests.cli.command import onepair
+from tests.training.tiny import SETTINGS, TEST, TRAIN, labels_of, write_images, write_table
+
+# Settings win over options, so what tests choose by an option is given by an option here too.
+OPTIONS = {"model.backbone": "--backbone", "model.mode": "--mode", "method.name": "--method"}
+TINY = [
+    part
+    for key, value in (setting.split("=") for setting in SETTINGS)
+    for part in ((OPTIONS[key], value) if key in OPTIONS else ("--set", f"{key}={value}"))
+]
+
+
+@pytest.fixture
+def images(tmp_path):
+    (tmp_path / "data").mkdir()
+    return write_images(tmp_path / "data")
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path, capsys):
+    """The command in this process, with an empty folder to work in: exit code, output, errors."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["onepair", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_a_run_and_again(command, images, tmp_path):
+    arguments = ("train", images, *TINY, "--method", "opml-sp", "--mode", "finetune", "--out", "run")
+    first = onepair(*arguments, cwd=tmp_path / "here")
+    assert first.returncode == 0, first.stderr
+    results = json.loads((tmp_path / "here" / "run" / "results.json").read_text())
+    assert first.stdout.splitlines() == [
+        f"best epoch {results['best_epoch']}, validation mAP {100 * results['validation_map']:.2f} "
+        "(full validation labels)",
+        f"test mAP {100 * results['test_map']:.2f} over 4 classes",
+        "everything is in run",
+    ]
+    assert "30 images to train on, 7 to select the best epoch by (full validation labels), 9 to test on" in first.stderr
+    assert "finetune epoch 2: loss" in first.stderr
+    code, output, errors = command(*arguments)
+    assert (code, output) == (0, first.stdout)
+    assert errors == "run holds this run already; delete the folder to do it again\n"
+
+
+def test_settings_win_over_options_and_options_over_the_file(command, images, tmp_path):
+    (tmp_path / "a.toml").write_text('linear_epochs = 1\nbatch_size = 5\nepochs = 7\n[method]\nname = "role"\n')
+    network = ("--backbone", "small-cnn", "--mode", "linear", "--set", "model.image_size=16")
+    options = ("--config", tmp_path / "a.toml", "--method", "opml", "--set", "batch_size=6", "--out", "run")
+    code, _, errors = command("train", images, *network, *options)
+    assert code == 0, errors
+    config = (tmp_path / "here" / "run" / "config.toml").read_text()
+    for line in ('name = "opml"', "batch_size = 6", "linear_epochs = 1", "epochs = 7"):
+        assert f"{line}\n" in config
+
+
+def test_a_run_is_named_by_what_it_is(command, images, tmp_path):
+    code, output, errors = command("train", images, *TINY, "--mode", "linear", "--method", "bce")
+    assert code == 0, errors
+    assert "everything is in runs/labels-bce-linear" in output
+    assert (tmp_path / "here" / "runs" / "labels-bce-linear" / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere.csv"], "nowhere.csv: there is no such file or folder"),
+        (["{data}", "--method", "opml-sb"], "there is no method 'opml-sb'; did you mean 'opml-sp'?"),
+        (["{data}", "--backbone", "small-cnm"], "there is no backbone 'small-cnm'"),
+        (["{data}", "--backbone", "test_resnet", "--weights", "gone.pth"], "gone.pth: no such file"),
+        (["{data}", "--set", "optimiser.momentun=1"], "did you mean optimiser.momentum?"),
+        (["{data}", "--set", "epochs"], "--set epochs: expected key=value"),
+        (["{data}", "--set", "epochs=0"], "epochs must be above 0, got 0"),
+        (["{data}", "--config", "gone.toml"], "gone.toml: cannot be read (No such file or directory)"),
+        (["{data}", "--accelerator", "abacus"], "abacus"),
+        (["{data}", "--devices", "0"], "cannot compute as asked"),
+        (["{data}", "--out", "{data}"], "labels.csv: cannot be written (Not a directory)"),
+        (["{data}", "--out", "{data}/run"], "cannot be written (Not a directory)"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_end_in_a_sentence_and_leave_nothing(command, images, tmp_path, arguments, sentence):
+    before = sorted(tmp_path.rglob("*"))
+    code, _, errors = command("train", *TINY, *(part.format(data=images) for part in arguments))
+    assert code == 2
+    assert errors.startswith("onepair: ")
+    assert sentence in errors
+    assert errors.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_mistakes_that_typer_finds(command):
+    for arguments in ([], ["digits", "--mode", "linaer"], ["digits", "--epochs", "3"]):
+        code, _, errors = command("train", *arguments)
+        assert code == 2
+        assert "Usage: " in errors
+        assert "Traceback" not in errors
+
+
+def test_labels_that_cannot_be_hidden(command, images, tmp_path):
+    labels = labels_of(TRAIN + TEST)
+    labels[0, 0] = -1
+    write_table(images, ["train"] * TRAIN + ["test"] * TEST, labels)
+    code, _, errors = command("train", images, *TINY)
+    assert code == 2
+    assert "every training label must be known" in errors
+    assert not list((tmp_path / "here").iterdir())
+
+
+def test_a_run_with_other_settings_needs_another_folder(command, images):
+    assert command("train", images, *TINY, "--out", "run")[0] == 0
+    code, _, errors = command("train", images, *TINY, "--set", "epochs=9", "--out", "run")
+    assert code == 2
+    assert "another configuration (epochs is 9, was 2); go on with the old settings, or name another folder" in errors

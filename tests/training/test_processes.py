@@ -1,0 +1,151 @@
+"""Two processes compute what one does."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from lightning_fabric import Fabric
+
+from onepair.files import BusyError
+from onepair.training.folder import RunFolder
+from onepair.training.gathering import gather, on_first, shard_of, share_buffers
+from tests.training.processes import run_command, together
+from tests.training.test_run import model_scores
+from tests.training.tiny import SETTINGS, TEST, TRAIN, train_tiny
+
+TWO = ("--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--workers", "0")
+
+
+def arguments(images, cache, out, *settings):
+    every = [part for setting in (*SETTINGS, *settings) for part in ("--set", setting)]
+    return list(map(str, ("train", images, *every, "--cache", cache, "--out", out, *TWO)))
+
+
+def in_two(tmp_path, function, *given):
+    logs = [tmp_path / f"{rank}.log" for rank in range(2)]
+    codes = together(function, *given, logs=logs)
+    return codes, [log.read_text() for log in logs]
+
+
+def assert_same(two, one):
+    """The outcome of two processes is that of one, but for the rounding of sums in another order."""
+    for a, b in zip(two.metrics(), one.metrics(), strict=True):
+        assert (a["epoch"], a["best_epoch"]) == (b["epoch"], b["best_epoch"])
+        assert a["loss"] == pytest.approx(b["loss"], abs=1e-4)
+        assert a["validation_map"] == pytest.approx(b["validation_map"], abs=1e-4)
+    assert two.results()["test_map"] == pytest.approx(one.results()["test_map"], abs=1e-4)
+    weights = [safetensors.torch.load_file(folder.path / "model.safetensors") for folder in (two, one)]
+    torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-4)
+    for split in ("validation", "test"):
+        np.testing.assert_allclose(two.scores(split), one.scores(split), rtol=1e-4, atol=1e-4)
+
+
+# 30 rows in batches of 7: parts of 4 and 3, and at the end of 1 and 1; in batches of 29, of 15 and 14, of 1 and none.
+@pytest.mark.parametrize("batch_size", [7, 29])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("method.name=bce-l2", "optimiser.ema=0.8"),
+        ("method.name=opml-sp", "method.options.label_num=2"),
+        ("method.name=role", "optimiser.name=sgd"),
+        ("method.name=ll-r", "method.options.delta=0.1"),
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_two_processes_train_as_one(images, cache, tmp_path, settings, batch_size):
+    settings = (*settings, f"batch_size={batch_size}")
+    codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings))
+    assert codes == [0, 0], logs
+    assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
+    assert "epoch 1" in logs[0]
+    assert "epoch" not in logs[1].split("best epoch")[0]
+
+
+def test_the_command_starts_its_processes_itself(images, cache, tmp_path):
+    settings = ("method.name=bce", "batch_size=7")
+    command = [sys.executable, "-m", "onepair", *arguments(images, cache, tmp_path / "two", *settings)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
+
+
+def test_the_model_of_two_processes_is_the_one_that_was_scored(images, cache, tmp_path):
+    settings = ("model.mode=finetune", "method.name=opml-sp", "batch_size=29", "optimiser.ema=0.5")
+    codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings))
+    assert codes == [0, 0], logs
+    folder = RunFolder(tmp_path / "two")
+    expected = model_scores(folder, np.arange(TRAIN, TRAIN + TEST), images)
+    np.testing.assert_allclose(folder.scores("test"), expected, rtol=1e-5, atol=1e-5)
+
+
+def refuse_at_opening(given):
+    """As when another process takes the folder after the first look at it."""
+
+    def opened(folder, config):
+        raise BusyError("the folder is taken")
+
+    RunFolder.opened = opened
+    run_command(given)
+
+
+def test_a_refusal_stops_both_and_is_said_once(images, cache, tmp_path):
+    codes, logs = in_two(tmp_path, refuse_at_opening, arguments(images, cache, tmp_path / "two"))
+    assert codes == [2, 2], logs
+    assert "onepair: the folder is taken" in logs[0]
+    assert "taken" not in logs[1]
+
+
+def two_processes():
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+    fabric.launch()
+    return fabric
+
+
+def not_a_sum_over_rows(logits):
+    return logits.logsumexp(0).square().sum()
+
+
+def gather_parts_of(sizes, batch_size):
+    """In each process: the values, the order of rows and the gradient are those of the whole batch."""
+    fabric = two_processes()
+    shard = shard_of(fabric)
+    for size in sizes:
+        torch.manual_seed(size)
+        inputs, rows = torch.randn(size, 3), torch.randperm(size)
+        whole, part = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+        part.load_state_dict(whole.state_dict())
+        wrapped = fabric.setup(part)
+        mine = slice(shard.process, None, shard.processes)
+        logits, gathered = gather(fabric, wrapped(inputs[mine]), rows[mine], batch_size=batch_size)
+        assert torch.equal(gathered, rows)
+        torch.testing.assert_close(logits, whole(inputs))
+        not_a_sum_over_rows(whole(inputs)).backward()
+        fabric.backward(not_a_sum_over_rows(logits))
+        for parameter, expected in zip(part.parameters(), whole.parameters(), strict=True):
+            torch.testing.assert_close(parameter.grad, expected.grad)
+
+
+def test_gathering_gives_the_whole_batch_and_its_gradient(tmp_path):
+    codes, logs = in_two(tmp_path, gather_parts_of, [6, 5, 2, 1], 6)
+    assert codes == [0, 0], logs
+
+
+def share_and_refuse():
+    fabric = two_processes()
+    norm = torch.nn.BatchNorm1d(2)
+    norm.running_mean.fill_(fabric.global_rank)
+    share_buffers(fabric, norm)
+    assert not norm.running_mean.any()
+    done = []
+    on_first(fabric, lambda: done.append(fabric.global_rank))
+    assert done == ([0] if fabric.is_global_zero else [])
+
+
+def test_the_first_process_shares_its_buffers_and_acts_for_all(tmp_path):
+    codes, logs = in_two(tmp_path, share_and_refuse)
+    assert codes == [0, 0], logs

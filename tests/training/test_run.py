@@ -1,0 +1,378 @@
+"""Whole runs on a tiny dataset: what they leave behind, what they depend on, and how they stop."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from onepair.data.features import cached_features
+from onepair.data.images import normalise
+from onepair.data.loading import image_batches
+from onepair.data.problems import DataError
+from onepair.data.reading import read_dataset
+from onepair.methods import METHODS
+from onepair.methods.large_loss import LargeLoss
+from onepair.metrics import average_precision, best_f1_thresholds, mean_average_precision
+from onepair.models import load_classifier
+from onepair.training import loop
+from onepair.training import run as running
+from onepair.training.checkpoint import load_state
+from onepair.training.config import ConfigError
+from onepair.training.folder import RunError, RunFolder
+from onepair.training.loop import Trainer, TrainingError
+from onepair.training.run import Machine
+from onepair.training.task import prepare_task
+from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, tiny_config, write_images, write_table
+
+SHORT = {"entmax-apl": ("method.options.warmup=1",)}  # options without which two epochs are too few
+
+
+@pytest.fixture
+def own_images(tmp_path):
+    """A copy of the dataset that a test may damage."""
+    (tmp_path / "own").mkdir()
+    return write_images(tmp_path / "own")
+
+
+@pytest.fixture
+def checkpoint_every_epoch(monkeypatch):
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", -1)
+
+
+def model_scores(folder, rows, source):
+    """The logits of the model in a run's folder, computed without the training code."""
+    classifier, _ = load_classifier(folder.path)
+    preprocessing = classifier.backbone.preprocessing
+    batches = image_batches(read_dataset(source), rows, preprocessing, batch_size=64, training=False, workers=0)
+    with torch.inference_mode():
+        return torch.cat([classifier(normalise(batch.images, preprocessing)) for batch in batches]).numpy()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_trains(train, name):
+    done = train(f"method.name={name}", "linear_epochs=2", *SHORT.get(name, ()))
+    assert done.results["method"] == name
+    assert 0 < done.results["test_map"] <= 1
+    assert all(math.isfinite(record["loss"]) for record in done.folder.metrics())
+
+
+@pytest.mark.parametrize("mode", ["linear", "finetune", "linear-init"])
+@pytest.mark.parametrize("name", ["bce", "role", "opml-sp", "ll-cp", "entmax-apl"])
+def test_a_run_leaves_everything_behind(train, images, mode, name):
+    done = train(f"model.mode={mode}", f"method.name={name}", *SHORT.get(name, ()))
+    folder, results = done.folder, done.results
+    phases = {"linear": [("linear", 3)], "finetune": [("finetune", 2)], "linear-init": [("linear", 3), ("finetune", 2)]}
+    expected = [(phase, epoch) for phase, epochs in phases[mode] for epoch in range(1, epochs + 1)]
+    records = folder.metrics()
+    assert [(record["phase"], record["epoch"]) for record in records] == expected
+    assert done.watch.epochs == records
+    last_phase = [record for record in records if record["phase"] == expected[-1][0]]
+    assert results["validation_map"] == max(record["validation_map"] for record in last_phase)
+    assert last_phase[results["best_epoch"] - 1]["validation_map"] == results["validation_map"]
+
+    task = prepare_task(tiny_config(images).data)
+    validation, test = folder.scores("validation"), folder.scores("test")
+    labels = labels_of(TRAIN + TEST)
+    assert mean_average_precision(validation, task.validation_labels).value == results["validation_map"]
+    assert tuple(mean_average_precision(test, labels[TRAIN:])) == (results["test_map"], results["test_classes"])
+    assert results["test_class_ap"] == dict(zip(CLASSES, average_precision(test, labels[TRAIN:]), strict=True))
+    assert folder.results() == results
+
+    classifier, thresholds = load_classifier(folder.path)
+    assert classifier.classes == CLASSES
+    assert thresholds == best_f1_thresholds(validation, task.validation_labels).tolist()
+    precise = {"rtol": 1e-5, "atol": 1e-5} if mode != "linear" else {"rtol": 1e-2, "atol": 1e-2}  # features are halves
+    np.testing.assert_allclose(model_scores(folder, task.test, images), test, **precise)
+    np.testing.assert_allclose(model_scores(folder, task.validation, images), validation, **precise)
+
+
+def test_training_teaches(train):
+    done = train("model.mode=finetune", "data.observe=given", "epochs=8")
+    first, *_, last = done.folder.metrics()
+    assert last["loss"] < 0.7 * first["loss"]
+    assert done.results["test_map"] > 0.9
+
+
+def test_linear_training_is_that_of_a_plain_loop(train, images, cache, tmp_path):
+    settings = ("optimiser.name=sgd", "optimiser.lr=0.5")
+    done = train(*settings)
+    config = tiny_config(images, *settings)
+    task = prepare_task(config.data)
+    classifier = running._create_classifier(config, task)
+    rows = np.arange(len(task.table))
+    features = cached_features(
+        task.table, classifier.backbone, classifier.backbone.preprocessing, folder=cache / "features", rows=rows
+    )
+    inputs, head = torch.from_numpy(np.array(features)).float(), classifier.head
+    targets = torch.zeros(len(rows), len(CLASSES))
+    targets[torch.from_numpy(task.train)] = torch.from_numpy(task.observed).clamp(min=0).float()
+    optimiser = torch.optim.SGD(head.parameters(), lr=0.5, momentum=0.9, weight_decay=1e-3)
+    for record in done.folder.metrics():
+        order = torch.from_numpy(np.random.default_rng((3, record["epoch"])).permutation(task.train))
+        losses = []
+        for batch in order.split(8):
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(head(inputs[batch]), targets[batch])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        assert record["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    scores = head(inputs[torch.from_numpy(task.validation)]).detach()
+    last = mean_average_precision(scores, task.validation_labels).value
+    assert done.folder.metrics()[-1]["validation_map"] == pytest.approx(last)
+
+
+@pytest.mark.parametrize("mode", ["linear", "finetune"])
+def test_the_seed_decides_the_weights(train, mode):
+    weights = [
+        train(f"model.mode={mode}", "method.name=opml-sp", f"seed={seed}", out=str(out)).weights
+        for out, seed in enumerate((1, 1, 2))
+    ]
+    assert weights[0] == weights[1]
+    assert weights[0] != weights[2]
+
+
+def test_test_images_are_scored_once_and_at_the_end(train, monkeypatch):
+    scored, score = [], running.score
+
+    def spy(fabric, model, source, rows, **options):
+        scored.append(rows.tolist())
+        return score(fabric, model, source, rows, **options)
+
+    monkeypatch.setattr(running, "score", spy)
+    monkeypatch.setattr(loop, "score", spy)
+    train("method.name=opml-sp", "model.mode=linear-init")
+    test = set(range(TRAIN, TRAIN + TEST))
+    assert len(scored) == 5 * 2 + 2
+    assert [bool(test & set(rows)) for rows in scored] == [False] * (len(scored) - 1) + [True]
+
+
+def test_a_finished_run_is_returned_as_it_is(train, monkeypatch):
+    first = train()
+    before = {file: file.stat().st_mtime_ns for file in first.folder.path.iterdir()}
+    monkeypatch.setattr(running, "prepare_task", lambda *_, **__: pytest.fail("began again"))
+    again = train()
+    assert again.results == first.results
+    assert "holds this run already" in again.watch.said[0]
+    assert {file: file.stat().st_mtime_ns for file in first.folder.path.iterdir()} == before
+    with pytest.raises(RunError, match="linear_epochs is 4, was 3"):
+        train("linear_epochs=4")
+
+
+# Learning rates and averaged weights
+
+
+def test_every_step_has_its_learning_rate(train, monkeypatch):
+    rates, set_lr = [], loop.set_lr
+
+    def spy(optimiser, factor):
+        set_lr(optimiser, factor)
+        rates.append([group["lr"] for group in optimiser.param_groups])
+
+    monkeypatch.setattr(loop, "set_lr", spy)
+    settings = ("model.mode=finetune", "optimiser.head_lr_multiplier=10", "batch_size=16")
+    train(*settings, "optimiser.schedule=cosine", "optimiser.warmup_epochs=1")
+    progress = [0, 16 / 30, 1, 1 + 16 / 30]  # in epochs, of the 30 rows
+    factors = [min(1, done) * (1 + math.cos(math.pi * done / 2)) / 2 for done in progress]
+    assert np.array(rates) == pytest.approx(np.array([[0.01 * factor, 0.1 * factor] for factor in factors]))
+
+
+def test_the_head_and_the_first_phase_have_rates_of_their_own(train, monkeypatch):
+    rates, make = [], loop.make_optimiser
+
+    def spy(*arguments, **options):
+        optimiser = make(*arguments, **options)
+        rates.append([group["lr"] for group in optimiser.param_groups])
+        return optimiser
+
+    monkeypatch.setattr(loop, "make_optimiser", spy)
+    train("model.mode=linear-init", "linear_lr=0.5", "optimiser.head_lr_multiplier=10", "method.name=role", out="a")
+    train("model.mode=linear", "linear_lr=0.5", out="b")
+    assert rates == [[0.5, 5.0], [0.01, 0.1, 0.1], [0.01]]
+
+
+def test_averaged_weights_are_the_ones_evaluated(train):
+    plain, averaged = train(out="plain"), train("optimiser.ema=0.9", out="averaged")
+    assert [record["loss"] for record in plain.folder.metrics()] == [
+        record["loss"] for record in averaged.folder.metrics()
+    ]
+    last, plain_last = (load_state(done.folder.path / "linear-last.safetensors") for done in (averaged, plain))
+    assert torch.equal(last["model"]["weight"], plain_last["model"]["weight"])
+    assert not torch.equal(last["average"]["module.weight"], last["model"]["weight"])
+    assert plain.weights != averaged.weights
+
+
+# Methods over both phases
+
+
+def test_what_a_method_learned_is_carried_into_the_second_phase(train, monkeypatch):
+    starts, run = [], Trainer.run
+
+    def spy(trainer):
+        starts.append({name: tensor.clone() for name, tensor in trainer.method.state_dict().items()})
+        run(trainer)
+
+    monkeypatch.setattr(Trainer, "run", spy)
+    done = train("method.name=role", "model.mode=linear-init")
+    first, second = starts
+    after_first = load_state(done.folder.path / "linear-last.safetensors")["method"]
+    assert torch.equal(second["label_estimates"], after_first["label_estimates"])
+    assert not torch.equal(second["label_estimates"], first["label_estimates"])
+
+
+def test_to_a_method_both_phases_are_one_training(train, monkeypatch):
+    epochs, end_epoch = [], LargeLoss.end_epoch
+
+    def spy(method, epoch, scores):
+        epochs.append(epoch)
+        end_epoch(method, epoch, scores)
+
+    monkeypatch.setattr(LargeLoss, "end_epoch", spy)
+    train("method.name=ll-r", "model.mode=linear-init")
+    assert epochs == [1, 2, 3, 4, 5]
+    config = tiny_config("", "method.name=entmax-apl", "model.mode=linear-init", "method.options.warmup=2")
+    assert running._create_method(config).labelling_epochs == 5 - 2
+
+
+def test_the_second_phase_starts_from_the_best_head_of_the_first(train, monkeypatch):
+    starts, run = [], Trainer.run
+
+    def spy(trainer):
+        starts.append(trainer.phase.classifier.weight.detach().clone())
+        run(trainer)
+
+    monkeypatch.setattr(Trainer, "run", spy)
+    done = train("model.mode=linear-init")
+    assert torch.equal(starts[1], load_state(done.folder.path / "linear-best.safetensors")["weight"])
+
+
+# What goes wrong
+
+
+def test_an_infinite_loss_names_the_batch(train):
+    with pytest.raises(TrainingError, match=r"the loss of batch \d in epoch 1 is (nan|inf).*smaller optimiser\.lr"):
+        train("optimiser.name=sgd", "optimiser.lr=1e30")
+
+
+@pytest.mark.parametrize("name", ["bce", "opml-sp"])
+def test_infinite_scores_name_the_epoch(train, monkeypatch, name):
+    monkeypatch.setattr(loop, "lr_factor", lambda config, progress, epochs: math.inf)
+    with pytest.raises(TrainingError, match=r"the scores after epoch 1 are not finite; try a smaller optimiser\.lr"):
+        train(f"method.name={name}", "optimiser.schedule=cosine", "batch_size=64")
+
+
+@pytest.mark.usefixtures("checkpoint_every_epoch")
+def test_the_last_good_state_is_kept(train, monkeypatch, tmp_path):
+    monkeypatch.setattr(loop, "lr_factor", lambda config, progress, epochs: 1.0 if progress < 2 else 1e38)
+    with pytest.raises(TrainingError, match=r"in epoch 3 is .*linear-last\.safetensors keeps the last good state"):
+        train("optimiser.schedule=cosine", "optimiser.name=sgd", "linear_epochs=4")
+    state = load_state(tmp_path / "run" / "linear-last.safetensors")
+    assert state["progress"]["epoch"] == 2
+    assert all(tensor.isfinite().all() for tensor in state["model"].values())
+    assert len(RunFolder(tmp_path / "run").metrics()) == 2
+
+
+@pytest.mark.parametrize("settings", [("model.mode=finetune", "method.name=opml-sp"), ("method.name=role",)], ids=str)
+def test_unreadable_training_images_are_left_out_by_name(train, own_images, settings):
+    broken = [own_images.parent / f"{row:02}.png" for row in prepare_task(tiny_config(own_images).data).train[[2, 5]]]
+    broken[0].write_bytes(b"no image in here")
+    broken[1].unlink()
+    if settings[0] == "model.mode=finetune":
+        with pytest.raises(DataError, match=r"\.png: "):
+            train(*settings, source=own_images, out="refused")
+    done = train("data.on_error=skip", *settings, source=own_images)
+    assert done.results["skipped_images"] == sorted(map(str, broken))
+    told = [sentence for sentence in done.watch.said if sentence.startswith("left out: ")]
+    assert len(told) == 2
+    assert all(str(path) in sentence for path, sentence in zip(sorted(broken), told, strict=True))
+    assert done.watch.batches[-1]["done"] == done.watch.batches[-1]["rows"] == 28
+
+
+def test_unreadable_images_to_judge_by_are_refused(train, own_images):
+    (own_images.parent / f"{TRAIN:02}.png").write_bytes(b"")
+    with pytest.raises(DataError, match=rf"{TRAIN:02}\.png"):
+        train("data.on_error=skip", "model.mode=finetune", source=own_images)
+
+
+@pytest.mark.parametrize("known", [0, -1])
+def test_test_labels_without_a_positive_do_not_end_the_run(train, own_images, known):
+    labels = labels_of(TRAIN + TEST)
+    labels[TRAIN:] = known
+    write_table(own_images, ["train"] * TRAIN + ["test"] * TEST, labels)
+    done = train(source=own_images)
+    assert "test_map" not in done.results
+    assert done.results["test_class_ap"] == dict.fromkeys(CLASSES)
+    assert any("no test image has a positive label" in sentence for sentence in done.watch.said)
+    assert done.folder.scores("test").shape == (TEST, len(CLASSES))
+
+
+def test_a_class_without_test_positives_is_left_out_of_the_mean(train, own_images):
+    labels = labels_of(TRAIN + TEST)
+    labels[TRAIN:, 1] = 0
+    write_table(own_images, ["train"] * TRAIN + ["test"] * TEST, labels)
+    done = train(source=own_images)
+    assert done.results["test_classes"] == len(CLASSES) - 1
+    assert json.loads((done.folder.path / "results.json").read_text())["test_class_ap"]["green"] is None
+
+
+def test_a_run_needs_no_test_images(train, own_images):
+    labels = labels_of(TRAIN + TEST)
+    write_table(own_images, ["train"] * (TRAIN + TEST), labels)
+    done = train(source=own_images)
+    assert not any(key.startswith("test") for key in done.results)
+    assert not (done.folder.path / "scores_test.npy").exists()
+
+
+def test_a_run_does_not_go_on_with_other_labels(train, own_images, monkeypatch):
+    monkeypatch.setattr(running, "save_classifier", lambda *_, **__: pytest.exit("killed"))
+    with pytest.raises(pytest.exit.Exception):
+        train(source=own_images)
+    monkeypatch.undo()
+    labels = labels_of(TRAIN + TEST)[::-1]
+    write_table(own_images, ["train"] * TRAIN + ["test"] * TEST, labels)
+    with pytest.raises(RunError, match="the labels are not those that the run began with"):
+        train(source=own_images)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ("method.name=opml-sb", "there is no method 'opml-sb'; did you mean 'opml-sp'?"),
+        ("method.options.alfa=1", "method 'bce' has no option 'alfa'"),
+        ("method={name='opml', options={alpha='x'}}", "method: "),
+        ("method={name='entmax-apl', options={warmup=9}}", "warmup must be"),
+        ("model.backbone=small-cnm", "there is no backbone 'small-cnm'"),
+        ("data.validation=0.01", "change data.validation"),
+        ("data.format=voz", "there is no dataset format 'voz'; did you mean voc"),
+    ],
+)
+def test_mistakes_leave_no_folder(train, tmp_path, settings, sentence):
+    with pytest.raises(ValueError, match=r".") as caught:
+        train(settings)
+    assert sentence in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "asked", [{"accelerator": "cuda"}, {"accelerator": "abacus"}, {"strategy": "ddb"}, {"devices": 0}], ids=str
+)
+def test_a_machine_that_is_not_this_one_is_refused(asked):
+    if asked.get("accelerator") == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(ConfigError, match="cannot compute as asked"):
+        Machine(**{"accelerator": "cpu", "devices": 1, **asked}).fabric("32-true")
+
+
+def test_a_full_disk_while_training_is_told_in_a_sentence(train, monkeypatch, tmp_path):
+    def no_space(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RunFolder, "add_metrics", no_space)
+    with pytest.raises(RunError, match=r"run: cannot be written \(No space left on device\)"):
+        train()
+    monkeypatch.undo()
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    assert len(train(out="again").folder.metrics()) == 3

@@ -1,0 +1,101 @@
+"""A dataset of 46 images that a network of four convolutions learns in moments, and runs on it."""
+
+import itertools
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from onepair.training.config import build_config, merge, parse_setting
+from onepair.training.folder import RunFolder
+from onepair.training.run import Machine, train
+
+CLASSES = ("red", "green", "blue", "striped")
+TRAIN, TEST, SIZE = 37, 9, 16  # odd numbers, so that batches and their parts are uneven
+
+SETTINGS = (
+    "data.observe=single-positive",
+    "model.backbone=small-cnn",
+    f"model.image_size={SIZE}",
+    "model.mode=linear",
+    "method.name=bce",
+    "optimiser.name=adam",
+    "optimiser.lr=0.01",
+    "optimiser.head_lr_multiplier=1",
+    "epochs=2",
+    "linear_epochs=3",
+    "batch_size=8",
+    "seed=3",
+)
+
+
+def labels_of(rows: int) -> np.ndarray:
+    """Every row has a positive, every class positives and negatives in each dozen rows."""
+    combinations = [row for row in itertools.product((0, 1), repeat=len(CLASSES)) if any(row)]
+    order = np.random.default_rng(5).integers(len(combinations), size=rows)
+    return np.array(combinations, np.int8)[order]
+
+
+def picture(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    pixels = random.integers(0, 90, (SIZE, SIZE, 3))
+    pixels[..., np.flatnonzero(labels[:3])] += 120
+    pixels[::4] += 40 * labels[3]
+    return pixels.astype(np.uint8)
+
+
+def write_table(path: Path, splits: list[str], labels: np.ndarray) -> Path:
+    """A CSV for images that are called by their row; unknown labels are blank."""
+    lines = [",".join(("file", "split", *CLASSES))]
+    for row, (split, values) in enumerate(zip(splits, labels.tolist(), strict=True)):
+        lines.append(",".join((f"{row:02}.png", split, *("" if value < 0 else str(value) for value in values))))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def write_images(folder: Path) -> Path:
+    random, labels = np.random.default_rng(7), labels_of(TRAIN + TEST)
+    for row, values in enumerate(labels):
+        Image.fromarray(picture(values, random)).save(folder / f"{row:02}.png")
+    return write_table(folder / "labels.csv", ["train"] * TRAIN + ["test"] * TEST, labels)
+
+
+def tiny_config(source, *settings):
+    return build_config(merge(map(parse_setting, (f"data.source='{source}'", *SETTINGS, *settings))))
+
+
+class Listener:
+    """Takes down all that a run tells."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.batches: list[dict[str, Any]] = []
+        self.epochs: list[dict[str, Any]] = []
+
+    def say(self, sentence):
+        self.said.append(sentence)
+
+    def extraction(self):
+        return None
+
+    def batch(self, **facts):
+        self.batches.append(facts)
+
+    def epoch(self, record):
+        self.epochs.append(record)
+
+
+class Done(NamedTuple):
+    results: dict[str, Any]
+    folder: RunFolder
+    watch: Listener
+
+    @property
+    def weights(self) -> bytes:
+        return (self.folder.path / "model.safetensors").read_bytes()
+
+
+def train_tiny(source, *settings, out, cache, watch=None):
+    watch, folder = watch or Listener(), RunFolder(out)
+    machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
+    return Done(train(tiny_config(source, *settings), folder, machine=machine, watch=watch), folder, watch)
