@@ -28,6 +28,7 @@ lint: setup
 bench: setup
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/average_precision.py
+	$(BIN)/python benchmarks/training.py
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

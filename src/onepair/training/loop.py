@@ -121,7 +121,7 @@ class Trainer:
 
     def _run_epoch(self, epoch: int) -> None:
         start = time.perf_counter()
-        loss = self._train(epoch)
+        loss = self.train_epoch(epoch)
         seconds = time.perf_counter() - start
         share_buffers(self.fabric, self.judged)
         scores = self._score(self.task.train, epoch).to(self.fabric.device) if self.method.needs_scores else None
@@ -147,7 +147,7 @@ class Trainer:
             self.folder.add_metrics(record)
         self.watch.epoch(record)
 
-    def _train(self, epoch: int) -> float:
+    def train_epoch(self, epoch: int) -> float:
         """One pass over the training rows; the mean loss of its batches."""
         config, phase, rows = self.config, self.phase, len(self.task.train)
         torch.manual_seed(config.seed * 1_000_003 + epoch)  # for dropout and the like

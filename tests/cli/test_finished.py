@@ -1,0 +1,122 @@
+"""The commands that use a finished run, and those that list what there is."""
+
+import csv
+import json
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from onepair.cli.main import main
+from tests.training.tiny import CLASSES, TEST, train_tiny, write_images
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "images").mkdir()
+    source = write_images(folder / "images")
+    train_tiny(source, "linear_epochs=8", "data.observe=given", out=folder / "run", cache=folder / "cache")
+    return folder
+
+
+class Result(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def onepair(finished, monkeypatch, capsys):
+    """The command, run in this process, in the folder of the finished run."""
+    monkeypatch.chdir(finished)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["onepair", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as exit:
+            code = exit.code or 0
+        return Result(code, *capsys.readouterr())
+
+    return run
+
+
+def test_evaluate_agrees_with_the_run(finished, onepair):
+    results = json.loads((finished / "run" / "results.json").read_text())
+    kept = onepair("evaluate", "run", "--json")
+    assert kept.returncode == 0, kept.stderr
+    found = json.loads(kept.stdout)
+    assert found["map"] == pytest.approx(results["test_map"])
+    assert found["images"] == TEST
+    assert {name: values["ap"] for name, values in found["classes"].items()} == pytest.approx(results["test_class_ap"])
+
+    anew = onepair("evaluate", "run", "--data", "images/labels.csv", "--json")
+    assert anew.returncode == 0, anew.stderr
+    assert json.loads(anew.stdout)["map"] == pytest.approx(found["map"])  # scored again from the saved model
+
+
+def test_evaluate_prints_a_table(onepair):
+    result = onepair("evaluate", "run", "--split", "validation")
+    assert result.returncode == 0, result.stderr
+    for word in (*CLASSES, "mAP", "ranking loss", "coverage"):
+        assert word in result.stdout
+
+
+def test_predict_writes_probabilities_and_labels(finished, onepair):
+    scores = np.load(finished / "run" / "scores_test.npy")
+    thresholds = json.loads((finished / "run" / "model.json").read_text())["thresholds"]
+    for suffix in ("csv", "json"):
+        result = onepair("predict", "run", "images", "--out", f"out.{suffix}")
+        assert result.returncode == 0, result.stderr
+    rows = list(csv.DictReader((finished / "out.csv").read_text().splitlines()))
+    objects = json.loads((finished / "out.json").read_text())
+    assert len(rows) == len(objects) == 46
+    assert [row["file"] for row in rows] == [each["file"] for each in objects]
+    for row, each, logits in zip(rows[-TEST:], objects[-TEST:], scores, strict=True):  # test images are the last
+        probabilities = [float(row[name]) for name in CLASSES]
+        assert probabilities == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-5)
+        assert list(each["probabilities"].values()) == probabilities
+        chosen = [name for name, logit, limit in zip(CLASSES, logits, thresholds, strict=True) if logit >= limit]
+        assert each["labels"] == chosen
+        assert row["labels"] == ";".join(chosen)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("evaluate", "images"), "images: holds no model"),
+        (("evaluate", "run", "--data", "digits"), "its classes are not those of the run"),
+        (("predict", "run", "images/gone.png"), "gone.png"),
+        (("predict", "run", "run"), "no images to predict"),
+        (("predict", "run", "images", "--out", "a.txt"), "a.txt: predictions are written as .csv or .json"),
+        (("methods", "opml-sb"), "did you mean 'opml-sp'?"),
+        (("train", "images/labels.csv", "--method", "opm"), "there is no method 'opm'; did you mean 'opml'?"),
+    ],
+)
+def test_mistakes_end_in_a_sentence(onepair, arguments, sentence):
+    result = onepair(*arguments)
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("onepair: ")
+
+
+def test_methods_are_listed_and_shown(onepair):
+    listed = onepair("methods").stdout
+    for name in ("bce", "role", "ll-cp", "entmax-apl", "opml-sp"):
+        assert name in listed
+    shown = onepair("methods", "opml-sp").stdout
+    assert "Li, Wang, Chen 2023" in shown
+    assert "method.options.label_num" in shown
+
+
+def test_demo_goes_from_nothing_to_a_report(onepair, tmp_path):
+    result = onepair("demo", "--epochs", "1", "--out", str(tmp_path / "demo"))
+    assert result.returncode == 0, result.stderr
+    assert "OPML-SP" in result.stdout
+    assert "gap closed" in result.stdout
+    report = (tmp_path / "demo" / "report.html").read_text()
+    assert "Learning all labels from one" in report
