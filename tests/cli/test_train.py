@@ -88,7 +88,8 @@ def test_a_run_is_named_by_what_it_is(command, images, tmp_path):
         (["{data}", "--set", "epochs=0"], "epochs must be above 0, got 0"),
         (["{data}", "--config", "gone.toml"], "gone.toml: cannot be read (No such file or directory)"),
         (["{data}", "--accelerator", "abacus"], "abacus"),
-        (["{data}", "--devices", "0"], "cannot compute as asked"),
+        (["{data}", "--devices", "0"], "--devices must be a number above 0, or auto, got '0'"),
+        (["{data}", "--devices", "two"], "--devices must be a number above 0, or auto, got 'two'"),
         (["{data}", "--out", "{data}"], "labels.csv: cannot be written (Not a directory)"),
         (["{data}", "--out", "{data}/run"], "cannot be written (Not a directory)"),
     ],
@@ -105,11 +106,16 @@ def test_mistakes_end_in_a_sentence_and_leave_nothing(command, images, tmp_path,
 
 
 def test_mistakes_that_typer_finds(command):
-    for arguments in ([], ["digits", "--mode", "linaer"], ["digits", "--epochs", "3"]):
+    for arguments in (["digits", "--mode", "linaer"], ["digits", "--epochs", "3"]):
         code, _, errors = command("train", *arguments)
         assert code == 2
         assert "Usage: " in errors
         assert "Traceback" not in errors
+
+
+def test_a_dataset_must_be_named(command):
+    code, _, errors = command("train")
+    assert (code, errors) == (2, "onepair: name a dataset, as in: onepair train digits\n")
 
 
 def test_labels_that_cannot_be_hidden(command, images, tmp_path):

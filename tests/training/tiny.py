@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from onepair.training.config import build_config, merge, parse_setting
+from onepair.training.config import parse_setting, resolve_config
 from onepair.training.folder import RunFolder
 from onepair.training.run import Machine, train
 
@@ -22,6 +22,7 @@ SETTINGS = (
     "method.name=bce",
     "optimiser.name=adam",
     "optimiser.lr=0.01",
+    "optimiser.weight_decay=0.001",
     "optimiser.head_lr_multiplier=1",
     "epochs=2",
     "linear_epochs=3",
@@ -61,7 +62,7 @@ def write_images(folder: Path) -> Path:
 
 
 def tiny_config(source, *settings):
-    return build_config(merge(map(parse_setting, (f"data.source='{source}'", *SETTINGS, *settings))))
+    return resolve_config({}, *map(parse_setting, (f"data.source='{source}'", *SETTINGS, *settings)))
 
 
 class Listener:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from onepair.errors import UserError
+
 
 def train(
     data: Annotated[
@@ -55,7 +57,7 @@ def train(
     given = {section: {k: v for k, v in values.items() if v is not None} for section, values in options.items()}
     complete = resolve_config(read_config(config) if config else {}, given, *map(parse_setting, settings or []))
     if not complete.data.source:
-        raise typer.BadParameter("name a dataset, as in: onepair train digits", param_hint="DATA")
+        raise UserError("name a dataset, as in: onepair train digits")
     machine = Machine(
         accelerator=accelerator,
         devices=_number_or_auto(devices),
@@ -76,7 +78,7 @@ def _number_or_auto(devices: str) -> int | Literal["auto"]:
     if devices == "auto":
         return "auto"
     if not devices.isdigit() or int(devices) == 0:
-        raise typer.BadParameter(f"expected a number above 0, or auto, got {devices!r}", param_hint="--devices")
+        raise UserError(f"--devices must be a number above 0, or auto, got {devices!r}")
     return int(devices)
 
 

@@ -91,7 +91,7 @@ def create_method(name: str, **options: object) -> Method:
     True
     >>> create_method("opml-sb")
     Traceback (most recent call last):
-    ValueError: there is no method 'opml-sb'; did you mean 'opml-sp'?
+    onepair.methods.registry.UnknownMethodError: there is no method 'opml-sb'; did you mean 'opml-sp'?
     """
     info = find_method(name)
     for option in options:
