@@ -11,7 +11,6 @@ from torch import Tensor
 from onepair.data.images import Preprocessing, normalise
 from onepair.data.labeltable import LabelTable
 from onepair.data.loading import image_batches
-from onepair.data.problems import Report, refuse
 from onepair.labels import Indices
 
 
@@ -61,7 +60,6 @@ class ImageSource:
     preprocessing: Preprocessing
     device: torch.device
     workers: int | None = None
-    report: Report = refuse  # told of images that training leaves out
 
     def batches(
         self, rows: Indices, *, batch_size: int, shard: Shard, training: bool, seed: int = 0, epoch: int = 0
@@ -76,7 +74,6 @@ class ImageSource:
             epoch=epoch,
             shard=shard,
             workers=self.workers,
-            report=self.report,
         ):
             images = normalise(batch.images.to(self.device, non_blocking=True), self.preprocessing)
             yield Inputs(images, batch.rows.to(self.device))
