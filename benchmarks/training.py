@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,17 +22,12 @@ from onepair.models import Classifier, create_backbone
 from onepair.training.config import Config, OptimiserConfig
 from onepair.training.folder import RunFolder
 from onepair.training.loop import Phase, Trainer
-from onepair.training.run import Machine
+from onepair.training.run import Machine, Silence
 from onepair.training.sources import FeatureSource, Inputs, Shard
 from onepair.training.task import Task
 
 TRAIN, VALIDATION, CLASSES, FEATURES, BATCH = 4574, 1143, 20, 1280, 16
 ADAM = OptimiserConfig(name="adam", lr=3e-4, weight_decay=0.0)
-
-
-class Silence:
-    def batch(self, **_: Any) -> None: ...
-    def epoch(self, record: Any) -> None: ...
 
 
 def make_task(train: int, validation: int) -> Task:

@@ -8,6 +8,7 @@ seed, and the test set is scored at the best validation epoch of each. Adam, bat
 
 import argparse
 import csv
+import io
 import itertools
 import statistics
 import tempfile
@@ -28,7 +29,7 @@ from onepair.training.config import Config, DataConfig, MethodConfig, OptimiserC
 from onepair.training.folder import RunFolder
 from onepair.training.gathering import score
 from onepair.training.loop import Phase, Trainer
-from onepair.training.run import Machine
+from onepair.training.run import Machine, Silence
 from onepair.training.sources import FeatureSource
 from onepair.training.task import Task, prepare_task
 
@@ -53,11 +54,6 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "opml-correct": {**TILDE, "label_num": (0.8, 1.6)},
     "opml-sp": {**TILDE, "gamma_gradient": (False, True), "label_num": (0.8, 1.6)},
 }
-
-
-class Silence:
-    def batch(self, **_: Any) -> None: ...
-    def epoch(self, record: Any) -> None: ...
 
 
 class Bench:
@@ -148,8 +144,6 @@ def main() -> None:
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    import io
-
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()

@@ -31,8 +31,9 @@ def evaluate(
 
     description = read_description(run)
     scores, labels = _scores(run, data, split, format, workers)
-    decided = precision_recall_f1(scores >= np.array(description["thresholds"]), labels)
-    overall = precision_recall_f1(scores >= np.array(description["thresholds"]), labels, average="overall")
+    predicted = scores >= np.array(description["thresholds"])
+    by_class = precision_recall_f1(predicted, labels)
+    overall = precision_recall_f1(predicted, labels, average="overall")
     mean_ap = mean_average_precision(scores, labels)
     found: dict[str, Any] = {
         "images": len(labels),
@@ -43,7 +44,7 @@ def evaluate(
         "coverage": coverage(scores, labels),
         "classes": {
             name: dict(zip(("ap", "precision", "recall", "f1"), map(float, values), strict=True))
-            for name, *values in zip(description["classes"], average_precision(scores, labels), *decided, strict=True)
+            for name, *values in zip(description["classes"], average_precision(scores, labels), *by_class, strict=True)
         },
     }
     if as_json:

@@ -26,7 +26,7 @@ class Narration:
         )
         self.task = self.bar.add_task("", detail="", visible=False)
         self.best = "–"
-        self.started = self.shown = time.monotonic()
+        self.shown = time.monotonic()
 
     def __enter__(self) -> "Narration":
         self.bar.start()

@@ -64,7 +64,7 @@ class Narrator(Watcher, Protocol):
     def extraction(self) -> OnProgress | None: ...
 
 
-class _Silence:
+class Silence:
     """A narrator that says nothing: of several processes, one speaks."""
 
     def say(self, sentence: str) -> None: ...
@@ -94,7 +94,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     with ExitStack() as held:
         on_first(fabric, lambda: held.enter_context(folder.opened(config)))
         run = _Run(
-            fabric, config, folder, machine, task, method, classifier, watch if fabric.is_global_zero else _Silence()
+            fabric, config, folder, machine, task, method, classifier, watch if fabric.is_global_zero else Silence()
         )
         results = run.run()
         fabric.barrier()
