@@ -93,7 +93,7 @@ class Bench:
         head = torch.nn.Linear(self.features.shape[1], len(task.table.classes))
         method = create_method(method_name, **options, **({"epochs": EPOCHS} if info.needs_epochs else {}))
         method.begin(torch.from_numpy(task.observed))
-        phase = Phase("linear", head, head, FeatureSource(self.features), [(head.parameters(), 1.0)], EPOCHS, lr, 4096)
+        phase = Phase("linear", head, head, FeatureSource(self.features), [(head, 1.0)], EPOCHS, lr, 4096)
         with tempfile.TemporaryDirectory() as folder:
             trainer = Trainer(
                 self.fabric, phase, method, task, config, folder=RunFolder(Path(folder)), watch=Silence(), earlier=[]

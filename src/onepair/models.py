@@ -4,12 +4,13 @@ import copy
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import safetensors
 import safetensors.torch
@@ -34,6 +35,17 @@ class UnknownBackboneError(UserError, ValueError):
     """No backbone has the name asked for."""
 
 
+class NoMapsError(UserError, ValueError):
+    """A network whose features cannot be laid out over the image."""
+
+
+class Spatial(NamedTuple):
+    """The last features of a network that still have a place, and what the rest of it makes of them."""
+
+    features: Tensor  # (B, C, h, w), ready to be differentiated by
+    pooled: Tensor  # (B, D), the feature vectors
+
+
 class Backbone(nn.Module):
     """An image network that ends in one pooled feature vector: (B, 3, S, S) normalised images to (B, D)."""
 
@@ -47,6 +59,47 @@ class Backbone(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.network(images)
         return features
+
+    def spatial(self, images: Tensor) -> Spatial:
+        """The last features that still have a place, and the pooled ones: where class activation maps come from.
+
+        They are what is pooled; but where that is a class token, they are the input of the last block, in which it
+        reads the other tokens for the last time. In evaluation mode the pooled features are those of `forward`.
+        """
+        network: Any = self.network
+        channels_last = getattr(network, "output_fmt", None) == "NHWC"
+        taken: list[Tensor] = []
+
+        def take(features: Any) -> Tensor:
+            """Start the gradient here: nothing before is differentiated."""
+            grid = _to_grid(features, channels_last=channels_last) if isinstance(features, Tensor) else None
+            if grid is None or len(grid) != len(images) or grid.shape[2] != grid.shape[3]:
+                raise NoMapsError(f"there are no heat maps for {self.name}: its features do not lie in a square grid")
+            taken.append(grid.detach().requires_grad_())
+            torch.set_grad_enabled(True)
+            return _from_grid(taken[0], features, channels_last=channels_last)
+
+        with torch.no_grad():
+            if getattr(network, "global_pool", None) != "token" or not hasattr(network, "feature_info"):
+                pooled = network.forward_head(take(network.forward_features(images)))
+            else:
+                last_block = network.get_submodule(network.feature_info[-1]["module"])
+                hook = last_block.register_forward_pre_hook(lambda _, inputs: (take(inputs[0]), *inputs[1:]))
+                try:
+                    pooled = network(images)
+                finally:
+                    hook.remove()
+        return Spatial(taken[0], pooled)
+
+    @property
+    def map_size(self) -> int:
+        """The image size that shows best where things are: half as large again, where images are small.
+
+        A network that takes one size only, or was not trained on images of many scales, keeps its own.
+        """
+        size = self.preprocessing.size
+        config = getattr(self.network, "pretrained_cfg", {"fixed_input_size": True})
+        return size if config.get("fixed_input_size") or size > 320 else math.ceil(1.5 * size / 32) * 32
 
     def weights_id(self) -> str:
         """The sha256 of the weights as they are now, wherever they came from."""
@@ -84,6 +137,14 @@ class SmallCNN(nn.Sequential):
             layers += [convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
         super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
+    # As every network of timm's can be taken apart:
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        return nn.Sequential(*list(self)[:-2])(images)  # type: ignore[no-any-return]
+
+    def forward_head(self, features: Tensor) -> Tensor:
+        return nn.Sequential(*list(self)[-2:])(features)  # type: ignore[no-any-return]
+
 
 def _small_preprocessing(image_size: int | None) -> Preprocessing:
     return Preprocessing(size=image_size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
@@ -103,16 +164,21 @@ class Classifier(nn.Module):
         return logits
 
 
-def save_classifier(classifier: Classifier, folder: Path, *, thresholds: Sequence[float]) -> None:
-    """Write model.safetensors, and model.json with all that is needed to use it; thresholds are on the logits."""
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in classifier.state_dict().items()}
+def save_classifier(
+    classifier: Classifier, folder: Path, *, thresholds: Sequence[float], weights: State | None = None
+) -> None:
+    """Write model.safetensors, and model.json with all that is needed to use it; thresholds are on the logits.
+
+    Weights are the classifier's own, unless they are spread over processes and were gathered by the caller.
+    """
+    state = classifier.state_dict() if weights is None else weights
     description = {
         "backbone": classifier.backbone.name,
         "preprocessing": asdict(classifier.backbone.preprocessing),
         "classes": list(classifier.classes),
         "thresholds": list(thresholds),
     }
-    write_atomically(folder / "model.safetensors", safetensors.torch.save(weights))
+    write_atomically(folder / "model.safetensors", safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))
     write_atomically(folder / "model.json", json.dumps(description, indent=2, ensure_ascii=False).encode())
 
 
@@ -264,6 +330,22 @@ def _without_classifier(state: State, network: nn.Module) -> State:
 
 def _first(keys: list[str], count: int = 3) -> str:
     return ", ".join(keys[:count]) + (", …" if len(keys) > count else "")
+
+
+def _to_grid(features: Tensor, *, channels_last: bool) -> Tensor:
+    """Features or tokens as (B, C, h, w). Tokens that have no place, as that of the class, come before the others."""
+    if features.ndim == 4:
+        return features.movedim(-1, 1) if channels_last else features
+    side = math.isqrt(features.shape[1])
+    return features[:, -(side**2) :].transpose(1, 2).unflatten(2, (side, side))
+
+
+def _from_grid(grid: Tensor, features: Tensor, *, channels_last: bool) -> Tensor:
+    """The way back, with the tokens that have no place taken from `features`."""
+    if features.ndim == 4:
+        return grid.movedim(1, -1) if channels_last else grid
+    tokens = grid.flatten(2).transpose(1, 2)
+    return torch.cat([features[:, : -tokens.shape[1]], tokens], dim=1)
 
 
 def _fold_batch_norms(network: nn.Module, probe: Tensor) -> nn.Module:

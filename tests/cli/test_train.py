@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from onepair.cli.main import main
 from tests.cli.command import onepair
@@ -133,3 +134,22 @@ def test_a_run_with_other_settings_needs_another_folder(command, images):
     code, _, errors = command("train", images, *TINY, "--set", "epochs=9", "--out", "run")
     assert code == 2
     assert "another configuration (epochs is 9, was 2); go on with the old settings, or name another folder" in errors
+
+
+def test_curves_for_tensorboard(command, images, tmp_path):
+    code, _, errors = command("train", images, *TINY, "--out", "run", "--tensorboard")
+    assert code == 0, errors
+    folder = tmp_path / "here" / "run"
+    curves = EventAccumulator(str(folder / "tensorboard" / "linear")).Reload()
+    written = [event.value for event in curves.Scalars("validation_map")]
+    expected = [json.loads(line)["validation_map"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert written == pytest.approx(expected)
+    assert [event.step for event in curves.Scalars("loss")] == [1, 2, 3]
+
+
+def test_tensorboard_that_is_not_installed(command, images, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    code, _, errors = command("train", images, *TINY, "--out", "run", "--tensorboard")
+    assert code == 2
+    assert errors == "onepair: --tensorboard needs TensorBoard; install it with: pip install 'onepair[tensorboard]'\n"
+    assert not (tmp_path / "here" / "run").exists()

@@ -1,6 +1,5 @@
 """The feature cache: right, resumable after any crash, never stale, never written by two."""
 
-import io
 import json
 import os
 import subprocess
@@ -13,11 +12,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from rich.console import Console
 from torch import nn
 
 from onepair.data import features
-from onepair.data.features import cached_features, shown_progress
+from onepair.data.features import cached_features
 from onepair.data.images import Preprocessing, normalise
 from onepair.data.labeltable import LabelTable
 from onepair.data.loading import image_batches
@@ -268,22 +266,3 @@ def test_no_rows_and_features_beyond_half_precision_are_refused(tmp_path: Path) 
     broken.weight.data *= 1e6
     with pytest.raises(ValueError, match="half precision"):
         extract(tmp_path, table_of_pixels(), broken)
-
-
-def test_progress_off_a_terminal_is_a_line_for_every_tenth() -> None:
-    output = io.StringIO()
-    with shown_progress("features", console=Console(file=output)) as show:
-        for done in range(0, 101, 2):
-            show(done, 100)
-    lines = output.getvalue().splitlines()
-    assert lines[0] == "features: 0 of 100 images"
-    assert lines[-1] == "features: 100 of 100 images"
-    assert len(lines) == 11
-
-
-def test_progress_on_a_terminal_is_a_bar() -> None:
-    output = io.StringIO()
-    with shown_progress("features", console=Console(file=output, force_terminal=True, width=100)) as show:
-        show(40, 100)
-        show(100, 100)
-    assert "100/100" in output.getvalue()

@@ -24,7 +24,7 @@ def command(*arguments: object, log: Path, die_at: tuple[str, int] | None = None
     Args:
         die_at: ("write", n) or ("batch", n): kill the process with signal 9 at the n-th of these.
     """
-    return start(_command, list(map(str, arguments)), die_at, log=log, **environment)
+    return start(dying_command, list(map(str, arguments)), die_at, log=log, **environment)
 
 
 def together(function: Any, *arguments: Any, logs: Sequence[Path]) -> list[int]:
@@ -72,7 +72,8 @@ def _begin(function: Any, arguments: tuple[Any, ...], log: Path, environment: di
     function(*arguments)
 
 
-def _command(arguments: list[str], die_at: tuple[str, int] | None) -> None:
+def dying_command(arguments: list[str], die_at: tuple[str, int] | None) -> None:
+    """The command, until the moment at which it is killed."""
     from onepair.training.loop import Trainer
 
     if die_at is not None:

@@ -11,18 +11,21 @@ import torch
 from lightning_fabric import Fabric
 
 from onepair.files import BusyError
+from onepair.training.config import ConfigError
 from onepair.training.folder import RunFolder
 from onepair.training.gathering import gather, on_first, shard_of, share_buffers
-from tests.training.processes import run_command, together
+from onepair.training.run import Machine, Silence, train
+from tests.training.processes import dying_command, run_command, together
 from tests.training.test_run import model_scores
-from tests.training.tiny import SETTINGS, TEST, TRAIN, train_tiny
+from tests.training.tiny import SETTINGS, TEST, TRAIN, tiny_config, train_tiny
 
 TWO = ("--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--workers", "0")
+SHARDED = tuple("fsdp" if word == "ddp" else word for word in TWO)
 
 
-def arguments(images, cache, out, *settings):
+def arguments(images, cache, out, *settings, machine=TWO):
     every = [part for setting in (*SETTINGS, *settings) for part in ("--set", setting)]
-    return list(map(str, ("train", images, *every, "--cache", cache, "--out", out, *TWO)))
+    return list(map(str, ("train", images, *every, "--cache", cache, "--out", out, *machine)))
 
 
 def in_two(tmp_path, function, *given):
@@ -74,13 +77,50 @@ def test_the_command_starts_its_processes_itself(images, cache, tmp_path):
     assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
 
 
-def test_the_model_of_two_processes_is_the_one_that_was_scored(images, cache, tmp_path):
-    settings = ("model.mode=finetune", "method.name=opml-sp", "batch_size=29", "optimiser.ema=0.5")
-    codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings))
+@pytest.mark.parametrize(
+    ("machine", "settings"),
+    [(TWO, ("model.mode=finetune", "optimiser.ema=0.5")), (SHARDED, ("model.mode=linear-init",))],
+    ids=["ddp", "fsdp"],
+)
+def test_the_model_of_two_processes_is_the_one_that_was_scored(images, cache, tmp_path, machine, settings):
+    settings = (*settings, "method.name=opml-sp", "batch_size=29")
+    codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings, machine=machine))
     assert codes == [0, 0], logs
     folder = RunFolder(tmp_path / "two")
     expected = model_scores(folder, np.arange(TRAIN, TRAIN + TEST), images)
     np.testing.assert_allclose(folder.scores("test"), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("method.name=opml-sp", "method.options.label_num=2"),
+        ("method.name=bce-l2", "optimiser.name=sgd"),
+        ("method.name=role", "batch_size=29"),
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_processes_that_each_hold_a_part_of_the_weights_train_as_one(images, cache, tmp_path, settings):
+    codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings, machine=SHARDED))
+    assert codes == [0, 0], logs
+    assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
+
+
+def test_processes_with_parts_of_the_weights_go_on_after_a_kill(images, cache, tmp_path):
+    settings = ("method.name=opml-sp",)
+    given = arguments(images, cache, tmp_path / "two", *settings, machine=SHARDED)
+    codes, logs = in_two(tmp_path, dying_command, given, ("batch", 6))  # in the second of three epochs
+    assert codes == [-9, -9], logs
+    codes, logs = in_two(tmp_path, run_command, given)
+    assert codes == [0, 0], logs
+    assert "epoch 2" in logs[0]
+    assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
+
+
+def test_averaged_weights_are_not_spread(images, tmp_path):
+    machine = Machine(accelerator="cpu", devices=1, strategy="fsdp")
+    with pytest.raises(ConfigError, match=r"optimiser\.ema .* leave one of them out"):
+        train(tiny_config(images, "optimiser.ema=0.5"), RunFolder(tmp_path), machine=machine, watch=Silence())
 
 
 def refuse_at_opening(given):

@@ -24,6 +24,7 @@ from onepair.training.config import ConfigError
 from onepair.training.folder import RunError, RunFolder
 from onepair.training.loop import Trainer, TrainingError
 from onepair.training.run import Machine
+from onepair.training.shared import Shared
 from onepair.training.task import prepare_task
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, tiny_config, write_images, write_table
 
@@ -101,7 +102,7 @@ def test_linear_training_is_that_of_a_plain_loop(train, images, cache, tmp_path)
     done = train(*settings)
     config = tiny_config(images, *settings)
     task = prepare_task(config.data)
-    classifier = running._create_classifier(config, task)
+    classifier = running._create_classifier(config, task, Shared())
     rows = np.arange(len(task.table))
     features = cached_features(
         task.table, classifier.backbone, classifier.backbone.preprocessing, folder=cache / "features", rows=rows

@@ -31,14 +31,15 @@ def features(
 
     What was extracted before is not extracted again; an interrupted extraction goes on where it stopped.
     """
-    from onepair.data.features import cached_features, shown_progress
+    from onepair.cli.progress import Narration
+    from onepair.data.features import cached_features
     from onepair.data.reading import read_dataset
     from onepair.files import cache_folder
     from onepair.models import create_backbone, parse_weights
 
     table = read_dataset(data, format=format)
     network = create_backbone(backbone, weights=parse_weights(weights), image_size=image_size)
-    with shown_progress("Extracting features") as on_progress:
+    with Narration() as narration:
         array = cached_features(
             table,
             network,
@@ -46,6 +47,6 @@ def features(
             folder=(cache or cache_folder()) / "features",
             view="flipped" if flipped else "plain",
             workers=workers,
-            on_progress=on_progress,
+            on_progress=narration.extraction(),
         )
     typer.echo(f"{array.filename}\n{len(array):,} images × {array.shape[1]:,} features, {array.dtype}")  # type: ignore[attr-defined]

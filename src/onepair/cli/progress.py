@@ -2,10 +2,13 @@
 
 import time
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from onepair.training.tensorboard import TensorBoard
 
 REFRESH = 0.1  # seconds
 
@@ -13,7 +16,8 @@ REFRESH = 0.1  # seconds
 class Narration:
     """Tells of a run as it happens; a context manager, so that the bar goes away when the run ends."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, tensorboard: "TensorBoard | None" = None) -> None:
+        self.tensorboard = tensorboard
         self.console = Console(stderr=True, highlight=False, quiet=quiet)
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -62,6 +66,8 @@ class Narration:
         self._show(phase, place, epochs * rows, detail)
 
     def epoch(self, record: dict[str, Any]) -> None:
+        if self.tensorboard is not None:
+            self.tensorboard.epoch(record)
         marked = record["best_epoch"] == record["epoch"]
         score = f"{100 * record['validation_map']:.2f}"
         self.best = score if marked else self.best

@@ -34,9 +34,10 @@ def train(
     devices: Annotated[str, typer.Option(help="How many processes or GPUs on this machine.")] = "auto",
     nodes: Annotated[int, typer.Option(help="How many machines.")] = 1,
     accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
-    strategy: Annotated[str, typer.Option(help="auto or ddp.")] = "auto",
+    strategy: Annotated[str, typer.Option(help="auto, ddp, or fsdp, which spreads the weights.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
     cache: Annotated[Path | None, typer.Option(help="The folder that features are kept in.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")] = False,
 ) -> None:
     """Train a classifier. The same command again goes on where it stopped.
 
@@ -48,6 +49,7 @@ def train(
     from onepair.training.folder import RunFolder
     from onepair.training.run import Machine
     from onepair.training.run import train as run
+    from onepair.training.tensorboard import TensorBoard
 
     options: dict[str, Any] = {
         "data": {"source": data, "observe": observe},
@@ -68,7 +70,8 @@ def train(
     )
     name = "-".join([Path(complete.data.source).stem, complete.method.name, complete.model.mode])
     folder = RunFolder(out or Path("runs") / name)
-    with Narration() as narration:
+    curves = TensorBoard(folder.path / "tensorboard") if tensorboard else None
+    with Narration(tensorboard=curves) as narration:
         results = run(complete, folder, machine=machine, watch=narration)
     if int(os.environ.get("LOCAL_RANK", 0)) == int(os.environ.get("NODE_RANK", 0)) == 0:  # of several processes, one
         _print(results, folder.path)

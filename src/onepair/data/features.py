@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, Protocol
@@ -11,9 +10,6 @@ from typing import Literal, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
-from rich.text import Text
 from torch import Tensor
 
 from onepair.data.images import Preprocessing, normalise
@@ -65,7 +61,7 @@ def cached_features(
         view: "flipped" mirrors every image, to cache an augmented view beside the plain one.
         batch_size: small ones stay within a CPU's cache; a GPU is faster with more.
         workers: as in `image_batches`.
-        on_progress: called after each batch with the rows done and the rows in all; see `shown_progress`.
+        on_progress: called after each batch with the rows done and the rows in all.
     """
     chosen = np.arange(len(table)) if rows is None else np.asarray(rows)
     if len(chosen) == 0:
@@ -173,29 +169,3 @@ def _extract(network: torch.nn.Module, images: Tensor, preprocessing: Preprocess
     if not np.isfinite(features).all():
         raise ValueError("the backbone's features are not finite in half precision; are its weights the right ones?")
     return features
-
-
-@contextmanager
-def shown_progress(title: str, *, console: Console | None = None) -> Iterator[OnProgress]:
-    """A progress display to hand to `cached_features`: a bar on a terminal, a line for every tenth elsewhere."""
-    console = console or Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
-    with Progress("{task.description}", *columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, start=False)
-        tenths = -1
-
-        def show(done: int, total: int) -> None:
-            nonlocal tenths
-            if not bar.tasks[task].started:
-                bar.reset(task, total=total, completed=done)
-            bar.update(task, completed=done)
-            if not console.is_terminal and done * 10 // total > tenths:
-                tenths = done * 10 // total
-                console.print(f"{title}: {done} of {total} images", highlight=False)
-
-        yield show
-
-
-class _Speed(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.0f} images/s" if task.speed else "")

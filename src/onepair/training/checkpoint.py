@@ -12,6 +12,7 @@ from torch import Tensor
 
 from onepair.errors import UserError
 from onepair.files import write_atomically
+from onepair.training.sharding import whole
 
 
 class CheckpointError(UserError, ValueError):
@@ -67,4 +68,5 @@ def _put_tensors(outline: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 def cpu_state(module: torch.nn.Module) -> dict[str, Tensor]:
     """The state of a module, on the CPU and under its plain names, whatever wraps it."""
-    return {name.removeprefix("module."): tensor.detach().cpu() for name, tensor in module.state_dict().items()}
+    state = whole(module.state_dict())
+    return {name.removeprefix("module."): tensor.detach().cpu() for name, tensor in state.items()}

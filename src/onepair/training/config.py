@@ -37,6 +37,7 @@ class DataConfig:
     on_error: Literal["raise", "skip"] = "raise"  # what to do about training images that cannot be read
     seed: int = PUBLISHED_SEED  # of the observed labels and of the validation split
     validation: float = 0.2  # share of the training images, where the dataset has no validation split
+    fold: str | None = None  # "2/5" holds out the second of five parts of the training images, to test on
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,26 @@ class Config:
         self._require(("seed", "data.seed"), lambda value: 0 <= value < 2**32, "be 0 or more, and below 2^32")
         self._require(("data.validation", "optimiser.ema"), lambda value: 0 < value < 1, "lie between 0 and 1")
         self._require(("model.flip",), lambda value: 0 <= value <= 1, "lie between 0 and 1")
+        if self.data.fold is not None:
+            parse_fold(self.data.fold)
 
     def _require(self, keys: Iterable[str], fits: Callable[[float], bool], rule: str) -> None:
         for key in keys:
             value = attrgetter(key)(self)
             if value is not None and not fits(value):
                 raise ConfigError(f"{key} must {rule}, got {value}")
+
+
+def parse_fold(fold: str) -> tuple[int, int]:
+    """Which part of how many a fold holds out.
+
+    >>> parse_fold("2/5")
+    (2, 5)
+    """
+    numbers = [int(number) for number in fold.split("/") if number.isdecimal()]
+    if fold.count("/") != 1 or len(numbers) != 2 or not 1 <= numbers[0] <= numbers[1] or numbers[1] < 2:
+        raise ConfigError(f"data.fold must be a part of two or more, as 2/5, got {fold!r}")
+    return numbers[0], numbers[1]
 
 
 def read_config(path: Path) -> dict[str, Any]:

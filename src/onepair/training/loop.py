@@ -18,6 +18,7 @@ from onepair.training.config import Config
 from onepair.training.folder import RunFolder
 from onepair.training.gathering import gather, score, shard_of, share_buffers
 from onepair.training.optimisation import Group, averaged, lr_factor, make_optimiser, restore, set_lr
+from onepair.training.sharding import load_whole, whole
 from onepair.training.sources import Inputs, Source
 from onepair.training.task import Task
 
@@ -88,9 +89,10 @@ class Trainer:
             config,
         )
         self.folder, self.watch, self.earlier = folder, watch, earlier  # earlier: the epochs of phases before this one
-        groups = [*phase.groups, (method.parameters(), method.lr_multiplier)]
+        groups = [*phase.groups, (method, method.lr_multiplier)]
         # `model` is what trains, wrapped for its device and processes; `phase.model` is the plain module inside.
-        self.model, self.optimiser = fabric.setup(phase.model, make_optimiser(config.optimiser, groups, lr=phase.lr))
+        self.model: nn.Module = fabric.setup_module(phase.model)
+        self.optimiser: Any = fabric.setup_optimizers(make_optimiser(config.optimiser, groups, lr=phase.lr))
         self.average = None if config.optimiser.ema is None else averaged(phase.model, config.optimiser.ema)
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
@@ -113,8 +115,8 @@ class Trainer:
         saved = time.monotonic()
         while self.progress.epoch < self.phase.epochs:
             self._run_epoch(self.progress.epoch + 1)
-            finished = self.progress.epoch == self.phase.epochs
-            if self.fabric.is_global_zero and (finished or time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS):
+            due = self.progress.epoch == self.phase.epochs or time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS
+            if self.fabric.broadcast(due):  # clocks differ, and all processes have to save together
                 self._save()
                 saved = time.monotonic()
         self.fabric.barrier()
@@ -191,7 +193,7 @@ class Trainer:
             return logits.sum(), len(rows)
         loss: Tensor = self.method(logits, self.position[rows])
         penalty = self.method.penalty(self.phase.classifier)
-        return loss if penalty is None else loss + penalty, len(rows)
+        return loss if penalty is None else loss + whole(penalty), len(rows)
 
     def _score(self, rows: Indices, epoch: int) -> Tensor:
         scores = score(self.fabric, self.judged, self.phase.source, rows, batch_size=self.phase.scoring_batch)
@@ -204,24 +206,23 @@ class Trainer:
         return TrainingError(f"{what}; {kept}try a smaller optimiser.lr, in another folder")
 
     def _save(self) -> None:
-        save_state(self.best_file, self.best)  # before the checkpoint that counts on it
-        save_state(
-            self.last_file,
-            {
-                "progress": vars(self.progress),
-                "model": cpu_state(self.phase.model),
-                "average": {} if self.average is None else self.average.state_dict(),
-                "optimiser": self.optimiser.state_dict(),
-                "precision": self.fabric.strategy.precision.state_dict(),
-                "method": self.method.state_dict(),
-            },
-        )
+        state = {
+            "progress": vars(self.progress),
+            "model": cpu_state(self.phase.model),
+            "average": {} if self.average is None else self.average.state_dict(),
+            "optimiser": whole(self.optimiser.state_dict()),
+            "precision": self.fabric.strategy.precision.state_dict(),
+            "method": self.method.state_dict(),
+        }
+        if self.fabric.is_global_zero:
+            save_state(self.best_file, self.best)  # before the checkpoint that counts on it
+            save_state(self.last_file, state)
 
     def _resume(self) -> None:
         state = load_state(self.last_file)
         self.progress = Progress(**state["progress"])
         self.best = load_state(self.best_file)
-        self.phase.model.load_state_dict(state["model"])
+        load_whole(self.phase.model, state["model"])
         restore(self.optimiser, state["optimiser"])
         self.fabric.strategy.precision.load_state_dict(state["precision"])
         self.method.load_state_dict(state["method"])

@@ -6,24 +6,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from onepair.training.config import OptimiserConfig
+from onepair.training.sharding import is_spread, spread_like
 
-Group = tuple[Iterable[Parameter], float]  # parameters, and the factor on their learning rate
+Group = tuple[nn.Module, float]  # what learns, and the factor on its learning rate
 
 
 def make_optimiser(config: OptimiserConfig, groups: Iterable[Group], *, lr: float) -> Optimizer:
     """An optimiser that remembers each group's own learning rate as `base_lr`."""
-    parameters = [
+    parameters: list[dict[str, Any]] = [
         {"params": members, "lr": lr * factor, "base_lr": lr * factor}
-        for members, factor in ((list(members), factor) for members, factor in groups)
+        for members, factor in ((list(module.parameters()), factor) for module, factor in groups)
         if members
     ]
     if config.name == "sgd":
-        return SGD(parameters, momentum=config.momentum, weight_decay=config.weight_decay, fused=True)
+        fused = not any(is_spread(member) for group in parameters for member in group["params"])
+        return SGD(parameters, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused)
     kind = Adam if config.name == "adam" else AdamW
     return kind(parameters, weight_decay=config.weight_decay, fused=True)
 
@@ -34,7 +35,8 @@ def restore(optimiser: Optimizer, state: Mapping[str, Any]) -> None:
     for parameter, values in optimiser.state.items():
         for name, value in values.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:
-                values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+                own = torch.empty_like(parameter, dtype=value.dtype)
+                values[name] = own.copy_(spread_like(value, own))
 
 
 def lr_factor(config: OptimiserConfig, progress: float, epochs: int) -> float:

@@ -1,5 +1,6 @@
 """A run, from its configuration to its results."""
 
+import copy
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -18,11 +19,14 @@ from onepair.files import cache_folder
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import METHODS, Method, create_method
 from onepair.metrics import average_precision, best_f1_thresholds, mean_average_precision
-from onepair.models import Classifier, create_backbone, parse_weights, save_classifier
+from onepair.models import Backbone, Classifier, create_backbone, parse_weights, save_classifier
+from onepair.training.checkpoint import cpu_state
 from onepair.training.config import Config, ConfigError
 from onepair.training.folder import RunFolder
 from onepair.training.gathering import on_first, score
 from onepair.training.loop import EpochRecord, Phase, Trainer, Watcher
+from onepair.training.sharding import fsdp, load_whole
+from onepair.training.shared import Shared
 from onepair.training.sources import FeatureSource, ImageSource
 from onepair.training.task import Task, prepare_task
 
@@ -40,6 +44,7 @@ class Machine:
     strategy: str = "auto"
     workers: int | None = None  # processes that read images; None: as many as there are cores to spare
     cache: Path = field(default_factory=cache_folder)
+    shared: Shared = field(default_factory=Shared)  # by the runs that are done with this very object, one after another
 
     def fabric(self, precision: Any) -> Fabric:
         if not torch.cuda.is_available():
@@ -50,7 +55,7 @@ class Machine:
                 accelerator=self.accelerator,
                 devices=1 if one_cpu else self.devices,
                 num_nodes=self.num_nodes,
-                strategy=self.strategy,
+                strategy=fsdp() if self.strategy == "fsdp" else self.strategy,
                 precision=precision,
             )
         except (ValueError, RuntimeError, ImportError) as error:  # Fabric's words on a machine that is not this one
@@ -82,13 +87,17 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     """
     method = _create_method(config)
     fabric = machine.fabric(config.precision)
+    if machine.strategy == "fsdp" and config.optimiser.ema is not None:
+        raise ConfigError("optimiser.ema averages whole weights, which strategy fsdp spreads; leave one of them out")
     folder.require_usable(config)
     if folder.finished:
         watch.say(f"{folder.path} holds this run already; delete the folder to do it again")
         return folder.results()
     oracle = METHODS[config.method.name].observes == "single positive and all negatives"
-    task = prepare_task(config.data, with_all_negatives=oracle)
-    classifier = _create_classifier(config, task)
+    task = machine.shared.once(
+        ("task", config.data, oracle), lambda: prepare_task(config.data, with_all_negatives=oracle)
+    )
+    classifier = _create_classifier(config, task, machine.shared)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
     fabric.launch()
     with ExitStack() as held:
@@ -113,11 +122,18 @@ def _create_method(config: Config) -> Method:
         raise ConfigError(f"method: {error}") from None
 
 
-def _create_classifier(config: Config, task: Task) -> Classifier:
-    torch.manual_seed(config.seed)
+def _create_classifier(config: Config, task: Task, shared: Shared) -> Classifier:
     wanted = config.model
-    backbone = create_backbone(wanted.backbone, weights=parse_weights(wanted.weights), image_size=wanted.image_size)
-    backbone.preprocessing = replace(backbone.preprocessing, flip=wanted.flip)
+
+    def make() -> tuple[Backbone, torch.Tensor]:
+        torch.manual_seed(config.seed)
+        backbone = create_backbone(wanted.backbone, weights=parse_weights(wanted.weights), image_size=wanted.image_size)
+        backbone.preprocessing = replace(backbone.preprocessing, flip=wanted.flip)
+        return backbone, torch.get_rng_state()
+
+    fixed = wanted.mode == "linear"  # elsewhere the backbone learns, and each run needs its own
+    backbone, random = shared.once(("backbone", wanted, config.seed), make) if fixed else make()
+    torch.set_rng_state(random)  # the head's weights are drawn after the backbone's, whoever made that
     return Classifier(backbone, task.table.classes)
 
 
@@ -169,19 +185,21 @@ class _Run:
                 earlier=self.records,
             )
             trainer.run()
-            trainer.phase.model.load_state_dict(trainer.best)
+            load_whole(trainer.phase.model, trainer.best)
+            if trainer.phase.name == "linear":
+                self.classifier.head.load_state_dict(trainer.best)
             self.records += trainer.progress.records
         return self._finish(trainer)
 
     def _linear(self) -> Phase:
-        config, head = self.config, self.classifier.head
+        config, head = self.config, copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
         only = config.model.mode == "linear"
         return Phase(
             name="linear",
             model=head,
             classifier=head,
-            source=FeatureSource(self._features()),
-            groups=[(head.parameters(), 1.0)],
+            source=FeatureSource(self._shared_features()),
+            groups=[(head, 1.0)],
             epochs=config.linear_epochs,
             lr=config.optimiser.lr if only or config.linear_lr is None else config.linear_lr,
             scoring_batch=FEATURES_TO_SCORE,
@@ -200,8 +218,8 @@ class _Run:
                 workers=self.machine.workers,
             ),
             groups=[
-                (self.backbone.parameters(), 1.0),
-                (head.parameters(), config.optimiser.head_lr_multiplier),
+                (self.backbone, 1.0),
+                (head, config.optimiser.head_lr_multiplier),
             ],
             epochs=config.epochs,
             lr=config.optimiser.lr,
@@ -214,7 +232,7 @@ class _Run:
         if self.fabric.is_global_zero:
             for _ in image_batches(
                 self.task.table,
-                self.task.train,
+                self.task.training_images,
                 self.backbone.preprocessing,
                 batch_size=IMAGES_TO_SCORE,
                 training=True,
@@ -227,9 +245,17 @@ class _Run:
             self.watch.say(f"left out: {problem}")
         return found
 
+    def _shared_features(self) -> torch.Tensor:
+        """The features of all images; they are the same whichever labels are observed."""
+        images = replace(self.config.data, observe="given")
+        key = ("features", images, self.backbone.preprocessing, self.backbone.weights_id())
+        return self.machine.shared.once(key, self._features)
+
     def _features(self) -> torch.Tensor:
         """The features of every image that is used, extracted by one process and read by all, by row of the table."""
-        used = np.sort(np.concatenate([self.task.train, self.task.validation, self.task.test]))
+        # A fold has no use for the test images, but with them it finds the features of the other folds.
+        task = self.task
+        used = np.sort(np.concatenate([task.training_images, task.validation, task.table.rows("test")]))
         on_progress = self.watch.extraction()
         for turn in (0, 1):
             if turn == 1 or self.fabric.is_global_zero:
@@ -269,9 +295,10 @@ class _Run:
             results["test_class_ap"] = {
                 name: None if np.isnan(ap) else float(ap) for name, ap in zip(task.table.classes, class_ap, strict=True)
             }
+        weights = cpu_state(self.classifier)
         if self.fabric.is_global_zero:
             thresholds = best_f1_thresholds(scores["validation"], task.validation_labels).tolist()
-            save_classifier(self.classifier, self.folder.path, thresholds=thresholds)
+            save_classifier(self.classifier, self.folder.path, thresholds=thresholds, weights=weights)
             for split, matrix in scores.items():
                 self.folder.write_scores(split, matrix)
             self.folder.write_json("results.json", results)

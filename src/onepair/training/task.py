@@ -5,12 +5,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, observe_positives, split_validation
-from onepair.training.config import DataConfig
+from onepair.training.config import DataConfig, parse_fold
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,7 @@ class Task:
     observed: Labels  # (len(train), L), what the learner sees
     validation_labels: Labels  # (len(validation), L), what the best epoch is selected by
     selected_on: str  # a few words on what those are
+    holds_out: bool = False  # whether the test rows are training rows that a fold holds out
 
     def labels_hash(self) -> str:
         """What tells these labels from any others, for the record of a run."""
@@ -32,12 +34,21 @@ class Task:
             digest.update(array.tobytes())
         return digest.hexdigest()
 
+    @property
+    def training_images(self) -> Indices:
+        """The rows to learn from, and those that a fold holds out of them."""
+        return np.sort(np.concatenate([self.train, self.test])) if self.holds_out else self.train
+
     def without(self, files: Collection[str]) -> "Task":
         """The task with fewer training images: those whose paths are not among `files`."""
-        kept = np.array([str(self.table.path(row)) not in files for row in self.train.tolist()], bool)
+        kept = self._readable(self.train, files)
         if not kept.any():
             raise DataError("not one training image can be read")
-        return replace(self, train=self.train[kept], observed=self.observed[kept])
+        test = self.test[self._readable(self.test, files)] if self.holds_out else self.test
+        return replace(self, train=self.train[kept], observed=self.observed[kept], test=test)
+
+    def _readable(self, rows: Indices, files: Collection[str]) -> NDArray[np.bool_]:
+        return np.array([str(self.table.path(row)) not in files for row in rows.tolist()], bool)
 
 
 def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Task:
@@ -67,7 +78,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
             f"{config.source}: none of the {len(validation)} validation images has a positive label, so no epoch is "
             "better than another; label some, or choose others with data.validation or data.seed"
         )
-    return Task(
+    task = Task(
         table=table,
         train=official[kept],
         validation=validation,
@@ -76,6 +87,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         validation_labels=validation_labels,
         selected_on=selected_on,
     )
+    return task if config.fold is None else _hold_out(task, config, config.fold)
 
 
 def _split(rows: int, config: DataConfig) -> tuple[Indices, Indices]:
@@ -83,6 +95,19 @@ def _split(rows: int, config: DataConfig) -> tuple[Indices, Indices]:
         return split_validation(rows, fraction=config.validation, seed=config.seed)
     except ValueError as error:
         raise DataError(f"{config.source}: {error}; change data.validation, or add a validation split") from None
+
+
+def _hold_out(task: Task, config: DataConfig, fold: str) -> Task:
+    """The task with one part of its training rows moved to where the test rows were."""
+    part, parts = parse_fold(fold)
+    if parts > len(task.train):
+        raise DataError(f"{config.source}: {len(task.train)} training images cannot be cut into {parts} folds")
+    order = np.random.RandomState(config.seed).permutation(len(task.train))
+    held_out = np.sort(order[part - 1 :: parts])
+    kept = np.delete(np.arange(len(task.train)), held_out)
+    return replace(
+        task, train=task.train[kept], observed=task.observed[kept], test=task.train[held_out], holds_out=True
+    )
 
 
 def _hide(full: Labels, config: DataConfig, with_all_negatives: bool) -> Labels:

@@ -1,0 +1,33 @@
+"""A run's epochs for TensorBoard."""
+
+from pathlib import Path
+from typing import Any
+
+from onepair.errors import UserError
+
+_CURVES = ("loss", "validation_map", "images_per_second")
+
+
+class TensorBoard:
+    """Writes the curves of a run into a folder that TensorBoard reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._writers: dict[str, Any] = {}
+        try:
+            import tensorboard  # noqa: F401 (torch's writer needs it, and says so less kindly)
+        except ImportError:
+            raise UserError(
+                "--tensorboard needs TensorBoard; install it with: pip install 'onepair[tensorboard]'"
+            ) from None
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """Add one epoch; a run that is resumed takes the place of what it had written from there on."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        phase, epoch = record["phase"], record["epoch"]
+        if phase not in self._writers:
+            self._writers[phase] = SummaryWriter(self.folder / phase, purge_step=epoch)
+        for name in _CURVES:
+            self._writers[phase].add_scalar(name, record[name], epoch)
+        self._writers[phase].flush()

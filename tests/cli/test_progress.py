@@ -1,0 +1,30 @@
+"""What a run looks like while it happens."""
+
+import io
+
+from rich.console import Console
+
+from onepair.cli.progress import Narration
+
+
+def extraction(monkeypatch, **terminal):
+    output = io.StringIO()
+    monkeypatch.setattr("onepair.cli.progress.Console", lambda **_: Console(file=output, **terminal))
+    with Narration() as narration:
+        show = narration.extraction()
+        for done in range(0, 101, 2):
+            show(done, 100)
+    return output.getvalue()
+
+
+def test_off_a_terminal_extraction_is_a_line_for_every_tenth(monkeypatch):
+    lines = extraction(monkeypatch).splitlines()
+    assert lines[0] == "extracting features: 0 of 100 images"
+    assert lines[-1] == "extracting features: 100 of 100 images"
+    assert len(lines) == 11
+
+
+def test_on_a_terminal_extraction_is_a_bar(monkeypatch):
+    shown = extraction(monkeypatch, force_terminal=True, width=100)
+    assert "━" in shown
+    assert "of 100 images" in shown
