@@ -1,0 +1,108 @@
+"""`onepair compare`: runs side by side, and whether their differences are real."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from onepair.experiments.comparison import Pair, TestedRun
+
+MOST_SETTINGS = 5  # in columns of their own
+INTRODUCTION = """Differences in test mAP, each with the interval that holds 95 % of them when the test images are drawn
+anew, again and again, with replacement."""
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="The folders of finished runs.")],
+    resamples: Annotated[int, typer.Option(min=100, help="How often the test images are drawn anew.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of these draws.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write a report with charts to this HTML file.")] = None,
+) -> None:
+    """Put runs side by side, and say whether each difference in test mAP is real or could be noise.
+
+    A paired bootstrap over the test images gives an interval that holds 95 % of the differences; one that does not hold
+    zero is called real. It tells of other test images, not of training again with another seed.
+    """
+    from onepair.experiments.comparison import compare_runs, read_runs
+
+    read = read_runs(runs)
+    pairs = compare_runs(read, resamples=resamples, seed=seed)
+    _print_runs(read)
+    _print_pairs(pairs)
+    if out is not None:
+        _write_report(out, read, pairs)
+        typer.echo(f"The report is {out}")
+
+
+def _print_runs(runs: "Sequence[TestedRun]") -> None:
+    """The runs by number, what differs in their settings, and their results."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from onepair.experiments.comparison import differing_settings
+    from onepair.report.wording import points
+
+    for run in runs:
+        typer.echo(f"{run.number:>3}  {run.folder.path}")
+    differing = differing_settings(runs)
+    shown = [key for key in differing if key not in ("method.name", "data.source")][:MOST_SETTINGS]
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("", justify="right")
+    for title in ("method", *(key.rpartition(".")[2] for key in shown)):
+        table.add_column(title)
+    for title in ("best epoch", "validation", "test mAP"):
+        table.add_column(title, justify="right")
+    for run in runs:
+        values = (differing[key][run.number - 1] for key in shown)
+        table.add_row(
+            str(run.number),
+            run.title,
+            *("" if value is None else escape(str(value)) for value in values),
+            str(run.results["best_epoch"]),
+            points(run.results["validation_map"]),
+            points(run.test_map),
+        )
+    Console(highlight=False).print(table)
+
+
+def _print_pairs(pairs: "Sequence[Pair]") -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for title in ("difference", "95 % interval"):
+        table.add_column(title, justify="right")
+    table.add_column("verdict")
+    for pair in pairs:
+        table.add_row(*_words(pair))
+    Console(highlight=False).print(table)
+
+
+def _words(pair: "Pair") -> tuple[str, str, str, str]:
+    """Which runs, their difference, its interval and the verdict."""
+    from onepair.experiments.tables import signed
+
+    names = " against ".join(f"{run.title} ({run.number})" for run in (pair.second, pair.first))
+    difference, low, high = (signed(100 * value) for value in pair.interval)
+    return names, difference, f"{low} to {high}", pair.interval.verdict
+
+
+def _write_report(path: Path, runs: "Sequence[TestedRun]", pairs: "Sequence[Pair]") -> None:
+    from onepair.report import write_report
+    from onepair.training.folder import writing
+
+    words = [_words(pair) for pair in pairs]
+    sentences = [f"{names}: {difference} ({interval}), {verdict}." for names, difference, interval, verdict in words]
+    with writing(path):
+        write_report(
+            path,
+            [run.summary() for run in runs],
+            title="Runs side by side",
+            introduction="\n\n".join([INTRODUCTION, *sentences]),
+        )

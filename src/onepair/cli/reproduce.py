@@ -1,0 +1,181 @@
+"""`onepair reproduce`: the paper's tables and figures."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from onepair.errors import UserError
+
+if TYPE_CHECKING:
+    from onepair.experiments.plan import Step
+    from onepair.experiments.records import Experiment
+    from onepair.experiments.study import Study
+    from onepair.experiments.tables import ResultTable
+
+
+def reproduce(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="table2 (single positives), table3 (common losses), table4 (ablation), table5 (full labels), "
+            "fig-confidence, fig-epochs, fig-alpha-beta, fig-lambda, fig-gradients, fig-gradcam, or all."
+        ),
+    ],
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATH",
+            help="voc2012, coco2014, nuswide or cub and its path; digits; or the path of any dataset. May be repeated.",
+        ),
+    ] = None,
+    mode: Annotated[
+        Literal["linear", "finetune"], typer.Option(help="Train the classifier on fixed features, or all.")
+    ] = "finetune",
+    backbone: Annotated[str | None, typer.Option(help="A network of timm's, instead of the dataset's.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Only the rows of these methods, as bce,opml-sp.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each row, for mean and standard deviation.")] = 3,
+    search: Annotated[
+        Literal["none", "grid"],
+        typer.Option(help="Take the dataset's settings, or choose from a grid by validation mAP."),
+    ] = "none",
+    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the dataset's or the figure's own.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, for all runs.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for runs, tables, figures and the report.")] = Path(
+        "runs/reproduce"
+    ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what there is to do and how long it takes.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
+) -> None:
+    """Reproduce a table or figure of the paper, beside the published numbers.
+
+    Finished runs are kept, and shared by all tables and figures in the same folder; the same command again goes on
+    where it stopped. Several processes, also on machines with a common folder, may run the command at once and share
+    the work; with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
+    """
+    from onepair.cli.study import StudyNarration
+    from onepair.experiments.datasets import parse_dataset
+    from onepair.experiments.output import write_output
+    from onepair.experiments.plan import make_plan
+    from onepair.experiments.records import EXPERIMENTS, find_experiment
+    from onepair.experiments.settings import Wishes
+    from onepair.experiments.study import Study
+    from onepair.experiments.tables import ResultTable, make_tables
+    from onepair.methods import find_method
+    from onepair.training.config import parse_setting
+    from onepair.training.folder import writing
+    from onepair.training.run import Machine
+
+    asked = list(EXPERIMENTS.values()) if what == "all" else [find_experiment(what)]
+    tables: list[ResultTable] = []
+    with StudyNarration() as narration:
+        study = Study(
+            out,
+            datasets=[parse_dataset(text) for text in data or []],
+            wishes=Wishes(mode, backbone, epochs, [parse_setting(text) for text in settings or []]),
+            seeds=seeds,
+            search=search == "grid",
+            methods=[find_method(name).name for name in methods.split(",")] if methods else [],
+            machine=Machine(devices=1, workers=workers),
+            watch=narration,
+        )
+        experiments = _possible(asked, study)
+        if dry_run:
+            _print_plan(make_plan(study, experiments))
+            return
+        for experiment in experiments:
+            narration.say(f"{experiment.name}: {experiment.title}")
+            outcomes = study.run(experiment)
+            with writing(out):
+                out.mkdir(parents=True, exist_ok=True)
+                files = write_output(out, experiment, outcomes, command=_command(experiment, study, settings or []))
+            narration.say(f"wrote {', '.join(map(str, files))}")
+            if experiment.picture == "table":
+                tables += make_tables(outcomes)
+    _print_tables(tables)
+
+
+def _possible(asked: "Sequence[Experiment]", study: "Study") -> "list[Experiment]":
+    """The tables and figures that have a row to show, or need none."""
+    if not study.datasets and any(experiment.rows for experiment in asked):
+        raise UserError("name a dataset, as --data voc2012=PATH or --data digits")
+    possible = [experiment for experiment in asked if not experiment.rows or study.lines(experiment)]
+    if not possible:
+        has = ", ".join(row.method for row in asked[0].known_rows())
+        raise UserError(f"{asked[0].name} has no row of {', '.join(study.methods)}; its methods are {has}")
+    return possible
+
+
+def _command(experiment: "Experiment", study: "Study", settings: Sequence[str]) -> str:
+    """The command that makes a table or figure, but for where the data are kept."""
+    wishes = study.wishes
+    parts = ["onepair", "reproduce", experiment.name]
+    if experiment.rows:
+        parts += [part for dataset in study.datasets for part in ("--data", dataset.argument)]
+        parts += ["--mode", wishes.mode]
+        parts += ["--backbone", wishes.backbone] if wishes.backbone else []
+        parts += ["--methods", ",".join(study.methods)] if study.methods else []
+        parts += ["--seeds", str(study.seeds), "--search", "grid" if study.search else "none"]
+        parts += ["--epochs", str(wishes.epochs)] if wishes.epochs else []
+        parts += [part for setting in settings for part in ("--set", setting)]
+    return shlex.join(parts)
+
+
+def _print_tables(tables: "Sequence[ResultTable]") -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from onepair.experiments.tables import signed
+
+    for results in tables:
+        table = Table(box=box.SIMPLE_HEAD, title=results.dataset.title, title_justify="left")
+        for title in ("labels", "method"):
+            table.add_column(title)
+        for title in ("test mAP", "paper", "difference"):
+            table.add_column(title, justify="right")
+        for result in results.results:
+            table.add_row(
+                result.row.shown_labels,
+                result.row.title,
+                str(result.ours or "failed"),
+                str(result.paper or "–"),
+                "–" if result.difference is None else signed(result.difference),
+                style={1: "bold", 2: "underline"}.get(results.place(result) or 0),
+            )
+        Console(highlight=False).print(table)
+
+
+def _print_plan(plan: "Sequence[Step]") -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from onepair.report.wording import duration
+
+    console = Console(highlight=False)
+    table = Table(box=box.SIMPLE_HEAD)
+    for title in ("for", "dataset", "method", "labels"):
+        table.add_column(title)
+    for title in ("search", "runs", "to do", "time"):
+        table.add_column(title, justify="right")
+    for step in plan:
+        dataset, row = step.line
+        table.add_row(
+            step.experiment.name,
+            dataset.title,
+            row.title,
+            row.shown_labels,
+            f"{step.search_done}/{step.search}",
+            f"{step.runs_done}/{step.runs}",
+            str(step.left),
+            duration(step.seconds) if step.left else "",
+        )
+    console.print(table)
+    left, seconds = sum(step.left for step in plan), sum(step.seconds for step in plan)
+    basis = "a guess for two cores" if any(step.guessed for step in plan) else "as the finished runs took"
+    console.print(f"{left} runs to do, about {duration(seconds)} ({basis})" if left else "nothing left to do")

@@ -1,0 +1,57 @@
+"""How a study looks: a bar for all runs above the bar of the one at work, and a line for every run that is done."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from onepair.cli.progress import Narration
+from onepair.report.wording import duration
+
+if TYPE_CHECKING:
+    from onepair.experiments.cells import Cell
+
+LONG_EPOCH = 10.0  # seconds; only then is an epoch worth a line
+
+
+class StudyNarration(Narration):
+    """Tells of a study as it goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all_runs = self.bar.add_task("", detail="", visible=False)
+        self.said: set[str] = set()
+        self.done = self.total = 0
+        self.begun = time.monotonic()
+
+    def __enter__(self) -> "StudyNarration":
+        super().__enter__()
+        return self
+
+    def stage(self, title: str, *, cells: int) -> None:
+        self.done, self.total, self.begun = 0, cells, time.monotonic()
+        self.bar.reset(self.all_runs, description=title, total=cells, visible=cells > 0)
+
+    def started(self, cell: "Cell") -> None:
+        self.best = "–"
+        self.bar.reset(self.task, description="", visible=False)
+        self.bar.update(self.all_runs, detail=cell.title)
+
+    def finished(self, cell: "Cell") -> None:
+        self.done += 1
+        self.bar.update(self.all_runs, completed=self.done)
+        result = "failed" if cell.failure else f"validation mAP {100 * cell.results()['validation_map']:.2f}"
+        left = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
+        rest = f", about {duration(left)} left" if self.done < self.total else ""
+        self.console.print(f"[{self.done}/{self.total}] {cell.title}: {result}{rest}", markup=False, soft_wrap=True)
+
+    def waiting(self, cells: int) -> None:
+        self.say(f"waiting for {cells} {'run' if cells == 1 else 'runs'} that other processes are at work on")
+
+    def say(self, sentence: str) -> None:
+        """Every run says the same things: once is enough."""
+        if sentence not in self.said:
+            self.said.add(sentence)
+            super().say(sentence)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        if self.console.is_terminal or record["seconds"] > LONG_EPOCH:
+            super().epoch(record)

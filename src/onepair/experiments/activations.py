@@ -1,0 +1,153 @@
+"""The figure of class activation maps: labels that nobody gave, and where the model sees them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from onepair.data.images import normalise
+from onepair.data.loading import image_batches
+from onepair.experiments.drawing import Drawing
+from onepair.experiments.figures import Panels
+from onepair.labels import POSITIVE, Indices
+from onepair.models import Classifier, load_classifier
+from onepair.training.prediction import score_images
+from onepair.training.task import Task, prepare_task
+
+LOOKED_AT = 200  # training images to choose examples from
+IMAGES, MAPS = 4, 4  # rows of the figure, and labels in each
+INCHES = 1.45  # of one picture
+STRENGTH = 0.7  # of a map over its image
+
+_COLOURS = {"observed": "#0067a8", "missing": "#00785a", "other": "#c24a00"}
+_WORDS = {
+    ("observed", True): "observed",
+    ("observed", False): "observed, not found",
+    ("missing", True): "missing, found",
+    ("missing", False): "missing, not found",
+    ("other", True): "found, not in the truth",
+}
+
+
+class Mark(NamedTuple):
+    """A label of an image, and what is known of it."""
+
+    column: int  # of the class
+    kind: str  # "observed"; "missing": true, but not observed; "other": not true
+    found: bool
+    probability: float
+
+
+class Example(NamedTuple):
+    """A training image, and its labels to show."""
+
+    row: int  # of the table
+    marks: Sequence[Mark]
+
+    @property
+    def completed(self) -> int:
+        """How many missing labels are found."""
+        return sum(mark.found for mark in self.marks if mark.kind == "missing")
+
+    @property
+    def goes_beyond(self) -> bool:
+        """Whether a label is found that even the ground truth does not have."""
+        return any(mark.kind == "other" for mark in self.marks)
+
+
+def activations(panels: Panels) -> Drawing:
+    """Training images, each followed by the maps of its labels: observed, missing, and others that the model finds."""
+    parts = []
+    for dataset, outcomes in panels.items():
+        run, task = outcomes[0].runs[0], prepare_task(outcomes[0].cells[0].config.data)
+        classifier, thresholds = load_classifier(run.path)
+        parts.append((dataset, task, classifier, choose_examples(task, classifier, np.array(thresholds))))
+    height = sum(len(examples) for *_, examples in parts)
+    across = 1 + max(len(example.marks) for *_, examples in parts for example in examples)
+    figure = Figure(figsize=(across * INCHES, height * (INCHES + 0.35)), layout="constrained")
+    rows = iter(figure.subplots(height, across, squeeze=False))
+    numbers: list[dict[str, Any]] = []
+    findings = []
+    for dataset, task, classifier, examples in parts:
+        for example, (image, maps) in zip(examples, _pictures(task, classifier, examples), strict=True):
+            _draw(next(rows), image, maps, example.marks, task.table.classes)
+            numbers += [
+                {
+                    "dataset": dataset.name,
+                    "image": task.table.files[example.row],
+                    "label": task.table.classes[mark.column],
+                    "kind": mark.kind,
+                    "found": int(mark.found),
+                    "probability": round(mark.probability, 4),
+                }
+                for mark in example.marks
+            ]
+        missing = sum(mark.kind == "missing" for example in examples for mark in example.marks)
+        found = sum(example.completed for example in examples)
+        findings.append(
+            f"{dataset.title}: of the {missing} missing labels shown, the model finds {found}; these are the images "
+            f"where it finds most, of the first {LOOKED_AT} training images with several labels."
+        )
+    return Drawing(figure, numbers, findings)
+
+
+def choose_examples(task: Task, classifier: Classifier, thresholds: NDArray[np.float64]) -> list[Example]:
+    """Of some training images with several labels, those with the most to show: missing labels found, or others."""
+    truth = task.table.labels[task.train]
+    positives = (truth == POSITIVE).sum(axis=1)
+    several = np.flatnonzero(positives >= min(2, positives.max()))[:LOOKED_AT]
+    scores = score_images(classifier, task.table, task.train[several]).astype(np.float64)
+    probabilities = (1 + np.tanh(scores / 2)) / 2
+    examples = []
+    for place, chances, seen in zip(several.tolist(), probabilities, scores >= thresholds, strict=True):
+        true, observed = truth[place] == POSITIVE, task.observed[place] == POSITIVE
+        kinds = np.where(observed, "observed", np.where(true, "missing", "other"))
+        shown = np.flatnonzero(true | seen)
+        marks = [
+            Mark(column, str(kinds[column]), bool(seen[column]), float(chances[column])) for column in shown.tolist()
+        ]
+        marks.sort(key=lambda mark: (list(_COLOURS).index(mark.kind), -mark.probability))
+        examples.append(Example(int(task.train[place]), marks[:MAPS]))
+    return sorted(examples, key=lambda example: -example.completed - example.goes_beyond)[:IMAGES]
+
+
+def _pictures(
+    task: Task, classifier: Classifier, examples: Sequence[Example]
+) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
+    """The image (S, S, 3) of each example, and the maps (K, h, w) of its labels, from 0 to 1."""
+    from onepair.finding.maps import activation_maps, evidence
+
+    preprocessing = classifier.backbone.preprocessing
+    rows: Indices = np.array([example.row for example in examples])
+    batches = image_batches(task.table, rows, preprocessing, batch_size=1, training=False, workers=0)
+    for example, batch in zip(examples, batches, strict=True):
+        classes = torch.tensor([[mark.column for mark in example.marks]])
+        maps = evidence(activation_maps(classifier, normalise(batch.images, preprocessing), classes))
+        yield batch.images[0].permute(1, 2, 0).numpy(), maps[0].detach().numpy()
+
+
+def _draw(
+    axes: Sequence[Axes],
+    image: NDArray[np.uint8],
+    maps: NDArray[np.float32],
+    marks: Sequence[Mark],
+    classes: Sequence[str],
+) -> None:
+    """One row: the image, then the map of each label over it."""
+    side = image.shape[0]
+    axes[0].imshow(image)
+    axes[0].set_title("image", fontsize=8)
+    for panel, mark, strength in zip(axes[1:], marks, maps, strict=False):
+        colours = matplotlib.colormaps["inferno"](strength)
+        colours[..., 3] = STRENGTH * strength
+        panel.imshow(image)
+        panel.imshow(colours, extent=(-0.5, side - 0.5, side - 0.5, -0.5), interpolation="bilinear")
+        words = f"{classes[mark.column]} {mark.probability:.2f}\n{_WORDS[mark.kind, mark.found]}"
+        panel.set_title(words, fontsize=7.5, color=_COLOURS[mark.kind])
+    for panel in axes:
+        panel.set_axis_off()

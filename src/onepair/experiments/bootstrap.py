@@ -1,0 +1,108 @@
+"""Is a difference in mAP real, or could it be noise of the test images? A paired bootstrap over them tells."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.labels import POSITIVE, UNKNOWN, Labels, validate_labels
+from onepair.metrics import Floats
+
+RESAMPLES = 1000
+CONFIDENCE = 0.95
+_AT_ONCE = 100  # resamples; their counts of a few thousand images stay within a processor's cache
+
+
+class Interval(NamedTuple):
+    """A difference in mAP between two runs, and where it lies in most resamples of the test images."""
+
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def real(self) -> bool:
+        """Whether one run is the better one throughout the interval."""
+        return self.low > 0 or self.high < 0
+
+    @property
+    def verdict(self) -> str:
+        return "real" if self.real else "could be noise"
+
+
+def paired_interval(difference: float, first: Floats, second: Floats) -> Interval:
+    """The interval that holds 95 % of the differences, second minus first, of mAP on the same resamples."""
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(second - first, [tail, 100 - tail])
+    return Interval(difference, float(low), float(high))
+
+
+def resampled_maps(
+    scores: Sequence[NDArray[Any]], labels: Labels, *, resamples: int = RESAMPLES, seed: int = 0
+) -> Floats:
+    """mAP of each run, (runs, resamples), on test images drawn anew with replacement, the same draws for all runs.
+
+    A resample is how often each image was drawn. Counted that often, an image weighs in the average precision as its
+    copies would, so every class is sorted once for all resamples, and sums along its order do the rest.
+
+    Args:
+        scores: of each run, (N, L).
+        labels: (N, L).
+        resamples, seed: how many draws, and of which random stream.
+
+    >>> scores, labels = np.array([[0.9], [0.8], [0.7]]), np.array([[1], [0], [1]])
+    >>> resampled_maps([scores, -scores], labels, resamples=4).shape
+    (2, 4)
+    """
+    labels = validate_labels(labels)
+    ranked = [[_rank(run[:, column], labels[:, column]) for column in range(labels.shape[1])] for run in scores]
+    maps = []
+    for counts in _draws(len(labels), resamples, seed):
+        class_ap = np.array([[ranking.average_precision(counts) for ranking in run] for run in ranked])
+        known = ~np.isnan(class_ap)
+        maps.append(np.where(known, class_ap, 0).sum(axis=1) / np.maximum(known.sum(axis=1), 1))
+    return np.concatenate(maps, axis=1)
+
+
+def _draws(images: int, resamples: int, seed: int) -> Iterator[NDArray[np.float32]]:
+    """How often each image is drawn, (images, some resamples), exact in single precision."""
+    random = np.random.default_rng(seed)
+    for start in range(0, resamples, _AT_ONCE):
+        drawn = random.integers(images, size=(min(_AT_ONCE, resamples - start), images))
+        counts = np.stack([np.bincount(each, minlength=images) for each in drawn], axis=1)
+        yield counts.astype(np.float32)
+
+
+class Ranking(NamedTuple):
+    """The images of one class in order of their scores, cut where equal scores that hold a positive end."""
+
+    order: NDArray[np.intp]  # images with a known label, best first, down to the last positive
+    starts: NDArray[np.intp]  # where each piece of the order begins; all but its last images are negative or tied
+    positives: NDArray[np.intp]  # images with a positive label, in the same order
+    positive_starts: NDArray[np.intp]  # where those of each piece begin
+
+    def average_precision(self, counts: NDArray[np.float32]) -> Floats:
+        """AP for each resample, NaN where it drew no positive: 1/P Σ_pieces P_piece · ΣP / ΣN up to its end."""
+        if len(self.positives) == 0:
+            return np.full(counts.shape[1], np.nan)
+        images = np.add.reduceat(counts[self.order], self.starts, axis=0).cumsum(axis=0)
+        positives = np.add.reduceat(counts[self.positives], self.positive_starts, axis=0).astype(np.float64)
+        found = positives.cumsum(axis=0)
+        precision = found / np.maximum(images, 1)
+        total = np.where(found[-1] > 0, found[-1], np.nan)
+        average: Floats = (positives * precision).sum(axis=0) / total
+        return average
+
+
+def _rank(scores: NDArray[Any], labels: Labels) -> Ranking:
+    known = np.flatnonzero(labels != UNKNOWN)
+    order = known[np.argsort(-scores[known].astype(np.float64), kind="stable")]
+    positive = labels[order] == POSITIVE
+    ranked = -scores[order].astype(np.float64)
+    ends = np.searchsorted(ranked, ranked[positive], side="right")  # of the equal scores each positive is among
+    pieces, positive_starts = np.unique(ends, return_index=True)
+    if len(pieces) == 0:
+        nothing = np.zeros(0, np.intp)
+        return Ranking(nothing, nothing, nothing, nothing)
+    return Ranking(order[: pieces[-1]], np.r_[0, pieces[:-1]], order[positive], positive_starts)

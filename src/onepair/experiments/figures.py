@@ -1,0 +1,250 @@
+"""The figures of the paper, each dataset in a panel of its own."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from onepair.experiments.datasets import Dataset
+from onepair.experiments.drawing import FILLS, HEIGHT, LOOKS, SYMBOLS, WIDTH, Drawing
+from onepair.experiments.published import published_best
+from onepair.experiments.records import Picture, values_text
+from onepair.experiments.study import Outcome
+from onepair.labels import POSITIVE, Labels
+from onepair.metrics import Floats
+from onepair.report.wording import NOTHING
+from onepair.training.task import prepare_task
+
+Panels = Mapping[Dataset, Sequence[Outcome]]
+Numbers = list[dict[str, Any]]
+
+BINS = np.linspace(0, 1, 6)
+TILDES = (0.3, 0.7)  # values of α̃ and β̃ whose gradients are shown
+OTHERS = (0.0, 2.0, 4.0)  # scores of the other negative label there
+
+
+def confidence(panels: Panels) -> Drawing:
+    """Histogram of the confidence at the true positives of the test set, a bar per row in each bin of 0.2."""
+    figure, axes = _panels(panels)
+    numbers: Numbers = []
+    findings = []
+    for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
+        task = prepare_task(outcomes[0].cells[0].config.data)
+        labels = task.table.labels[task.test]
+        width, timid = 0.17 / len(outcomes), []
+        for place, (outcome, fill) in enumerate(zip(outcomes, cycle(FILLS), strict=False)):
+            counts = np.mean([confidence_counts(run.scores("test"), labels) for run in outcome.runs], axis=0)
+            shares = counts / counts.sum()
+            bars = panel.bar(
+                BINS[:-1] + 0.015 + place * width,
+                counts,
+                width,
+                align="edge",
+                color=fill,
+                edgecolor="white",
+                label=outcome.line.row.title,
+            )
+            panel.bar_label(bars, [f"{100 * share:.0f}%" for share in shares], fontsize=6, padding=1.5)
+            timid.append(f"{100 * shares[:2].sum():.0f} % with {outcome.line.row.title}")
+            numbers += [
+                {**_line(outcome), "from": low, "to": high, "labels": round(count, 1), "share": round(share, 4)}
+                for low, high, count, share in zip(
+                    BINS[:-1].round(1).tolist(),
+                    BINS[1:].round(1).tolist(),
+                    counts.tolist(),
+                    shares.tolist(),
+                    strict=True,
+                )
+            ]
+        panel.set_xticks(BINS)
+        panel.margins(y=0.1)
+        panel.set_xlabel("Predicted confidence")
+        panel.set_ylabel("True positive labels")
+        panel.legend()
+        findings.append(f"{dataset.title}: a confidence below 0.4 at {' and '.join(timid)} of the true positives.")
+    return Drawing(figure, numbers, findings)
+
+
+def confidence_counts(scores: NDArray[Any], labels: Labels) -> Floats:
+    """How many of the positive labels have a confidence in [0, 0.2), [0.2, 0.4), … [0.8, 1]."""
+    counts, _ = np.histogram(_sigmoid(scores[labels == POSITIVE].astype(np.float64)), bins=BINS)
+    return counts.astype(np.float64)
+
+
+def epochs(panels: Panels) -> Drawing:
+    """Validation mAP over epochs, a line per row, with a band of one standard deviation over the seeds."""
+    figure, axes = _panels(panels)
+    numbers: Numbers = []
+    findings = []
+    for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
+        falls = []
+        low = math.inf
+        for place, (outcome, look) in enumerate(zip(outcomes, cycle(LOOKS), strict=False)):
+            curves = 100 * np.array([[record["validation_map"] for record in run.metrics()] for run in outcome.runs])
+            mean, std = curves.mean(axis=0), curves.std(axis=0, ddof=1 if len(curves) > 1 else 0)
+            numbered = np.arange(1, len(mean) + 1)
+            step = max(1, len(mean) // 8)
+            panel.fill_between(numbered, mean - std, mean + std, color=look["color"], alpha=0.18, linewidth=0)
+            panel.plot(numbered, mean, **look, markevery=(place * step // 3, step), label=outcome.line.row.title)
+            low = min(low, (mean - std)[len(mean) // 8 :].min())
+            falls.append(
+                f"{outcome.line.row.title} {mean.max():.1f} in epoch {mean.argmax() + 1}, {mean[-1]:.1f} at the end"
+            )
+            numbers += [
+                {**_line(outcome), "epoch": epoch, "validation_map": round(value, 3), "std": round(deviation, 3)}
+                for epoch, value, deviation in zip(numbered.tolist(), mean.tolist(), std.tolist(), strict=True)
+            ]
+        panel.set_xlabel("Epoch")
+        panel.set_ylabel("Validation mAP (%)")
+        panel.set_xlim(1, len(mean) + 0.3)
+        panel.set_ylim(bottom=low - 0.05 * (panel.get_ylim()[1] - low))  # the steep beginning would flatten the rest
+        panel.legend()
+        findings.append(f"{dataset.title}, at best and at the end: {'; '.join(falls)}.")
+    return Drawing(figure, numbers, findings)
+
+
+def grid(panels: Panels) -> Drawing:
+    """Test mAP over two values, a field for each pair with its number, the best one framed."""
+    figure, axes = _panels(panels, height=3.1)
+    numbers: Numbers = []
+    findings = []
+    for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
+        across, up = outcomes[0].swept
+        columns, rows = (sorted({outcome.swept[name] for outcome in outcomes}) for name in (across, up))
+        field = np.full((len(rows), len(columns)), math.nan)
+        for outcome in outcomes:
+            field[rows.index(outcome.swept[up]), columns.index(outcome.swept[across])] = np.mean(outcome.test_maps)
+        shown = panel.imshow(field, origin="lower", cmap="cividis", aspect="auto")
+        middle = (np.nanmin(field) + np.nanmax(field)) / 2
+        for (row, column), value in np.ndenumerate(field):
+            colour, text = "white" if value < middle else "black", NOTHING if math.isnan(value) else f"{value:.1f}"
+            panel.text(column, row, text, ha="center", va="center", fontsize=6, color=colour)
+        best = np.unravel_index(np.nanargmax(field), field.shape)
+        panel.add_patch(Rectangle((best[1] - 0.5, best[0] - 0.5), 1, 1, fill=False, edgecolor="#d62200", linewidth=2))
+        panel.set_xticks(range(len(columns)), [f"{value:g}" for value in columns])
+        panel.set_yticks(range(len(rows)), [f"{value:g}" for value in rows])
+        panel.set_xlabel(SYMBOLS.get(across, across))
+        panel.set_ylabel(SYMBOLS.get(up, up))
+        panel.grid(False)
+        figure.colorbar(shown, ax=panel, label="Test mAP (%)").outline.set_visible(False)
+        numbers += _swept_numbers(outcomes)
+        findings.append(_best_sentence(dataset, outcomes))
+    return Drawing(figure, numbers, findings)
+
+
+def curve(panels: Panels) -> Drawing:
+    """Test mAP over one value on a logarithmic axis, with bars of one standard deviation over the seeds."""
+    figure, axes = _panels(panels)
+    numbers: Numbers = []
+    findings = []
+    for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
+        (name,) = outcomes[0].swept
+        places = [outcome.swept[name] for outcome in outcomes]
+        spreads = [outcome.spread for outcome in outcomes if outcome.spread is not None]
+        means, stds = [spread.mean for spread in spreads], [spread.std or 0.0 for spread in spreads]
+        panel.errorbar(places, means, stds, color=LOOKS[1]["color"], marker="s", capsize=2.5, elinewidth=1)
+        best = int(np.argmax(means))
+        panel.plot(places[best], means[best], "o", markersize=9, markerfacecolor="none", color="#d62200", zorder=3)
+        panel.set_xscale("log")
+        panel.set_xlabel(SYMBOLS.get(name, name))
+        panel.set_ylabel("Test mAP (%)")
+        numbers += _swept_numbers(outcomes)
+        findings.append(_best_sentence(dataset, outcomes))
+    return Drawing(figure, numbers, findings)
+
+
+def gradients(panels: Panels) -> Drawing:
+    """The gradient of BCE and of OPML with respect to a score; nothing is trained for it."""
+    figure = Figure(figsize=(2 * WIDTH, 1.25 * HEIGHT), layout="constrained")
+    first, second, third = figure.subplots(1, 3, sharex=True)
+    scores = np.linspace(-6, 6, 121)
+    curves = {
+        (first, "A positive label"): {
+            "BCE": -_sigmoid(-scores),
+            **{rf"OPML, $\tilde{{\alpha}}$ = {tilde}": positive_gradient(scores, tilde) for tilde in TILDES},
+        },
+        (second, "The only negative label"): {
+            "BCE": _sigmoid(scores),
+            **{rf"OPML, $\tilde{{\beta}}$ = {tilde}": negative_gradient(scores, tilde) for tilde in TILDES},
+        },
+        (third, "One of two negative labels"): {
+            "BCE": _sigmoid(scores),
+            **{f"OPML, other at {other:g}": negative_gradient(scores, 0.5, other) for other in OTHERS},
+        },
+    }
+    numbers: Numbers = []
+    for (panel, title), lines in curves.items():
+        for (label, values), look in zip(lines.items(), cycle(LOOKS), strict=False):
+            panel.plot(scores, values, label=label, color=look["color"], linestyle=look["linestyle"])
+            plain = label.replace(r"$\tilde{\alpha}$", "alpha").replace(r"$\tilde{\beta}$", "beta")
+            numbers += [
+                {"label": title, "loss": plain, "score": round(score, 2), "gradient": round(value, 5)}
+                for score, value in zip(scores.tolist(), values.tolist(), strict=True)
+            ]
+        panel.set_title(title)
+        panel.set_xlabel("Score $s$")
+        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), handlelength=2.6)
+    first.set_ylabel(r"Gradient $\partial L / \partial s$")
+    return Drawing(figure, numbers, [])
+
+
+def positive_gradient(scores: Floats, alpha: float) -> Floats:
+    """∂L/∂s_p = −exp(−s_p) / (α + exp(−s_p)) of OPML with one positive, α = α̃ / (1 − α̃)."""
+    return -np.exp(-scores) / (alpha / (1 - alpha) + np.exp(-scores))
+
+
+def negative_gradient(scores: Floats, beta: float, other: float = -math.inf) -> Floats:
+    """∂L/∂s_n = exp(s_n) / (β + Σ exp(s_n)) of OPML with this negative and one other, β = β̃ / (1 − β̃)."""
+    return np.exp(scores) / (beta / (1 - beta) + np.exp(scores) + math.exp(other))
+
+
+PICTURES: Mapping[Picture, Callable[[Panels], Drawing]] = {
+    "confidence": confidence,
+    "epochs": epochs,
+    "grid": grid,
+    "curve": curve,
+    "gradients": gradients,
+}
+
+
+def _panels(panels: Panels, *, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(WIDTH * len(panels), height), layout="constrained")
+    axes = list(figure.subplots(1, len(panels), squeeze=False)[0])
+    for panel, dataset in zip(axes, panels, strict=True):
+        panel.set_title(dataset.title)
+    return figure, axes
+
+
+def _line(outcome: Outcome) -> dict[str, Any]:
+    return {"dataset": outcome.line.dataset.name, "method": outcome.line.row.method, "runs": len(outcome.runs)}
+
+
+def _swept_numbers(outcomes: Sequence[Outcome]) -> Numbers:
+    return [
+        {
+            **_line(outcome),
+            **outcome.swept,
+            "test_map": round(outcome.spread.mean, 3),
+            "std": "" if outcome.spread.std is None else round(outcome.spread.std, 3),
+        }
+        for outcome in outcomes
+        if outcome.spread is not None
+    ]
+
+
+def _best_sentence(dataset: Dataset, outcomes: Sequence[Outcome]) -> str:
+    means = {values_text(outcome.swept): float(np.mean(outcome.test_maps)) for outcome in outcomes}
+    best, worst = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
+    sentence = f"{dataset.title}: from {means[worst]:.2f} ({worst}) to {means[best]:.2f} ({best})"
+    known = published_best(outcomes[0].line.row.method, dataset.name)
+    return f"{sentence}; best in the paper: {values_text(known)}." if known else f"{sentence}."
+
+
+def _sigmoid(scores: Floats) -> Floats:
+    return (1 + np.tanh(scores / 2)) / 2

@@ -1,0 +1,213 @@
+"""What each table and figure of the paper shows: a new one is a new record."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import product
+from typing import Any, Literal
+
+from onepair.errors import UserError
+from onepair.methods import METHODS
+
+Values = Mapping[str, Any]  # options of a method, and `lr`
+Grid = Mapping[str, Sequence[Any]]  # the values to try of each
+Picture = Literal["table", "confidence", "epochs", "grid", "curve", "gradients", "activations"]
+
+
+class UnknownExperimentError(UserError, ValueError):
+    """No table or figure has the name asked for."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method, and the labels it learns from."""
+
+    title: str
+    method: str
+    labels: Literal["single", "full"] = "single"
+    linear_init: bool = False  # train the classifier first, then the whole network
+
+    @property
+    def published(self) -> str:
+        """Its name among the published numbers of these labels."""
+        return f"{self.method}-li" if self.linear_init else self.method
+
+    @property
+    def knows_negatives(self) -> bool:
+        """Whether it sees more than single positives, though not all labels."""
+        return METHODS[self.method].observes != "as given"
+
+    @property
+    def shown_labels(self) -> str:
+        """What it sees, in the words of the paper's tables."""
+        return "all P, all N" if self.labels == "full" else "1 P, all N" if self.knows_negatives else "1 P"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a figure: what is run, and what is drawn of it."""
+
+    name: str
+    title: str
+    caption: str
+    picture: Picture = "table"
+    rows: Sequence[Row] = ()
+    sweep: Grid = field(default_factory=dict)  # values that every row is run with, all combinations
+    seeds: int | None = None  # None: as many as the user asks for
+    epochs: int | None = None  # None: those of the dataset
+
+    def known_rows(self) -> list[Row]:
+        """The rows whose method there is."""
+        return [row for row in self.rows if row.method in METHODS]
+
+
+def combinations(grid: Grid) -> list[Values]:
+    """Every point of a grid.
+
+    >>> combinations({"alpha": (0.4, 0.7), "lr": (0.1,)})
+    [{'alpha': 0.4, 'lr': 0.1}, {'alpha': 0.7, 'lr': 0.1}]
+    """
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def values_text(values: Values) -> str:
+    """Options as one would give them to a method.
+
+    >>> values_text({"alpha": 0.4, "lr": 0.0003, "gamma_gradient": False})
+    'alpha=0.4 lr=0.0003 gamma_gradient=false'
+    """
+    return " ".join(
+        f"{name}={str(value).lower() if isinstance(value, bool) else f'{value:g}'}" for name, value in values.items()
+    )
+
+
+def find_experiment(name: str) -> Experiment:
+    """The table or figure of this name."""
+    if name not in EXPERIMENTS:
+        near = get_close_matches(name, EXPERIMENTS, n=2, cutoff=0.5)
+        advice = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(EXPERIMENTS)} and all"
+        raise UnknownExperimentError(f"there is no table or figure {name!r}; {advice}")
+    return EXPERIMENTS[name]
+
+
+_FULL = Row("BCE", "bce", labels="full")
+_BCE = Row("BCE", "bce")
+_OPML = Row("OPML", "opml")
+_OPML_HR = Row("OPML + HR", "opml-hr")
+_OPML_SP = Row("OPML-SP", "opml-sp")
+_OPML_PLUS = Row("OPML+", "opml-plus")
+_TILDE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment(
+            name="table2",
+            title="Learning from single positives",
+            caption="Test mAP of methods for single positive labels. P and N are the positive and negative labels that "
+            "each training image keeps.",
+            rows=(
+                _FULL,
+                Row("BCE", "bce-1p-alln"),
+                _BCE,
+                Row("BCE+DW", "bce-dw"),
+                Row("BCE+L1R", "bce-l1"),
+                Row("BCE+L2R", "bce-l2"),
+                Row("BCE+LS", "bce-ls"),
+                Row("BCE+N-LS", "bce-nls"),
+                Row("ROLE", "role"),
+                Row("ROLE+LI", "role", linear_init=True),
+                Row("LL-R", "ll-r"),
+                Row("LL-Ct", "ll-ct"),
+                Row("LL-Cp", "ll-cp"),
+                Row("BCE+EntMax", "entmax"),
+                Row("BCE+EntMax+APL", "entmax-apl"),
+                _OPML_SP,
+                _OPML_PLUS,
+            ),
+        ),
+        Experiment(
+            name="table3",
+            title="Common losses on single positives",
+            caption="Test mAP of losses that take every unobserved label for negative.",
+            rows=(_BCE, Row("Focal", "focal"), Row("ASL", "asl"), Row("ZLPR", "zlpr"), _OPML),
+        ),
+        Experiment(
+            name="table4",
+            title="The parts of OPML-SP",
+            caption="Test mAP from single positives: OPML, each part of OPML-SP added alone, and all three together.",
+            rows=(
+                _OPML,
+                _OPML_HR,
+                Row("OPML + smoothing", "opml-soft"),
+                Row("OPML + correction", "opml-correct"),
+                _OPML_SP,
+                _OPML_PLUS,
+            ),
+        ),
+        Experiment(
+            name="table5",
+            title="Common losses on full labels",
+            caption="Test mAP where all labels of the training images are known.",
+            rows=(
+                _FULL,
+                Row("Focal", "focal", labels="full"),
+                Row("ASL", "asl", labels="full"),
+                Row("ZLPR", "zlpr", labels="full"),
+                Row("OPML", "opml", labels="full"),
+            ),
+        ),
+        Experiment(
+            name="fig-confidence",
+            title="Confidence at the true positives",
+            caption="How confident a model is of the labels that are true: the positive labels of the test set by "
+            "predicted probability, mean of the seeds.",
+            picture="confidence",
+            rows=(_BCE, _OPML),
+        ),
+        Experiment(
+            name="fig-epochs",
+            title="Epoch after epoch",
+            caption="Validation mAP after each epoch, mean of the seeds, with a band of one standard deviation. The "
+            "paper shows test mAP, but here test images are scored only once, at the end.",
+            picture="epochs",
+            rows=(_BCE, _OPML, _OPML_HR),
+            epochs=40,
+        ),
+        Experiment(
+            name="fig-alpha-beta",
+            title="The choice of α̃ and β̃",
+            caption="Test mAP of OPML from single positives; the best pair is framed.",
+            picture="grid",
+            rows=(_OPML,),
+            sweep={"alpha": _TILDE, "beta": _TILDE},
+            seeds=1,
+        ),
+        Experiment(
+            name="fig-lambda",
+            title="The choice of λ",
+            caption="Test mAP of OPML with the high-rank penalty, from single positives; the bars show one standard "
+            "deviation, the dot the best.",
+            picture="curve",
+            rows=(_OPML_HR,),
+            sweep={"high_rank_weight": (1e-5, 1e-4, 1e-3, 1e-2, 2e-2, 5e-2)},
+        ),
+        Experiment(
+            name="fig-gradients",
+            title="Gradients of BCE and OPML",
+            caption="The gradient of the loss with respect to a score. With OPML, that of a negative label depends on "
+            "the other negatives as well: once one of them scores high, the others are left alone.",
+            picture="gradients",
+        ),
+        Experiment(
+            name="fig-gradcam",
+            title="Where the model sees each label",
+            caption="Class activation maps of training images with one observed label (blue), and the probability of "
+            "each label. Green: labels that the ground truth has, but that were not observed. Orange: labels that the "
+            "model finds and the ground truth does not have.",
+            picture="activations",
+            rows=(_OPML_SP,),
+            seeds=1,
+        ),
+    )
+}

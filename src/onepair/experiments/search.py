@@ -1,0 +1,92 @@
+"""The search for values: which candidate is best, and the record of it that Optuna's tools read."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from onepair.errors import UserError
+from onepair.experiments.cells import Cell
+from onepair.experiments.records import Grid, Values
+from onepair.files import BusyError, locked
+
+SECONDS_BETWEEN_TRIES = 0.1
+
+
+class JournalError(UserError, ValueError):
+    """Optuna's journal cannot be read."""
+
+
+def best_of(candidates: Sequence[Cell]) -> Cell | None:
+    """The finished candidate with the best validation mAP, the first of equals; None if not one could be trained."""
+    trained = [cell for cell in candidates if cell.folder.finished]
+    return max(trained, key=lambda cell: cell.results()["validation_map"], default=None)
+
+
+def choose(candidates: Sequence[Cell]) -> Values | None:
+    """The values of the best candidate: none where nothing is searched, None where not one could be trained."""
+    best = best_of(candidates)
+    return best.values if best is not None else None if candidates else {}
+
+
+def record(journal: Path, candidates: Sequence[Cell], grid: Grid) -> None:
+    """Enter the candidates that are done, each once, as the trials of a study in Optuna's journal.
+
+    The folders of the runs are what a search goes by. The journal shows it to Optuna's tools, as optuna-dashboard.
+    """
+    import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+    from optuna.trial import TrialState, create_trial
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    journal = journal.resolve()
+    with _turn(journal.with_name(f".{journal.name}-turn")):
+        journal.with_name(f"{journal.name}.lock").unlink(missing_ok=True)  # Optuna's own, of a process that was killed
+        try:
+            study = optuna.create_study(
+                study_name=_study_name(candidates, grid),
+                storage=JournalStorage(JournalFileBackend(str(journal))),
+                direction="maximize",
+                load_if_exists=True,
+            )
+            entered = {trial.user_attrs["run"] for trial in study.get_trials(deepcopy=False)}
+        except ValueError as error:
+            raise JournalError(f"{journal}: is damaged ({error}); delete it, the runs are not lost with it") from None
+        distributions: dict[str, BaseDistribution] = {
+            name: CategoricalDistribution(tuple(choices)) for name, choices in grid.items()
+        }
+        for cell in candidates:
+            failed = cell.failure is not None
+            if cell.name not in entered and (failed or cell.folder.finished):
+                study.add_trial(
+                    create_trial(
+                        state=TrialState.FAIL if failed else TrialState.COMPLETE,
+                        value=None if failed else cell.results()["validation_map"],
+                        params=dict(cell.values),
+                        distributions=distributions,
+                        user_attrs={"run": cell.name},
+                    )
+                )
+
+
+def _study_name(candidates: Sequence[Cell], grid: Grid) -> str:
+    """Named by what is searched, since a study's grid cannot change."""
+    searched = json.dumps([[cell.name for cell in candidates], {name: list(grid[name]) for name in grid}])
+    return f"{candidates[0].kind}-{hashlib.sha256(searched.encode()).hexdigest()[:8]}"
+
+
+@contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    """Wait for a lock that nobody holds for long, and hold it."""
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(locked(path))
+                break
+            except BusyError:
+                time.sleep(SECONDS_BETWEEN_TRIES)
+        yield

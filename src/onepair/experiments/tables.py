@@ -1,0 +1,228 @@
+"""Results beside the published ones: ranks, differences, and which rows stand in another order."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from onepair.experiments.datasets import Dataset
+from onepair.experiments.published import Spread, published
+from onepair.experiments.records import Row, Values, values_text
+from onepair.experiments.study import Outcome
+from onepair.report import gap_closed
+from onepair.report.wording import MINUS, NOTHING, percent
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row of a table: what came out here, and in the paper."""
+
+    row: Row
+    ours: Spread | None
+    paper: Spread | None
+    test_maps: Sequence[float] = ()
+    values: Values | None = None
+    failure: str | None = None
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.ours is None or self.paper is None else self.ours.mean - self.paper.mean
+
+    @property
+    def label(self) -> str:
+        """A name that no other row of a table has."""
+        return self.row.title if self.row.shown_labels == "1 P" else f"{self.row.title} ({self.row.shown_labels})"
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """The results of one dataset."""
+
+    dataset: Dataset
+    results: Sequence[Result]
+
+    @property
+    def rivals(self) -> list[Result]:
+        """The rows that compete: those from single positives, or all where there are none."""
+        single = [result for result in self.results if result.row.shown_labels == "1 P"]
+        return single or list(self.results)
+
+    @property
+    def ranked(self) -> list[Result]:
+        """The rivals, best first."""
+        trained = [result for result in self.rivals if result.ours is not None]
+        return sorted(trained, key=lambda result: -_mean(result))
+
+    def place(self, result: Result) -> int | None:
+        """1 for the best of the rivals, 2 for the second, None for the others."""
+        best = self.ranked[:2] if len(self.ranked) > 1 else []
+        return best.index(result) + 1 if result in best else None
+
+    def closed(self, result: Result) -> float:
+        """The share of the gap between BCE from single positives and BCE from full labels; NaN where one is missing."""
+        ends = {each.row.shown_labels: _mean(each) for each in self.results if each.row.method == "bce"}
+        return gap_closed(_mean(result), ends.get("1 P", math.nan), ends.get("all P, all N", math.nan))
+
+    @property
+    def has_gap(self) -> bool:
+        return any(not math.isnan(self.closed(result)) for result in self.results)
+
+    @property
+    def has_choices(self) -> bool:
+        return any(result.values for result in self.results)
+
+
+def make_tables(outcomes: Iterable[Outcome]) -> list[ResultTable]:
+    """A table for each dataset."""
+    by_dataset: dict[Dataset, list[Result]] = {}
+    for outcome in outcomes:
+        dataset, row = outcome.line
+        paper = published(row.labels, row.published, dataset.name)
+        result = Result(row, outcome.spread, paper, outcome.test_maps, outcome.chosen, outcome.failure)
+        by_dataset.setdefault(dataset, []).append(result)
+    return [ResultTable(dataset, results) for dataset, results in by_dataset.items()]
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Two rows that stand in another order than in the paper."""
+
+    above: Result
+    below: Result
+
+    @property
+    def here(self) -> float:
+        return _mean(self.above) - _mean(self.below)
+
+    @property
+    def there(self) -> float:
+        return _paper_mean(self.above) - _paper_mean(self.below)
+
+    @property
+    def clear(self) -> bool:
+        """Whether the rows are further apart than their standard deviations together, here and in the paper."""
+        ours, paper = (_noise(self.above.ours, self.below.ours), _noise(self.above.paper, self.below.paper))
+        return self.here > ours and -self.there > paper
+
+    def __str__(self) -> str:
+        apart = f"{signed(self.here)} here, {signed(self.there)} in the paper"
+        return f"{self.above.label} above {self.below.label} ({apart})"
+
+
+def swaps(results: Sequence[Result]) -> tuple[list[Swap], int]:
+    """The pairs of rows in another order than in the paper, the clearest first; and the number of pairs compared."""
+    known = [result for result in results if result.ours is not None and result.paper is not None]
+    pairs = list(combinations(known, 2))
+    found = []
+    for first, second in pairs:
+        above, below = (first, second) if _mean(first) >= _mean(second) else (second, first)
+        if _paper_mean(above) < _paper_mean(below) and _mean(above) > _mean(below):
+            found.append(Swap(above, below))
+    return sorted(found, key=lambda swap: (not swap.clear, swap.there)), len(pairs)
+
+
+def order_sentences(results: Sequence[Result]) -> list[str]:
+    """How the order of rows differs from the paper's, in words."""
+    found, pairs = swaps(results)
+    if not pairs:
+        return []
+    if not found:
+        return [f"All {pairs} pairs of rows stand in the paper's order." if pairs > 1 else "The order is the paper's."]
+    clear = [str(swap) for swap in found if swap.clear]
+    unclear = [str(swap) for swap in found if not swap.clear]
+    sentences = [f"{len(found)} of {pairs} pairs of rows stand in another order than in the paper."]
+    if clear:
+        sentences.append(f"Beyond the standard deviations: {'; '.join(clear)}.")
+    if unclear:
+        sentences.append(f"Within the standard deviations, here or in the paper: {'; '.join(unclear)}.")
+    return sentences
+
+
+def to_markdown(table: ResultTable) -> str:
+    """The table, the best rival in bold and the second underlined."""
+    titles = ["labels", "method", "test mAP", "paper", "difference"]
+    titles += ["gap closed"] if table.has_gap else []
+    sides = ["---"] * 2 + ["---:"] * (len(titles) - 2)
+    if table.has_choices:
+        titles, sides = [*titles, "chosen on validation"], [*sides, "---"]
+    lines = [titles, sides]
+    for result in table.results:
+        cells = [
+            result.row.shown_labels,
+            result.row.title,
+            _ours(result, table.place(result)),
+            str(result.paper or NOTHING),
+            NOTHING if result.difference is None else signed(result.difference),
+        ]
+        cells += [percent(table.closed(result))] if table.has_gap else []
+        cells += [values_text(result.values or {})] if table.has_choices else []
+        lines.append(cells)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def to_csv(tables: Iterable[ResultTable]) -> str:
+    """All numbers, a line for each row of each dataset."""
+    return csv_text(
+        {
+            "dataset": table.dataset.name,
+            "labels": result.row.shown_labels,
+            "method": result.row.method,
+            "title": result.row.title,
+            "test_map": _number(result.ours and result.ours.mean),
+            "std": _number(result.ours and result.ours.std),
+            "paper_map": _number(result.paper and result.paper.mean),
+            "paper_std": _number(result.paper and result.paper.std),
+            "difference": _number(result.difference),
+            "gap_closed": _number(table.closed(result), digits=3),
+            "seeds": len(result.test_maps),
+            "test_maps": " ".join(f"{value:.2f}" for value in result.test_maps),
+            "chosen": values_text(result.values or {}),
+            "failure": result.failure or "",
+        }
+        for table in tables
+        for result in table.results
+    )
+
+
+def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows that all have the same columns, as CSV."""
+    listed, text = list(rows), io.StringIO()
+    if listed:
+        writer = csv.DictWriter(text, list(listed[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(listed)
+    return text.getvalue()
+
+
+def signed(points: float) -> str:
+    """A difference in points of mAP, always with its sign.
+
+    >>> signed(0.5), signed(-0.112)
+    ('+0.50', '−0.11')
+    """
+    return f"{points:+.2f}".replace("-", MINUS)
+
+
+def _ours(result: Result, place: int | None) -> str:
+    if result.ours is None:
+        return f"failed: {result.failure}" if result.failure else NOTHING
+    return {1: f"**{result.ours}**", 2: f"<u>{result.ours}</u>"}.get(place or 0, str(result.ours))
+
+
+def _mean(result: Result) -> float:
+    return math.nan if result.ours is None else result.ours.mean
+
+
+def _paper_mean(result: Result) -> float:
+    return math.nan if result.paper is None else result.paper.mean
+
+
+def _noise(*spreads: Spread | None) -> float:
+    return sum(spread.std or 0.0 for spread in spreads if spread is not None)
+
+
+def _number(value: float | None, *, digits: int = 2) -> str:
+    return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"

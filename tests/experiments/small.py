@@ -1,0 +1,52 @@
+"""A study on the tiny dataset, whose runs take moments."""
+
+from onepair.experiments.datasets import parse_dataset
+from onepair.experiments.records import Experiment, Row
+from onepair.experiments.settings import Wishes
+from onepair.experiments.study import Study
+from onepair.training.config import parse_setting
+from onepair.training.run import Machine, Silence
+from tests.training.tiny import SIZE
+
+SETTINGS = (f"model.image_size={SIZE}", "batch_size=8", "optimiser.weight_decay=0.0")
+WISHES = Wishes(mode="linear", backbone="small-cnn", epochs=2, others=[parse_setting(text) for text in SETTINGS])
+ARGUMENTS = [
+    *("--mode", "linear", "--backbone", "small-cnn", "--epochs", "2"),
+    *(part for setting in SETTINGS for part in ("--set", setting)),
+]
+BCE, OPML = Row("BCE", "bce"), Row("OPML", "opml")
+TABLE = Experiment(name="table3", title="A table", caption="Two rows.", rows=(BCE, OPML))
+
+
+class Notes(Silence):
+    """A narrator that takes down which cells are done."""
+
+    def __init__(self):
+        self.begun = []
+        self.ended = []
+        self.waited = 0
+
+    def stage(self, title, *, cells):
+        pass
+
+    def started(self, cell):
+        self.begun.append(cell.name)
+
+    def finished(self, cell):
+        self.ended.append(cell.name)
+
+    def waiting(self, cells):
+        self.waited += 1
+
+
+def make_study(source, out, cache, *, seeds=2, search=False, wishes=WISHES, methods=()):
+    return Study(
+        out,
+        datasets=[parse_dataset(str(source))],
+        wishes=wishes,
+        seeds=seeds,
+        search=search,
+        methods=methods,
+        machine=Machine(accelerator="cpu", devices=1, workers=0, cache=cache),
+        watch=Notes(),
+    )

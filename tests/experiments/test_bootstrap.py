@@ -1,0 +1,88 @@
+"""The bootstrap, against one that draws and sorts everything again and again."""
+
+import numpy as np
+import pytest
+
+from onepair.experiments.bootstrap import Interval, paired_interval, resampled_maps
+from onepair.metrics import mean_average_precision
+
+
+def slow_maps(scores, labels, resamples, seed):
+    """The mean average precision of images that are really drawn, with their copies."""
+    random = np.random.default_rng(seed)
+    draws = random.integers(len(labels), size=(resamples, len(labels)))
+    return np.array([[mean_average_precision(run[rows], labels[rows]).value for rows in draws] for run in scores])
+
+
+def scene(*, tied=False, unknown=False, images=60, classes=4):
+    random = np.random.default_rng(1)
+    labels = (random.random((images, classes)) < [0.5, 0.3, 0.2, 0.1]).astype(np.int8)
+    if unknown:
+        labels[random.random(labels.shape) < 0.3] = -1
+    scores = [labels + random.normal(scale=scale, size=labels.shape) for scale in (1.0, 2.0)]
+    if tied:
+        scores = [run.round() for run in scores]
+    return [run.astype(np.float32) for run in scores], labels
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("unknown", [False, True])
+def test_it_equals_drawing_and_sorting_anew(tied, unknown):
+    scores, labels = scene(tied=tied, unknown=unknown)
+    np.testing.assert_allclose(
+        resampled_maps(scores, labels, resamples=50), slow_maps(scores, labels, 50, 0), rtol=1e-12
+    )
+
+
+def test_the_seed_decides_the_draws():
+    scores, labels = scene()
+    first, again, other = (resampled_maps(scores, labels, resamples=20, seed=seed) for seed in (3, 3, 4))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+def test_a_class_without_positives_is_left_out():
+    scores, labels = scene()
+    labels[:, 2] = 0
+    kept = [run[:, [0, 1, 3]] for run in scores]
+    np.testing.assert_allclose(
+        resampled_maps(scores, labels, resamples=20), resampled_maps(kept, labels[:, [0, 1, 3]], resamples=20)
+    )
+
+
+def test_more_resamples_than_are_done_at_once():
+    scores, labels = scene(images=12)
+    maps = resampled_maps(scores, labels, resamples=230)
+    assert maps.shape == (2, 230)
+    assert len(np.unique(maps[0])) > 150
+
+
+def test_the_verdict_is_real_only_if_one_run_is_ahead_throughout():
+    assert Interval(0.02, 0.01, 0.03).verdict == "real"
+    assert Interval(-0.02, -0.03, -0.01).verdict == "real"
+    assert Interval(0.02, -0.01, 0.05).verdict == "could be noise"
+
+
+def test_the_interval_holds_95_per_cent():
+    first = np.zeros(1001)
+    second = np.linspace(-0.1, 0.9, 1001)
+    assert paired_interval(0.4, first, second) == pytest.approx((0.4, -0.075, 0.875))
+
+
+def test_a_much_better_run_and_the_same_run_again():
+    scores, labels = scene(images=400)
+    maps = resampled_maps([*scores, scores[0]], labels, resamples=200)
+    assert paired_interval(0.1, maps[1], maps[0]).verdict == "real"
+    assert paired_interval(0.0, maps[0], maps[2]).verdict == "could be noise"
+
+
+def test_most_intervals_hold_the_true_difference():
+    """Two runs of equal worth: an interval that says otherwise should be rare."""
+    random = np.random.default_rng(5)
+    wrong = 0
+    for _ in range(40):
+        labels = (random.random((150, 2)) < 0.3).astype(np.int8)
+        runs = [labels + random.normal(scale=1.5, size=labels.shape) for _ in range(2)]
+        maps = resampled_maps(runs, labels, resamples=200)
+        wrong += paired_interval(0.0, *maps).real
+    assert wrong <= 6

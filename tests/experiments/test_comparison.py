@@ -1,0 +1,81 @@
+"""Runs side by side."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from onepair.experiments.comparison import compare_runs, differing_settings, read_runs
+from onepair.metrics import mean_average_precision
+from onepair.training.config import parse_setting
+from onepair.training.folder import RunError
+from tests.experiments.small import TABLE, WISHES
+from tests.training.tiny import TEST, TRAIN, labels_of, write_table
+
+
+@pytest.fixture(scope="module")
+def paths(searched):
+    """Two runs of BCE, two of OPML."""
+    return [run.path for outcome in searched[1] for run in outcome.runs]
+
+
+def test_what_is_read_is_what_was_tested(paths):
+    for run in read_runs(paths):
+        assert mean_average_precision(run.scores, run.labels).value == pytest.approx(run.test_map)
+        assert run.summary().test_map == run.test_map
+    assert [run.number for run in read_runs(paths)] == [1, 2, 3, 4]
+    assert [run.title for run in read_runs(paths)] == ["BCE", "BCE", "OPML", "OPML"]
+
+
+def test_all_pairs_of_a_few_and_each_with_the_first_of_many(paths):
+    few = compare_runs(read_runs(paths), resamples=100, seed=0)
+    assert [(pair.first.number, pair.second.number) for pair in few] == [(1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)]
+    many = compare_runs(read_runs([*paths, paths[0]]), resamples=100, seed=0)
+    assert [(pair.first.number, pair.second.number) for pair in many] == [(1, 2), (1, 3), (1, 4), (1, 5)]
+    for pair in few:
+        assert pair.interval.difference == pytest.approx(pair.second.test_map - pair.first.test_map)
+    assert many[-1].interval == (0, 0, 0), "a run against itself"
+
+
+def test_settings_that_differ(paths):
+    differing = differing_settings(read_runs(paths))
+    assert differing["method.name"] == ["bce", "bce", "opml", "opml"]
+    assert differing["seed"] == [0, 1, 0, 1]
+    assert differing["method.options.alpha"][:2] == [None, None]
+    assert "batch_size" not in differing
+
+
+def test_runs_on_other_test_labels_are_refused(paths, study, images):
+    labels = labels_of(TRAIN + TEST)
+    labels[-1] = 1 - labels[-1]
+    other = write_table(images.parent / "other.csv", ["train"] * TRAIN + ["test"] * TEST, labels)
+    (outcome,) = study(source=other, seeds=1, methods=["bce"]).run(TABLE)
+    with pytest.raises(RunError, match=r"was tested on other images or classes than .*; only runs with the same test"):
+        read_runs([paths[0], outcome.runs[0].path])
+
+
+def test_runs_that_cannot_be_compared(paths, searched, tmp_path):
+    study, outcomes = searched
+    with pytest.raises(RunError, match="name two runs or more"):
+        read_runs(paths[:1])
+    with pytest.raises(RunError, match="holds no finished run"):
+        read_runs([paths[0], tmp_path])
+    loser = next(
+        cell for cell in study.candidates(outcomes[1].line) if not (cell.folder.path / "scores_test.npy").exists()
+    )
+    with pytest.raises(RunError, match="its scores were not kept"):
+        read_runs([paths[0], loser.folder.path])
+
+
+def test_full_labels_and_single_positives_are_tested_alike(study):
+    rows = (TABLE.rows[0], replace(TABLE.rows[0], labels="full"))
+    outcomes = study(seeds=1).run(replace(TABLE, rows=rows))
+    runs = read_runs([outcome.runs[0].path for outcome in outcomes])
+    assert [run.trained_on for run in runs] == ["single positives", "labels as given"]
+    np.testing.assert_array_equal(runs[0].labels, runs[1].labels)
+
+
+def test_wishes_reach_the_runs(study):
+    wishes = replace(WISHES, others=[*WISHES.others, parse_setting("optimiser.lr=0.125")])
+    (outcome,) = study(seeds=1, methods=["bce"], wishes=wishes).run(TABLE)
+    assert outcome.runs[0].config().optimiser.lr == 0.125

@@ -1,0 +1,131 @@
+"""Figures: the right numbers, as pictures that are not empty."""
+
+import io
+import math
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from onepair.experiments.drawing import draw
+from onepair.experiments.figures import (
+    PICTURES,
+    confidence,
+    confidence_counts,
+    curve,
+    epochs,
+    gradients,
+    grid,
+    negative_gradient,
+    positive_gradient,
+)
+from onepair.losses import bce_loss, opml_loss
+from tests.experiments.small import BCE, OPML, TABLE
+
+HR_SWEEP = {"alpha": (0.2, 0.6), "beta": (0.3, 0.5)}
+
+
+@pytest.fixture(scope="module")
+def panels(searched):
+    """The searched study as a panel, drawn twice to have two datasets."""
+    _, outcomes = searched
+    dataset = outcomes[0].line.dataset
+    return {dataset: outcomes, replace(dataset, name="voc2012"): outcomes}
+
+
+def pixels(png):
+    return np.asarray(Image.open(io.BytesIO(png)).convert("L"))
+
+
+@pytest.mark.parametrize("picture", ["confidence", "epochs", "gradients"])
+def test_a_picture_is_not_empty(panels, picture):
+    drawing, files = draw(partial(PICTURES[picture], panels))
+    image = pixels(files.png)
+    assert min(image.shape) > 500
+    assert 0.02 < (image < 200).mean() < 0.6, "some ink, and not all"
+    assert files.svg.startswith(b"<?xml")
+    assert b"<text" not in files.svg, "letters are shapes"
+    assert b"<text" in files.page, "letters are text"
+    assert len(drawing.numbers) > 5
+
+
+def test_the_same_data_give_the_same_bytes(panels):
+    dataset, outcomes = next(iter(panels.items()))
+    assert len({draw(partial(epochs, {dataset: outcomes}))[1] for _ in range(2)}) == 1
+
+
+def test_confidence_counts_every_true_positive():
+    scores, labels = np.array([[-9.0, 0.0], [9.0, 3.0]], np.float32), np.array([[1, 1], [1, 0]])
+    assert confidence_counts(scores, labels).tolist() == [1, 0, 1, 0, 1]
+
+
+def test_confidence_shares_add_up(panels):
+    dataset, outcomes = next(iter(panels.items()))
+    drawing = confidence({dataset: outcomes})
+    for method in ("bce", "opml"):
+        rows = [row for row in drawing.numbers if row["method"] == method]
+        assert sum(row["share"] for row in rows) == pytest.approx(1, abs=1e-3)
+    assert "below 0.4" in drawing.findings[0]
+
+
+def test_epochs_shows_the_mean_of_the_runs(panels, searched):
+    drawing = epochs(panels)
+    _, (bce, _) = searched
+    maps = [run.metrics()[1]["validation_map"] for run in bce.runs]
+    row = next(row for row in drawing.numbers if (row["method"], row["epoch"]) == ("bce", 2))
+    assert row["validation_map"] == pytest.approx(100 * np.mean(maps), abs=1e-3)
+    assert row["std"] == pytest.approx(100 * np.std(maps, ddof=1), abs=1e-3)
+    assert drawing.figure.axes[0].get_ylabel() == "Validation mAP (%)"
+
+
+def test_a_sweep_over_two_values_and_over_one(study):
+    two = replace(TABLE, rows=(OPML,), sweep=HR_SWEEP, seeds=1)
+    one = replace(TABLE, rows=(OPML,), sweep={"alpha": (0.2, 0.6)}, seeds=2)
+    for experiment, picture in ((two, grid), (one, curve)):
+        outcomes = study().run(experiment)
+        drawing, files = draw(partial(picture, {outcomes[0].line.dataset: outcomes}))
+        means = {tuple(outcome.swept.values()): outcome.spread.mean for outcome in outcomes}
+        shown = {tuple(row[name] for name in experiment.sweep): row["test_map"] for row in drawing.numbers}
+        assert shown == pytest.approx(means, abs=1e-3)
+        best = max(means, key=means.get)
+        assert (
+            "".join(f"{name}={value} " for name, value in zip(experiment.sweep, best, strict=True)).strip()
+            in (drawing.findings[0].partition(" to ")[2])
+        )
+        assert (pixels(files.png) < 200).mean() > 0.02
+
+
+def test_the_gradients_are_those_of_the_losses():
+    scores = torch.linspace(-4, 4, 9, dtype=torch.float64, requires_grad=True)
+    rows = torch.stack([scores, torch.full_like(scores, -50.0)], dim=1)  # the second label takes no part
+    for alpha in (0.3, 0.7):
+        loss = opml_loss(rows, torch.tensor([[1, 0]] * 9), alpha=alpha, beta=0.5, reduction="sum")
+        (gradient,) = torch.autograd.grad(loss, scores, retain_graph=True)
+        np.testing.assert_allclose(positive_gradient(scores.detach().numpy(), alpha), gradient, atol=1e-12)
+    for beta, other in ((0.3, -50.0), (0.5, 2.0)):
+        rows = torch.stack([scores, torch.full_like(scores, other), torch.full_like(scores, 50.0)], dim=1)
+        loss = opml_loss(rows, torch.tensor([[0, 0, 1]] * 9), alpha=0.5, beta=beta, reduction="sum")
+        (gradient,) = torch.autograd.grad(loss, scores, retain_graph=True)
+        np.testing.assert_allclose(negative_gradient(scores.detach().numpy(), beta, other), gradient, atol=1e-12)
+
+
+def test_the_figure_of_gradients_shows_bce_beside_opml():
+    drawing = gradients({})
+    shown = {(row["label"], row["loss"]): row["gradient"] for row in drawing.numbers if row["score"] == 1.0}
+    logit = torch.ones(1, 1, requires_grad=True)
+    bce_loss(logit, torch.ones(1, 1)).backward()
+    assert shown["A positive label", "BCE"] == pytest.approx(logit.grad.item(), abs=1e-4)
+    assert shown["The only negative label", "BCE"] == pytest.approx(1 / (1 + math.exp(-1)), abs=1e-4)
+    others = [value for (label, _), value in shown.items() if label == "One of two negative labels"]
+    assert others == sorted(others, reverse=True), "the higher the other, the less this one is pushed"
+
+
+def test_rows_keep_their_looks(panels):
+    drawing = epochs(panels)
+    for axes in drawing.figure.axes:
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == [BCE.title, OPML.title]
+        styles = {(line.get_linestyle(), line.get_marker()) for line in axes.lines}
+        assert len(styles) == 2

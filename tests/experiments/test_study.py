@@ -1,0 +1,212 @@
+"""The runner: what is done, in which order it is chosen, and that nothing is done twice or lost."""
+
+import json
+import os
+from dataclasses import replace
+
+import optuna
+import pytest
+
+from onepair.data.problems import DataError
+from onepair.experiments import study as running
+from onepair.experiments.records import Experiment, Row
+from onepair.training.config import ConfigError, parse_setting
+from tests.experiments.small import ARGUMENTS, BCE, OPML, TABLE, WISHES
+from tests.training import processes
+from tests.training.tiny import TEST, TRAIN, labels_of, write_table
+
+SWEEP = replace(TABLE, rows=(OPML,), sweep={"alpha": (0.2, 0.6)}, seeds=1)
+
+
+def results(study):
+    return {path.parent.name: path.read_bytes() for path in study.out.glob("runs/*/results.json")}
+
+
+def test_a_run_for_each_row_and_seed(study):
+    first = study(seeds=2)
+    bce, opml = first.run(TABLE)
+    assert [cell.config.seed for cell in bce.cells] == [0, 1]
+    assert (bce.line.row, opml.line.row) == (BCE, OPML)
+    assert len(first.watch.begun) == len(set(first.watch.begun)) == 4
+    maps = [json.loads((cell.folder.path / "results.json").read_text())["test_map"] for cell in opml.cells]
+    assert opml.test_maps == [100 * value for value in maps]
+    assert opml.spread.mean == pytest.approx(50 * sum(maps))
+    assert opml.spread.std == pytest.approx(abs(maps[0] - maps[1]) * 100 / 2**0.5)
+    assert not list(first.out.glob("runs/*/*-last.safetensors"))
+    assert len(list(first.out.glob("runs/*/model.safetensors"))) == 4
+
+
+def test_finished_runs_are_reused(study, searched):
+    study(seeds=1).run(TABLE)
+    again = study(seeds=2)
+    again.run(replace(TABLE, name="table4", rows=(OPML, Row("OPML + HR", "opml-hr"))))
+    assert len(again.watch.begun) == 3, "of four, the first seed of OPML was there"
+    assert study(seeds=2).run(TABLE)
+    done, _ = searched
+    assert done.run(TABLE)
+    assert len(done.watch.begun) == len(set(done.watch.begun))
+
+
+def test_sharing_in_one_process_changes_nothing(study):
+    """What many runs share, the first of them made alone."""
+    together = study(out="together", seeds=2)
+    together.run(TABLE)
+    for method in ("opml", "bce"):
+        study(out="alone", seeds=1, methods=[method]).run(TABLE)
+    alone = results(study(out="alone"))
+    assert len(alone) == 2
+    assert alone.items() <= results(together).items()
+
+
+def test_the_search_chooses_by_validation_with_the_first_seed(searched):
+    study, outcomes = searched
+    for outcome in outcomes:
+        candidates = study.candidates(outcome.line)
+        assert {cell.config.seed for cell in candidates} == {0}
+        maps = [cell.results()["validation_map"] for cell in candidates]
+        best = candidates[maps.index(max(maps))]
+        assert outcome.chosen == best.values
+        assert outcome.cells[0].name == best.name
+        assert len(outcome.runs) == 2
+    assert len(study.candidates(outcomes[1].line)) == 8  # alpha, beta, lr
+
+
+def test_a_search_keeps_the_weights_of_the_chosen_only(searched):
+    study, outcomes = searched
+    shown = {cell.name for outcome in outcomes for cell in outcome.cells}
+    assert {path.parent.name for path in study.out.glob("runs/*/model.safetensors")} == shown
+    assert {path.parent.name for path in study.out.glob("runs/*/scores_test.npy")} == shown
+    assert len(results(study)) == 2 + 8 + 2
+
+
+def test_the_search_is_recorded_for_optuna(searched):
+    study, outcomes = searched
+    journal = optuna.storages.journal.JournalFileBackend(str(study.out / "search.journal"))
+    storage = optuna.storages.JournalStorage(journal)
+    by_method = {name.split("-")[1]: name for name in optuna.get_all_study_names(storage)}
+    for outcome in outcomes:
+        recorded = optuna.load_study(study_name=by_method[outcome.line.row.method], storage=storage)
+        names = [trial.user_attrs["run"] for trial in recorded.trials]
+        assert sorted(names) == sorted(cell.name for cell in study.candidates(outcome.line))
+        assert recorded.best_params == outcome.chosen
+
+
+def test_a_sweep_runs_every_value_and_keeps_no_weights(study):
+    done = study()
+    outcomes = done.run(SWEEP)
+    assert [outcome.swept for outcome in outcomes] == [{"alpha": 0.2}, {"alpha": 0.6}]
+    assert [outcome.cells[0].config.method.options["alpha"] for outcome in outcomes] == [0.2, 0.6]
+    assert all(len(outcome.runs) == 1 for outcome in outcomes)
+    assert not list(done.out.glob("runs/*/*.safetensors"))
+
+
+def test_a_run_of_which_too_little_was_kept_is_done_again(study):
+    study().run(SWEEP)  # 0.6 is what OPML has by default
+    again = study(seeds=1, methods=["opml"])
+    (outcome,) = again.run(TABLE)
+    assert again.watch.begun == [outcome.cells[0].name]
+    assert (outcome.cells[0].folder.path / "model.safetensors").exists()
+    study().run(SWEEP)
+    assert (outcome.cells[0].folder.path / "model.safetensors").exists(), "a run that is shown stays whole"
+
+
+def test_the_epochs_of_an_experiment(study):
+    (outcome,) = study(seeds=1, methods=["bce"], wishes=replace(WISHES, epochs=None)).run(replace(TABLE, epochs=4))
+    assert len(outcome.runs[0].metrics()) == 4
+
+
+def test_linear_starts_are_for_finetuning(study):
+    experiment = replace(TABLE, rows=(BCE, Row("BCE+LI", "bce", linear_init=True)))
+    assert [line.row for line in study().lines(experiment)] == [BCE]
+    fine = study(wishes=replace(WISHES, mode="finetune"))
+    assert len(fine.lines(experiment)) == 2
+
+
+def test_a_run_that_diverges_is_a_failure_and_not_tried_again(study):
+    wishes = replace(WISHES, others=[*WISHES.others, parse_setting("optimiser.lr=1e38")])
+    first = study(seeds=1, methods=["bce"], wishes=wishes)
+    (outcome,) = first.run(TABLE)
+    assert outcome.spread is None
+    assert "try a smaller optimiser.lr" in outcome.failure
+    again = study(seeds=1, methods=["bce"], wishes=wishes)
+    assert again.run(TABLE)[0].failure == outcome.failure
+    assert again.watch.begun == []
+    everything = study(seeds=1, methods=["bce"], wishes=wishes, search=True, out="searching")
+    (outcome,) = everything.run(TABLE)
+    assert outcome.failure == "not one candidate of the search could be trained"
+
+
+def test_mistakes_are_found_before_anything_runs(study, tmp_path, images):
+    impossible = study(wishes=replace(WISHES, others=[*WISHES.others, parse_setting("method.options.alpha=2.0")]))
+    with pytest.raises(ConfigError, match="alpha"):
+        impossible.run(replace(TABLE, rows=(OPML, BCE)))
+    untested = write_table(images.parent / "untested.csv", ["train"] * (TRAIN + TEST), labels_of(TRAIN + TEST))
+    with pytest.raises(DataError, match=r"untested\.csv: has no test images with labels"):
+        study(source=untested).run(TABLE)
+    assert not (tmp_path / "out").exists()
+
+
+def test_kill_9_loses_nothing(study, images, cache, tmp_path):
+    whole = study(out="whole", seeds=2)
+    whole.run(TABLE)
+    arguments = ("reproduce", "table3", "--data", images, *ARGUMENTS, "--seeds", 2, "--methods", "bce,opml")
+    options = {"log": tmp_path / "log", "XDG_CACHE_HOME": str(cache.parent)}
+    killed = processes.command(*arguments, "--out", tmp_path / "out", die_at=("batch", 2 * 8 + 5), **options)
+    assert processes.exit_code(killed) == -9
+    before = results(study())
+    assert len(before) == 2, "the third run was killed in its second epoch"
+    resumed = study(seeds=2)
+    resumed.run(TABLE)
+    assert len(resumed.watch.begun) == 2
+    assert results(resumed) == results(whole)
+    assert before.items() <= results(resumed).items()
+
+
+def noting(arguments, file, both):
+    """The command; notes each run that this process trains, and begins when the other process is at work too."""
+    real, waited = running.train, []
+
+    def train(config, folder, **others):
+        if not waited:
+            waited.append(both.wait(timeout=60))
+        with file.open("a") as notes:
+            notes.write(f"{os.getpid()} {folder.path.name}\n")
+        return real(config, folder, **others)
+
+    running.train = train
+    processes.run_command(arguments)
+
+
+def test_two_processes_share_a_study(study, images, cache, tmp_path):
+    expected = study(out="expected", seeds=2, search=True)
+    expected.run(TABLE)
+    arguments = ["reproduce", "table3", "--data", images, *ARGUMENTS, "--seeds", 2, "--methods", "bce,opml"]
+    arguments += ["--search", "grid", "--out", tmp_path / "out"]
+    both, notes = processes._SERVER.Barrier(2), tmp_path / "notes"
+    started = [
+        processes.start(
+            noting,
+            list(map(str, arguments)),
+            notes,
+            both,
+            log=tmp_path / f"log{number}",
+            XDG_CACHE_HOME=str(cache.parent),
+        )
+        for number in range(2)
+    ]
+    codes = [processes.exit_code(process) for process in started]
+    logs = [(tmp_path / f"log{number}").read_text() for number in range(2)]
+    assert codes == [0, 0], logs
+    trained = [line.split() for line in notes.read_text().splitlines()]
+    names = [name for _, name in trained]
+    assert len(names) == len(set(names)) == 2 + 8 + 2
+    assert len({process for process, _ in trained}) == 2
+    assert results(study()) == results(expected)
+    assert (tmp_path / "out" / "table3.md").exists()
+    journal = optuna.storages.journal.JournalFileBackend(str(tmp_path / "out" / "search.journal"))
+    summaries = optuna.get_all_study_summaries(optuna.storages.JournalStorage(journal))
+    assert sorted(summary.n_trials for summary in summaries) == [2, 8]
+
+
+def test_an_experiment_without_rows_needs_no_runs(study):
+    assert study().run(Experiment(name="fig", title="", caption="")) == []
