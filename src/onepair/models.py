@@ -337,7 +337,7 @@ def _to_grid(features: Tensor, *, channels_last: bool) -> Tensor:
     if features.ndim == 4:
         return features.movedim(-1, 1) if channels_last else features
     side = math.isqrt(features.shape[1])
-    return features[:, -(side**2) :].transpose(1, 2).unflatten(2, (side, side))
+    return features[:, -(side**2) :].transpose(1, 2).reshape(len(features), -1, side, side)
 
 
 def _from_grid(grid: Tensor, features: Tensor, *, channels_last: bool) -> Tensor:

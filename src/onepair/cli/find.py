@@ -1,0 +1,89 @@
+"""`onepair find`: the labels that are probably missing, and those that are probably wrong."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from onepair.finding.finding import Finding
+
+SHOWN = 40  # classes in the table, those that miss most; the json has them all
+
+
+def find(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    folds: Annotated[int, typer.Option(min=2, help="Parts of the training images, each scored without it.")] = 5,
+    out: Annotated[Path | None, typer.Option(help="Another .csv or .parquet file for the suggestions.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Keep so many suggestions, the most probable.")] = None,
+    min_probability: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Keep suggestions at least so probable; by default 0.05.")
+    ] = None,
+    maps: Annotated[bool, typer.Option("--maps/--no-maps", help="Compute where in the image each label is.")] = True,
+    workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="The folder that features are kept in.")] = None,
+) -> None:
+    """Find labels that are probably missing, and observed ones that are probably wrong.
+
+    Trains one model per fold as the run was trained, so that no image is judged by a model that has learned from it.
+    The same command again goes on where it stopped.
+    """
+    from onepair.cli.progress import Narration
+    from onepair.files import cache_folder
+    from onepair.finding.files import require_writable
+    from onepair.finding.finding import find_labels
+    from onepair.training.folder import RunFolder
+    from onepair.training.run import Machine
+
+    if out is not None:
+        require_writable(out)
+    machine = Machine(workers=workers, cache=cache or cache_folder())
+    with Narration() as narration:
+        found = find_labels(
+            RunFolder(run),
+            folds=folds,
+            top=top,
+            min_probability=min_probability,
+            maps=maps,
+            machine=machine,
+            watch=narration,
+        )
+    if out is not None:
+        found.write(out)
+    print_finding(found)
+    typer.echo(f"The suggestions are in {out or run / 'finding' / 'suggestions.csv'}; to confirm them: onepair review {run}")
+
+
+def print_finding(found: "Finding") -> None:
+    """What was found, class by class."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("class")
+    for title in ("observed", "missing", "95 %", "suggested", "from probability"):
+        table.add_column(title, justify="right")
+    classes = sorted(found.classes, key=lambda each: -each.missing)
+    for each in classes[:SHOWN]:
+        table.add_row(
+            escape(each.name),
+            f"{each.observed:,}",
+            f"{each.missing:,.0f}",
+            f"{each.missing_low:,.0f} – {each.missing_high:,.0f}",
+            f"{each.suggested:,}",
+            f"{each.threshold:.2f}" if each.suggested else "–",
+        )
+    console.print(table)
+    if len(classes) > SHOWN:
+        console.print(f"… and {len(classes) - SHOWN:,} classes more, in summary.json")
+    total, kinds = found.total, found.suggestions.kind
+    console.print(
+        f"about {total.missing:,.0f} labels are missing ({total.missing_low:,.0f} – {total.missing_high:,.0f}) "
+        f"beside {total.observed:,} observed in {found.images:,} images"
+    )
+    console.print(
+        f"{(kinds == 'missing').sum():,} suggestions of missing labels, {(kinds == 'wrong').sum():,} of wrong ones"
+    )

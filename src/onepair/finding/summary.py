@@ -1,0 +1,44 @@
+"""What was found, class by class."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from onepair.finding.count import Estimate
+from onepair.finding.filter import likely, thresholds
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, validate_labels
+
+
+@dataclass(frozen=True)
+class ClassSummary:
+    """How complete the labels of one class are."""
+
+    name: str
+    observed: int  # positives
+    negative: int
+    unknown: int
+    missing: float  # estimated number of positives among the unknown
+    missing_low: float  # and the ends of its interval
+    missing_high: float
+    threshold: float  # at which as many are suggested as are missing
+    suggested: int  # unknown cells that reach it
+
+
+def summarise(
+    labels: ArrayLike, probabilities: ArrayLike, missing: Estimate, classes: Sequence[str]
+) -> list[ClassSummary]:
+    """A summary of every class.
+
+    Args:
+        labels, probabilities: (N, L), as for `rank`.
+        missing: how many positives of each class are among the unknown cells.
+        classes: their names.
+    """
+    known = validate_labels(labels)
+    limits = thresholds(known, probabilities, missing.value)
+    chosen = likely(known, probabilities, limits)
+    counts = [(known == value).sum(0) for value in (POSITIVE, NEGATIVE, UNKNOWN)]
+    columns = (*counts, missing.value, missing.low, missing.high, limits, chosen.sum(0))
+    return [ClassSummary(name, *values) for name, *values in zip(classes, *map(np.ndarray.tolist, columns), strict=True)]
