@@ -7,12 +7,18 @@ import typer
 
 from onepair import __version__
 from onepair.cli.check import check
+from onepair.cli.compare import compare
 from onepair.cli.datasets import datasets
 from onepair.cli.demo import demo
 from onepair.cli.evaluate import evaluate
+from onepair.cli.explain import explain
 from onepair.cli.features import features
+from onepair.cli.find import find
+from onepair.cli.labels import labels
 from onepair.cli.methods import methods
 from onepair.cli.predict import predict
+from onepair.cli.reproduce import reproduce
+from onepair.cli.review import review
 from onepair.cli.train import train
 from onepair.errors import UserError
 
@@ -23,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, train, evaluate, predict, features, methods, datasets):
+for command in (demo, check, train, evaluate, predict, explain, find, review, labels, reproduce, compare, features, methods, datasets):
     app.command()(command)
 
 

@@ -1,0 +1,34 @@
+"""`onepair labels`: the labels of a run's dataset, completed by what people decided."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def labels(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that was reviewed, or one that holds such a run.")],
+    out: Annotated[Path, typer.Option(help="The table to write, a .csv or .parquet file.")],
+) -> None:
+    """Write the labels as they are after a review: yes is 1, no is 0, and what nobody answered stays as it was.
+
+    The table has a column per class with 1, 0 or blank for unknown, and all images of the dataset with their split,
+    named relative to it: onepair train takes it as it stands. A list of labels cannot say no, and the layouts of VOC,
+    COCO and others cannot say unknown, so labels that came as those become such a table too. Who answered what, and
+    when, goes to a file beside it, as completed_decisions.csv.
+    """
+    from onepair.review.completion import write_completed
+    from onepair.review.store import Store
+    from onepair.review.suggestions import ReviewError, open_run
+
+    opened = open_run(run)
+    if not opened.decisions.exists():
+        raise ReviewError(f"{opened.folder}: nobody has reviewed it yet; run onepair review {run} first")
+    found = write_completed(opened, Store(opened.decisions).entries(), out)
+    typer.echo(
+        f"labels confirmed: {found.confirmed:,}, rejected: {found.rejected:,}, corrected: {found.corrected:,}, "
+        f"still unknown: {found.unknown:,}"
+    )
+    if found.foreign:
+        typer.echo(f"left out, as the dataset does not have their image or class: {found.foreign:,}")
+    typer.echo(f"the labels are in {out}, who decided and when in {found.decisions}")

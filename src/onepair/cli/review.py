@@ -1,0 +1,54 @@
+"""`onepair review`: confirm on a page in the browser what `onepair find` suggests."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def review(
+    run: Annotated[Path, typer.Argument(help="The folder of a run with suggestions, or one that holds such a run.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes any port that is free.")] = 8765,
+    host: Annotated[
+        str,
+        typer.Option(help="The address to listen on. Beyond this machine, the page asks for the token it prints."),
+    ] = "127.0.0.1",
+    name: Annotated[str | None, typer.Option(help="Who answers; by default the name you are logged in with.")] = None,
+    follow_links: Annotated[
+        bool, typer.Option("--follow-links", help="Show images that are links to outside of the dataset, too.")
+    ] = False,
+) -> None:
+    """Go through suggestions on a page in the browser: yes, no, next.
+
+    Every answer is stored at once, in finding/review.sqlite in the run's folder; stop and go on whenever you like. Then
+    onepair labels writes the completed labels.
+    """
+    from onepair.files import cache_folder
+    from onepair.review.app import create_app
+    from onepair.review.desk import Desk
+    from onepair.review.pictures import Pictures
+    from onepair.review.server import listen, serve
+    from onepair.review.store import Store
+    from onepair.review.suggestions import open_run, read_suggestions
+
+    opened = open_run(run)
+    desk = Desk(opened, read_suggestions(opened), Store(opened.decisions))
+    pictures = Pictures(desk.table, cache=cache_folder() / "thumbnails", follow_links=follow_links)
+    listener = listen(host, port)
+    alone = listener.rules.token is None
+    app = create_app(desk, pictures, name=name or (_login_name() if alone else None))
+    typer.echo(f"{len(desk):,} suggestions, {len(desk) - int(desk.open.sum()):,} of them answered")
+    typer.echo(f"Open {listener.url} in a browser. Ctrl-C ends; every answer is stored at once.")
+    serve(app, listener)
+    desk.refresh()
+    answered = len(desk) - int(desk.open.sum())
+    typer.echo(f"\n{answered:,} of {len(desk):,} answered; onepair labels {run} --out completed.csv writes the labels")
+
+
+def _login_name() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container, a user may have no name
+        return "reviewer"

@@ -1,0 +1,137 @@
+"""The labels after a review: what was observed, completed and corrected by what people decided."""
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from onepair.data.labeltable import LabelTable
+from onepair.data.table import write_table
+from onepair.files import write_atomically
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.review.store import Answer, Entry
+from onepair.review.suggestions import ReviewedRun, ReviewError
+from onepair.training.folder import writing
+from onepair.training.task import Task
+
+_LABEL_OF: dict[Answer | None, int] = {"yes": POSITIVE, "no": NEGATIVE}
+_WRITTEN = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
+
+
+class Located(NamedTuple):
+    """A decision, and the label in the table that it is about."""
+
+    row: int
+    column: int
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What became of the labels."""
+
+    confirmed: int  # unknown before, positive now
+    rejected: int  # unknown before, negative now
+    corrected: int  # the other label before
+    unknown: int  # before and now
+    foreign: int  # decisions on images or classes that the dataset does not have
+    decisions: Path  # where they are written
+
+
+def write_completed(run: ReviewedRun, entries: Sequence[Entry], out: Path) -> Completion:
+    """Write the completed labels as a table, and beside it who decided what and when.
+
+    The table has all images of the dataset with their split. Its training rows hold the labels that the run observed,
+    with 1 where people said yes, 0 where they said no, and the rest as it was. Where the run hid labels to simulate
+    single positives, its validation rows are named as such, since they keep all of theirs. File names are relative to
+    the table, so that it can be trained on as it stands; images that were never files become files beside it.
+
+    Args:
+        run: whose dataset it is.
+        entries: the history of decisions; the last one of each cell counts.
+        out: a .csv or .parquet file; the decisions go to a .csv file beside it, named after it.
+    """
+    if out.suffix.lower() not in (".csv", ".parquet"):
+        raise ReviewError(f"{out}: labels are written as .csv or .parquet; name it so")
+    if out.resolve() == Path(run.data.source).resolve():
+        raise ReviewError(f"{out}: holds the labels that the run began with; name another file")
+    last = {(entry.file, entry.label): entry for entry in entries}
+    before = _observed_table(run)
+    decided = _locate(run.task, last.values())
+    labels = before.labels.copy()
+    for row, column, entry in decided:
+        if entry.answer in _LABEL_OF:
+            labels[row, column] = _LABEL_OF[entry.answer]
+    after = replace(before, labels=labels, files=_names_beside(before, out))
+    decisions = out.with_name(f"{out.stem}_decisions.csv")
+    with writing(out):
+        if after.pixels is not None:
+            _write_images(after, after.pixels, out.parent)
+        write_atomically(decisions, _render_decisions(after.files, before.labels, decided))
+    write_table(after, out)
+    was_unknown = before.labels == UNKNOWN
+    return Completion(
+        confirmed=int((was_unknown & (labels == POSITIVE)).sum()),
+        rejected=int((was_unknown & (labels == NEGATIVE)).sum()),
+        corrected=int((~was_unknown & (labels != before.labels)).sum()),
+        unknown=int((labels == UNKNOWN).sum()),
+        foreign=len(last) - len(decided),
+        decisions=decisions,
+    )
+
+
+def _observed_table(run: ReviewedRun) -> LabelTable:
+    """The dataset as the run saw it."""
+    table, task = run.task.table, run.task
+    labels, split = table.labels.copy(), table.split.astype("U10")
+    labels[task.train] = task.observed
+    if run.data.observe == "single-positive":
+        split[task.validation] = "validation"
+    return replace(table, labels=labels, split=split)
+
+
+def _locate(task: Task, entries: Iterable[Entry]) -> list[Located]:
+    """The row and column of each decision that is about a label of the dataset."""
+    row_of = {task.table.files[row]: row for row in task.train.tolist()}
+    column_of = {name: column for column, name in enumerate(task.table.classes)}
+    return [
+        Located(row_of[entry.file], column_of[entry.label], entry)
+        for entry in entries
+        if entry.file in row_of and entry.label in column_of
+    ]
+
+
+def _names_beside(table: LabelTable, out: Path) -> tuple[str, ...]:
+    """The files of a table, as named from the folder of `out`."""
+    folder = Path(os.path.realpath(out.parent))
+    if table.pixels is not None:
+        return tuple(f"{out.stem}_images/{file}" for file in table.files)
+    root = Path(os.path.realpath(table.root))
+    if root == folder:
+        return table.files
+    return tuple(file if Path(file).is_absolute() else os.path.relpath(root / file, folder) for file in table.files)
+
+
+def _write_images(table: LabelTable, images: NDArray[np.uint8], folder: Path) -> None:
+    for file, pixels in zip(table.files, images, strict=True):
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path, "PNG")
+
+
+def _render_decisions(files: Sequence[str], before: Labels, decided: Iterable[Located]) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["file", "label", "before", "answer", "who", "when"])
+    for row, column, entry in decided:
+        if entry.answer is not None:
+            label = _WRITTEN[int(before[row, column])]
+            writer.writerow([files[row], entry.label, label, entry.answer, entry.who, entry.at])
+    return text.getvalue().encode()

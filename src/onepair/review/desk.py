@@ -1,0 +1,228 @@
+"""The state of a review: what is answered, what is open, what comes next, and how long it will take."""
+
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.labels import NEGATIVE, POSITIVE
+from onepair.review.store import Answer, Decision, Entry, Store
+from onepair.review.suggestions import ORDERS, Order, ReviewedRun, Suggestions
+
+BREAK = 120.0  # seconds without a decision that are a break, not time spent on one
+RECENT = 200  # decisions that the pace is measured on
+HOLD = 120.0  # seconds for which what one person looks at is not given to another
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One label of one image, with all that is known about it."""
+
+    row: int
+    file: str
+    label: str
+    observed: int
+    entry: Entry | None  # the last in its history
+    number: int | None = None  # of its suggestion, from 1; None: nobody suggested it
+    suggested: int | None = None
+    probability: float | None = None
+
+    @property
+    def answer(self) -> Answer | None:
+        return self.entry.answer if self.entry else None
+
+    @property
+    def version(self) -> int:
+        return self.entry.id if self.entry else 0
+
+    @property
+    def shown(self) -> bool:
+        """Whether the image shows it, as far as anybody has said."""
+        return self.answer == "yes" or (self.answer != "no" and self.observed == POSITIVE)
+
+
+class ClassProgress(NamedTuple):
+    """How far one kind of suggestions of a class is."""
+
+    label: str
+    suggested: int
+    total: int
+    open: int
+
+
+class Desk:
+    """Suggestions, and what people have decided on them so far; other processes may decide at the same time."""
+
+    def __init__(self, run: ReviewedRun, suggestions: Suggestions, store: Store) -> None:
+        self.run, self.suggestions, self.store = run, suggestions, store
+        self.task, self.table = run.task, run.task.table
+        self.open: NDArray[np.bool_] = np.ones(len(self.suggestions), bool)
+        self._order = {order: self.suggestions.ordered(order) for order in ORDERS}
+        self._kinds = _kind(self.suggestions.columns, self.suggestions.suggested)
+        self._position = {order: np.argsort(indices) for order, indices in self._order.items()}
+        cells = zip(self.suggestions.rows.tolist(), self.suggestions.columns.tolist(), strict=True)
+        self._suggestion_of = {
+            (self.table.files[row], self.table.classes[column]): index for index, (row, column) in enumerate(cells)
+        }
+        self._row_of = {self.table.files[row]: row for row in self.task.train.tolist()}
+        self._entry_of: dict[tuple[str, str], Entry] = {}
+        self._times: dict[str, deque[datetime]] = defaultdict(lambda: deque(maxlen=RECENT))
+        self._hands: dict[str, tuple[float, list[int]]] = {}
+        self._newest = 0
+        self._lock = threading.Lock()
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self.suggestions)
+
+    def refresh(self) -> None:
+        """Take in what has been decided since, here or elsewhere."""
+        with self._lock:
+            for entry in self.store.entries(after=self._newest):
+                self._newest = entry.id
+                self._entry_of[entry.file, entry.label] = entry
+                if entry.undoes is None:
+                    self._times[entry.who].append(entry.time)
+                index = self._suggestion_of.get((entry.file, entry.label))
+                if index is not None:
+                    self.open[index] = entry.answer is None
+
+    # Cells
+
+    def suggestion(self, number: int) -> Cell:
+        index = number - 1
+        return self._cell(int(self.suggestions.rows[index]), int(self.suggestions.columns[index]))
+
+    def find(self, file: str, label: str) -> Cell | None:
+        """The cell of a training image and a class by their names."""
+        if file not in self._row_of or label not in self.table.classes:
+            return None
+        return self._cell(self._row_of[file], self.table.classes.index(label))
+
+    def cells(self, row: int) -> list[Cell]:
+        """All labels of an image, in the order of the classes."""
+        return [self._cell(row, column) for column in range(len(self.table.classes))]
+
+    def first_of_image(self, row: int) -> int | None:
+        """The number of an image's most probable suggestion."""
+        return _first(self.suggestions.rows == row)
+
+    def first_of_class(self, label: str, *, who: str = "") -> int | None:
+        """The number of a class's most probable suggestion, an open one if there is any."""
+        if label not in self.table.classes:
+            return None
+        chosen = self.suggestions.columns == self.table.classes.index(label)
+        return _first(chosen & self._free(who)) or _first(chosen & self.open) or _first(chosen)
+
+    def _cell(self, row: int, column: int) -> Cell:
+        file, label = self.table.files[row], self.table.classes[column]
+        observed = int(self.task.observed[np.searchsorted(self.task.train, row), column])
+        entry, index = self._entry_of.get((file, label)), self._suggestion_of.get((file, label))
+        if index is None:
+            return Cell(row, file, label, observed, entry)
+        suggested, probability = int(self.suggestions.suggested[index]), float(self.suggestions.probability[index])
+        return Cell(row, file, label, observed, entry, index + 1, suggested, probability)
+
+    # The queue
+
+    def next_open(self, order: Order, *, after: int | None = None, who: str = "") -> int | None:
+        """The number of the next suggestion without an answer, from the top again after the last; None if all have one.
+
+        What another person looks at right now comes only when nothing else is left.
+        """
+        start = 0 if after is None else int(self._position[order][after - 1]) + 1
+        turned = np.roll(self._order[order], -start)
+        free = self._free(who)
+        waiting = turned[(free if free.any() else self.open)[turned]]
+        return int(waiting[0]) + 1 if len(waiting) else None
+
+    def hold(self, numbers: list[int], *, who: str) -> None:
+        """Note what somebody looks at now, so that others get something else."""
+        self._hands[who] = time.monotonic(), numbers
+
+    def _free(self, who: str) -> NDArray[np.bool_]:
+        """Which suggestions are open, and not before another person."""
+        free = self.open.copy()
+        for other, (since, numbers) in list(self._hands.items()):
+            if other != who and time.monotonic() - since < HOLD:
+                free[np.array(numbers, int) - 1] = False
+        return free
+
+    def place(self, order: Order, number: int) -> tuple[int, int]:
+        """Where a suggestion stands in an order, from 1, and of how many; class by class, within its class."""
+        position = int(self._position[order][number - 1])
+        if order != "class":
+            return position + 1, len(self)
+        alike = self.suggestions.columns == self.suggestions.columns[number - 1]
+        return int(alike[:number].sum()), int(alike.sum())
+
+    def neighbour(self, order: Order, number: int, step: int) -> int | None:
+        """The suggestion before (-1) or after (1) another one, answered or not."""
+        position = int(self._position[order][number - 1]) + step
+        return int(self._order[order][position]) + 1 if 0 <= position < len(self) else None
+
+    def waiting(self, label: str, suggested: int, *, most: int, who: str = "") -> list[Cell]:
+        """The most probable open suggestions of one kind; those before another person only when there are no others."""
+        chosen = self._kinds == _kind(self.table.classes.index(label), suggested)
+        free = np.flatnonzero(chosen & self._free(who))
+        indices = free if len(free) else np.flatnonzero(chosen & self.open)
+        return [self.suggestion(int(index) + 1) for index in indices[:most]]
+
+    def classes(self) -> list[ClassProgress]:
+        """Every class with suggestions, in the order of the dataset, labels to add before labels to remove."""
+        kinds = 2 * len(self.table.classes)
+        total, open = (np.bincount(chosen, minlength=kinds) for chosen in (self._kinds, self._kinds[self.open]))
+        return [
+            ClassProgress(label, suggested, int(total[kind]), int(open[kind]))
+            for column, label in enumerate(self.table.classes)
+            for suggested in (POSITIVE, NEGATIVE)
+            if total[kind := _kind(column, suggested)]
+        ]
+
+    # People
+
+    def decide(self, decisions: Sequence[Decision], *, who: str) -> list[Entry]:
+        refused = self.store.record(decisions, who=who)
+        self.refresh()
+        return refused
+
+    def undo(self, *, who: str) -> list[Entry]:
+        undone = self.store.undo(who=who)
+        self.refresh()
+        return undone
+
+    def answers(self) -> Counter[Answer]:
+        """How often the suggestions were answered in each way."""
+        return Counter(entry.answer for _, entry in self._answered() if entry.answer is not None)
+
+    def first_skipped(self) -> int | None:
+        """The number of the most probable suggestion that somebody was not sure about."""
+        return min((number for number, entry in self._answered() if entry.answer == "skip"), default=None)
+
+    def _answered(self) -> list[tuple[int, Entry]]:
+        with self._lock:
+            entries = [(self._suggestion_of.get(cell), entry) for cell, entry in self._entry_of.items()]
+        return [(index + 1, entry) for index, entry in entries if index is not None]
+
+    def seconds_left(self, *, who: str) -> float | None:
+        """How long the open suggestions take at somebody's recent pace; None until there is one."""
+        with self._lock:
+            gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(self._times[who])]
+        working = [gap for gap in gaps if gap < BREAK]
+        return sum(working) / len(working) * int(self.open.sum()) if len(working) >= 5 else None
+
+
+def _kind(column: Any, suggested: Any) -> Any:
+    """A number for every pair of a class and a suggested label."""
+    return 2 * column + suggested
+
+
+def _first(chosen: NDArray[np.bool_]) -> int | None:
+    return int(chosen.argmax()) + 1 if chosen.any() else None

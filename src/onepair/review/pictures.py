@@ -1,0 +1,126 @@
+"""The dataset's images as a browser gets them, by row, and heat maps to lay over them."""
+
+import hashlib
+import io
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image
+
+from onepair.data.decoding import FORMATS, decode
+from onepair.data.labeltable import LabelTable
+from onepair.data.problems import DataError
+from onepair.files import write_atomically
+
+LARGE = 1600  # pixels along the longer side of the photo on the page
+SMALL = 320  # of a thumbnail
+TINY = 64  # up to here an image is drawn pixel by pixel, and kept without loss
+MAP = 128  # pixels along both sides of a heat map, which the browser stretches
+SHADE = (24, 32, 96)  # what an image is dimmed with where a heat map is low; dark ink stays visible through blue
+DIMMED = 0.75  # how much, where it is 0
+
+
+class Picture(NamedTuple):
+    """An encoded image."""
+
+    content: bytes
+    media_type: str
+
+
+class Frame(NamedTuple):
+    """What a page needs to know of an image before it has loaded."""
+
+    width: int
+    height: int
+    version: str  # changes with the image, so that a browser may keep each version for good
+
+    @property
+    def tiny(self) -> bool:
+        return max(self.width, self.height) <= TINY
+
+
+class Pictures:
+    """Images by row of the table, re-encoded, so that a browser is only ever sent pixels.
+
+    A link that leads out of the dataset is followed only if told so: somebody else may have put it there. Out of the
+    dataset is out of the table's root or, for a file that the table itself places elsewhere, out of that file's folder.
+    """
+
+    def __init__(self, table: LabelTable, *, cache: Path, follow_links: bool = False) -> None:
+        self.table = table
+        self.cache = cache
+        self.follow_links = follow_links
+        self._writing = threading.Lock()
+
+    def frame(self, row: int) -> Frame:
+        """The size of an image, without decoding it."""
+        if self.table.pixels is not None:
+            height, width, _ = self.table.pixels[row].shape
+            return Frame(width, height, _digest(self.table.pixels[row].tobytes()))
+        path = self._path(row)
+        try:
+            with Image.open(path, formats=FORMATS) as image:
+                turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+                width, height = reversed(image.size) if turned else image.size
+            facts = path.stat()
+        except Exception as error:  # a damaged file makes Pillow's readers fail in every way there is
+            raise DataError(f"{self.table.files[row]}: cannot be read as an image ({error})") from error
+        return Frame(width, height, _digest(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}".encode()))
+
+    def picture(self, row: int, side: int) -> Picture:
+        """An image, scaled down to at most `side` pixels; kept on disk once made."""
+        frame = self.frame(row)
+        media_type = "image/png" if frame.tiny else "image/jpeg"
+        if self.table.pixels is not None:
+            return Picture(_encode(self.table.pixels[row], side, media_type), media_type)
+        kept = self.cache / frame.version[:2] / f"{frame.version}-{side}"
+        try:
+            return Picture(kept.read_bytes(), media_type)
+        except OSError:
+            content = _encode(decode(self._path(row), at_least=side), side, media_type)
+        with self._writing, suppress(OSError):  # without room to keep it, it is made anew each time
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(kept, content)
+        return Picture(content, media_type)
+
+    def _path(self, row: int) -> Path:
+        """Where the image of a row really is."""
+        named = Path(os.path.normpath(self.table.path(row)))
+        root = Path(os.path.normpath(self.table.root))
+        home = root if named.is_relative_to(root) else named.parent
+        path = named.resolve()
+        if not self.follow_links and not path.is_relative_to(home.resolve()):
+            raise DataError(
+                f"{self.table.files[row]}: is a link to outside of the dataset; "
+                "onepair review --follow-links shows such images"
+            )
+        return path
+
+
+def heat_map(values: NDArray[np.uint8]) -> Picture:
+    """A map (h, w) as an overlay to stretch over the image: clear where the map is 255, dim where it is 0."""
+    smooth = Image.fromarray(np.ascontiguousarray(values)).resize((MAP, MAP), Image.Resampling.BICUBIC)
+    overlay = Image.new("RGBA", smooth.size, SHADE)
+    overlay.putalpha(smooth.point(lambda value: round((255 - value) * DIMMED)))
+    return Picture(_save(overlay, "image/png"), "image/png")
+
+
+def _encode(pixels: NDArray[np.uint8], side: int, media_type: str) -> bytes:
+    image = Image.fromarray(pixels)
+    image.thumbnail((side, side), Image.Resampling.BICUBIC)
+    return _save(image, media_type)
+
+
+def _save(image: Image.Image, media_type: str) -> bytes:
+    content = io.BytesIO()
+    image.save(content, media_type.removeprefix("image/").upper(), quality=88)
+    return content.getvalue()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]

@@ -1,0 +1,185 @@
+// The pages work without this file: forms, links and native elements do. It makes them quick: the next page replaces
+// this one in place, keys press buttons, lists open in a dialog, heat maps appear under the pointer.
+
+const dialog = document.getElementById("dialog");
+const spoken = document.getElementById("status");
+let busy = false;
+
+// Pages
+
+async function load(address, options) {
+  const response = await fetch(address, options).catch(() => {
+    throw new Error("No answer. Is onepair review still running? What you did last was not stored.");
+  });
+  const text = await response.text();
+  const loaded = new DOMParser().parseFromString(text, "text/html");
+  if (!loaded.getElementById("page")) throw new Error(text);
+  return loaded;
+}
+
+async function visit(address, options) {
+  if (busy) return; // a key pressed now would answer what nobody has seen yet
+  busy = true;
+  try {
+    const loaded = await load(address, options);
+    const page = loaded.getElementById("page");
+    dialog.close(); // gives the focus back to what opened it
+    const focused = document.activeElement.id;
+    document.getElementById("page").replaceWith(page);
+    document.title = loaded.title;
+    if (page.dataset.here !== location.pathname + location.search) history.pushState(null, "", page.dataset.here);
+    document.getElementById(focused)?.focus();
+    const news = [page.querySelector("#said"), page.querySelector("h1")];
+    spoken.textContent = news.map((element) => element?.textContent ?? "").join(". ");
+    arrive();
+  } catch (error) {
+    complain(error.message);
+  } finally {
+    busy = false;
+  }
+}
+
+function complain(sentence) {
+  dialog.close();
+  document.querySelector("main .notice")?.remove();
+  const notice = document.createElement("p");
+  notice.className = "notice";
+  notice.setAttribute("role", "alert");
+  notice.textContent = sentence;
+  document.querySelector("main").prepend(notice);
+}
+
+function arrive() {
+  const ahead = document.getElementById("page").dataset.ahead;
+  for (const address of ahead.split(" ").filter(Boolean)) new Image().src = address;
+  showMap();
+  countMarked();
+}
+
+addEventListener("popstate", () => visit(location.href));
+
+document.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const form = event.target;
+  visit(form.action, { method: "POST", body: new URLSearchParams(new FormData(form, event.submitter)) });
+});
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  if ("dialog" in link.dataset) openDialog(link.href);
+  else visit(link.href);
+});
+
+// Lists and help in a dialog
+
+async function openDialog(address) {
+  try {
+    document.getElementById("content").replaceChildren(...(await load(address)).querySelector("main").children);
+  } catch (error) {
+    complain(error.message);
+    return;
+  }
+  dialog.showModal();
+  dialog.querySelector(".search, #name")?.focus();
+  const keys = document.getElementById("single-keys");
+  if (keys) keys.checked = usesKeys();
+  choose(0);
+}
+
+dialog.addEventListener("click", (event) => {
+  if (event.target === dialog || event.target.id === "close") dialog.close(); // the dialog itself is its backdrop
+});
+
+const entries = () => [...dialog.querySelectorAll("li:not([hidden])")];
+
+function choose(index) {
+  const shown = entries();
+  dialog.querySelector(".chosen")?.classList.remove("chosen");
+  const chosen = shown[Math.max(0, Math.min(index, shown.length - 1))];
+  chosen?.classList.add("chosen");
+  chosen?.scrollIntoView({ block: "nearest" });
+}
+
+document.addEventListener("input", (event) => {
+  if (event.target.id === "single-keys") localStorage.setItem("keys", event.target.checked ? "on" : "off");
+  if (event.target.name === "marked") countMarked();
+  if (!event.target.matches(".search")) return;
+  const wanted = event.target.value.trim().toLowerCase();
+  const name = (entry) => entry.dataset.name.toLowerCase();
+  for (const entry of document.querySelectorAll(".list li")) entry.hidden = !name(entry).includes(wanted);
+  document.querySelector(".list .nothing").hidden = Boolean(document.querySelector(".list li:not([hidden])"));
+  choose(entries().findIndex((entry) => name(entry).startsWith(wanted)));
+});
+
+dialog.addEventListener("keydown", (event) => {
+  if (!event.target.matches(".search")) return;
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step) {
+    event.preventDefault();
+    choose(entries().indexOf(dialog.querySelector(".chosen")) + step);
+  } else if (event.key === "Enter") {
+    event.preventDefault();
+    dialog.querySelector(".chosen .name")?.click();
+  }
+});
+
+// Keys: each presses the element that names it in aria-keyshortcuts
+
+const usesKeys = () => localStorage.getItem("keys") !== "off";
+
+addEventListener("keydown", (event) => {
+  if (dialog.open || event.repeat || event.ctrlKey || event.metaKey || event.altKey || !usesKeys()) return;
+  if (event.target.matches("input:not([type=checkbox])")) return;
+  if (event.key === "Enter" && event.target.matches("a, button")) return; // it presses what has the focus
+  if (moveInGrid(event)) return;
+  const key = event.key.length === 1 ? event.key.toUpperCase() : event.key;
+  const pressed = [...document.querySelectorAll("[aria-keyshortcuts]")].find((each) => each.ariaKeyShortcuts === key);
+  if (!pressed) return;
+  event.preventDefault();
+  pressed.click();
+});
+
+function moveInGrid(event) {
+  const boxes = [...document.querySelectorAll(".thumbnails input[type=checkbox]")];
+  const columns = new Set(boxes.map((box) => box.getBoundingClientRect().left)).size;
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
+  if (!boxes.length || !step) return false;
+  event.preventDefault();
+  const now = boxes.indexOf(document.activeElement);
+  boxes[now < 0 ? 0 : Math.max(0, Math.min(now + step, boxes.length - 1))].focus();
+  return true;
+}
+
+function countMarked() {
+  const words = document.getElementById("count");
+  if (!words) return;
+  const { total, rest, marked } = words.dataset;
+  const count = document.querySelectorAll("[name=marked]:checked").length;
+  words.textContent = count ? `${total - count} ${rest}, ${count} ${marked}` : `All ${total} ${rest}`;
+}
+
+// Heat maps: under the pointer or the focus, or for as long as the button is pressed
+
+function showMap(address) {
+  const button = document.getElementById("where");
+  if (!button) return;
+  const pressed = localStorage.getItem("map") === "on";
+  button.setAttribute("aria-pressed", pressed);
+  const image = document.querySelector(".map image");
+  image.setAttribute("href", address ?? button.dataset.map);
+  document.querySelector(".stage").classList.toggle("mapped", pressed || Boolean(address));
+}
+
+for (const kind of ["mouseover", "focusin"]) {
+  document.addEventListener(kind, (event) => showMap(event.target.closest?.("[data-map]")?.dataset.map));
+}
+
+document.addEventListener("click", (event) => {
+  if (!event.target.closest("#where")) return;
+  localStorage.setItem("map", localStorage.getItem("map") === "on" ? "off" : "on");
+  showMap();
+});
+
+arrive();

@@ -1,0 +1,69 @@
+"""`onepair labels`: the completed table, and a sentence for every mistake."""
+
+import sys
+
+import pytest
+
+from onepair.cli.main import main
+from onepair.data.reading import read_dataset
+from onepair.labels import NEGATIVE, POSITIVE
+from onepair.review.store import Decision
+from tests.review.runs import open_desk, small_run
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """The command in this process: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["onepair", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_it_writes_the_labels_and_says_what_changed(command, tmp_path):
+    desk = open_desk(small_run(tmp_path / "runs"))
+    cells = [desk.suggestion(number) for number in (1, 2, 40)]
+    decisions = [
+        Decision(cell.file, cell.label, answer, 0) for cell, answer in zip(cells, ("yes", "no", "no"), strict=True)
+    ]
+    desk.decide([*decisions, Decision("gone.png", "bar", "yes", 0)], who="Ann")
+    code, output, errors = command("labels", tmp_path / "runs", "--out", "completed.csv")  # a folder of runs will do
+    assert (code, errors) == (0, "")
+    assert output.splitlines() == [
+        "labels confirmed: 1, rejected: 1, corrected: 1, still unknown: 88",
+        "left out, as the dataset does not have their image or class: 1",
+        "the labels are in completed.csv, who decided and when in completed_decisions.csv",
+    ]
+    labels = read_dataset("completed.csv").labels
+    found = [int(labels[cell.row, desk.table.classes.index(cell.label)]) for cell in cells]
+    assert found == [POSITIVE, NEGATIVE, NEGATIVE]
+
+
+def test_mistakes_end_in_a_sentence_and_leave_nothing(command, tmp_path):
+    run = small_run(tmp_path / "runs")
+    code, _, errors = command("labels", run, "--out", "completed.csv")
+    assert (code, errors) == (2, f"onepair: {run}: nobody has reviewed it yet; run onepair review {run} first\n")
+    open_desk(run)
+    before = sorted(path for path in tmp_path.rglob("*") if path.parent.name != "finding")
+    for out, sentence in (
+        ("a.txt", "labels are written as .csv or .parquet"),
+        ("no/a.csv", "cannot be written"),
+        ("runs/images/labels.csv", "holds the labels that the run began with; name another file"),
+    ):
+        code, _, errors = command("labels", run, "--out", out)
+        assert code == 2
+        assert errors.startswith("onepair: ")
+        assert sentence in errors
+        assert "Traceback" not in errors
+    assert sorted(path for path in tmp_path.rglob("*") if path.parent.name != "finding") == before
+
+
+def test_help_says_what_the_table_looks_like(command):
+    code, output, _ = command("labels", "--help")
+    assert code == 0
+    assert "1, 0 or blank" in " ".join(output.split())

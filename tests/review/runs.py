@@ -1,0 +1,111 @@
+"""Small runs to review: a dataset, a configuration and suggestions, without any training."""
+
+import csv
+import itertools
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.review.app import create_app
+from onepair.review.desk import Desk
+from onepair.review.pictures import Pictures
+from onepair.review.store import Store
+from onepair.review.suggestions import open_run, read_suggestions
+from onepair.training.config import build_config, to_toml
+
+CLASSES = ("bar", "circle", "cross", "square")
+TRAIN, VALIDATION, TEST = 30, 6, 8
+SIZE = (96, 64)
+
+
+def picture(labels) -> Image.Image:
+    """A shape in each quarter whose class is positive."""
+    image = Image.new("RGB", SIZE, "white")
+    draw = ImageDraw.Draw(image)
+    for column in np.flatnonzero(labels == POSITIVE).tolist():
+        left, top = 12 + 48 * (column % 2), 6 + 32 * (column // 2)
+        box = (left, top, left + 20, top + 20)
+        if column == 0:
+            draw.rectangle((left, top + 8, left + 20, top + 12), "teal")
+        elif column == 1:
+            draw.ellipse(box, "orange")
+        elif column == 2:
+            draw.line(box, "purple", 4)
+            draw.line((left, top + 20, left + 20, top), "purple", 4)
+        else:
+            draw.rectangle(box, "navy")
+    return image
+
+
+def full_labels() -> np.ndarray:
+    """Every row has a positive."""
+    combinations = [row for row in itertools.product((0, 1), repeat=len(CLASSES)) if any(row)]
+    order = np.random.default_rng(5).integers(len(combinations), size=TRAIN + VALIDATION + TEST)
+    return np.array(combinations, np.int8)[order]
+
+
+def write_images(folder: Path) -> Path:
+    """Images, and a table of their labels."""
+    folder.mkdir(parents=True)
+    splits, labels = ["train"] * TRAIN + ["validation"] * VALIDATION + ["test"] * TEST, full_labels()
+    lines = [("file", "split", *CLASSES)]
+    for row, (split, values) in enumerate(zip(splits, labels, strict=True)):
+        picture(values).save(folder / f"{row:02}.png")
+        lines.append((f"{row:02}.png", split, *map(str, values)))
+    (folder / "labels.csv").write_text("".join(f"{','.join(line)}\n" for line in lines))
+    return folder / "labels.csv"
+
+
+def write_suggestions(run: Path, lines, *, maps: bool = True) -> None:
+    """`lines` of file, label, probability and kind, the most probable first."""
+    finding = run / "finding"
+    finding.mkdir(exist_ok=True)
+    with (finding / "suggestions.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file", "label", "probability", "rank", "kind"])
+        writer.writerows([name, label, share, rank + 1, kind] for rank, (name, label, share, kind) in enumerate(lines))
+    if maps:
+        np.save(finding / "maps.npy", np.random.default_rng(0).integers(0, 256, (len(lines), 4, 4), np.uint8))
+
+
+def write_run(folder: Path, source: Path | str, **data) -> Path:
+    """A run's folder that holds its configuration and nothing else."""
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(to_toml(build_config({"data": {"source": str(source), **data}})))
+    return folder
+
+
+def small_run(folder: Path, *, most: int = 40, **data) -> Path:
+    """A run on 44 small images of single positives; true labels are suggested first, then false ones, one as wrong."""
+    run = write_run(folder / "run", write_images(folder / "images"), **{"observe": "single-positive", **data})
+    task = open_run(run).task
+    table, truth = task.table, task.table.labels[task.train]
+    missing = np.argwhere(task.observed == UNKNOWN)
+    ranked = sorted(missing.tolist(), key=lambda cell: -truth[tuple(cell)])[: most - 1]
+    shares = np.linspace(0.95, 0.4, most)
+    lines = [
+        (table.files[task.train[place]], table.classes[column], f"{share:.4f}", "missing")
+        for (place, column), share in zip(ranked, shares, strict=False)
+    ]
+    place, column = np.argwhere(task.observed == POSITIVE)[-1].tolist()
+    lines.append((table.files[task.train[place]], table.classes[column], f"{shares[-1]:.4f}", "wrong"))
+    write_suggestions(run, lines)
+    return run
+
+
+def open_desk(run: Path) -> Desk:
+    opened = open_run(run)
+    return Desk(opened, read_suggestions(opened), Store(opened.decisions))
+
+
+def open_app(run: Path, *, name: str | None = "Ann"):
+    desk = open_desk(run)
+    return create_app(desk, Pictures(desk.table, cache=run.parent / "cache"), name=name), desk
+
+
+def truth_of(desk: Desk, cell) -> str:
+    """What somebody who knows all labels answers."""
+    label = desk.table.labels[cell.row, desk.table.classes.index(cell.label)]
+    return {POSITIVE: "yes", NEGATIVE: "no"}[int(label)]

@@ -1,0 +1,402 @@
+"""The page in a real browser: by keyboard, by mouse, on a phone, in two tabs, and with the server killed under it."""
+
+import os
+import re
+import shutil
+import signal
+import threading
+
+import pytest
+import uvicorn
+
+from onepair.review.guard import Guard
+from onepair.review.server import listen
+from onepair.review.store import Decision
+from tests.review.processes import serving
+from tests.review.runs import open_app, open_desk, small_run, truth_of
+
+playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+QUIET = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no browser: chromium is not installed (apt install chromium), so nothing was tested in one")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def tab(browser):
+    """Opens tabs, and fails the test if the browser complains about a page, other than for being refused an answer."""
+    contexts, complaints = [], []
+
+    def open_tab(size=DESKTOP, *, beside=None, **options):
+        context = beside.context if beside else browser.new_context(viewport=size, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
+        return page
+
+    open_tab.refusals = False  # whether some are part of the test
+    yield open_tab
+    for context in contexts:
+        context.close()
+    refused = "Failed to load resource"
+    assert [each for each in complaints if not (open_tab.refusals and each.startswith(refused))] == []
+
+
+@pytest.fixture
+def review(tmp_path):
+    """A server in this process, with a desk to look at from here."""
+    started = []
+
+    def start(**options):
+        app, desk = open_app(small_run(tmp_path, **options))
+        listener = listen("127.0.0.1", 0)
+        config = uvicorn.Config(Guard(app, listener.rules), log_level="warning", lifespan="off")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener.socket],))
+        thread.start()
+        started.append((server, thread, listener.socket))
+        desk.url = listener.url
+        return desk
+
+    yield start
+    for server, thread, socket in started:
+        server.should_exit = True
+        thread.join()
+        socket.close()
+
+
+def number(page):
+    return int(re.search(r"/suggestion/(\d+)", page.url)[1])
+
+
+def press(page, key):
+    """Press a key that leads to another page, and wait for it."""
+    before = page.url
+    page.keyboard.press(key)
+    page.wait_for_url(lambda url: url != before)
+
+
+def answers(desk):
+    desk.refresh()
+    return [desk.suggestion(n).answer for n in range(1, len(desk) + 1)]
+
+
+def test_a_whole_review_by_keyboard(tab, review):
+    desk, page = review(most=8), tab()
+    page.goto(desk.url)
+    expected = []
+    for place in range(8):
+        assert number(page) == place + 1
+        truth = truth_of(desk, desk.suggestion(place + 1))
+        expected.append("skip" if place == 3 else truth)
+        press(page, {"yes": "y", "no": "n", "skip": "s"}[expected[-1]])
+    assert answers(desk) == expected
+    assert page.get_by_role("heading").inner_text() == "All 8 suggestions are answered"
+    press(page, "u")  # the last one is open again
+    assert number(page) == 8
+    assert answers(desk) == [*expected[:-1], None]
+    press(page, "y")
+    page.go_back()
+    page.wait_for_url(re.compile("/suggestion/8"))
+    assert "You said yes" in page.locator(".answered").inner_text()
+
+
+def test_a_whole_review_by_mouse(tab, review):
+    desk, page = review(most=6), tab()
+    page.goto(desk.url)
+    page.get_by_role("link", name="By image").click()
+    page.wait_for_url(re.compile("order=image"))
+    order = (desk.suggestions.ordered("image") + 1).tolist()
+    for place in order:
+        page.wait_for_url(re.compile(f"/suggestion/{place}\\b"))
+        truth = truth_of(desk, desk.suggestion(place))
+        page.get_by_role("button", name=f"{truth.capitalize()} {truth[0].upper()}", exact=True).click()
+    page.wait_for_url(re.compile("/done"))
+    assert answers(desk) == [truth_of(desk, desk.suggestion(n)) for n in range(1, 7)]
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_url(re.compile(f"/suggestion/{order[-1]}\\b"))
+
+
+def test_steps_classes_and_added_labels_by_keyboard(tab, review):
+    desk, page = review(most=12), tab()
+    page.goto(desk.url)
+    press(page, "ArrowRight")
+    press(page, "ArrowRight")
+    press(page, "ArrowLeft")
+    assert number(page) == 2
+    assert answers(desk) == [None] * 12
+    page.keyboard.press("c")
+    page.get_by_role("searchbox").wait_for()
+    page.keyboard.type("squ")
+    assert page.locator("dialog li:visible").count() == 1
+    press(page, "Enter")
+    assert desk.suggestion(number(page)).label == "square"
+    assert not page.locator("dialog").is_visible()
+    shown = desk.suggestion(number(page))
+    new = next(cell for cell in desk.cells(shown.row) if not cell.number and not cell.shown)
+    page.keyboard.press("a")
+    page.get_by_role("searchbox").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#add").press("Enter")
+    page.get_by_role("searchbox").wait_for()
+    page.keyboard.type(new.label)
+    page.keyboard.press("Enter")
+    page.get_by_text("added").wait_for()
+    desk.refresh()
+    assert desk.find(new.file, new.label).answer == "yes"
+    assert number(page) == shown.number
+    assert page.evaluate("document.activeElement.id") == "add"  # the focus is where it was
+    page.keyboard.press("?")
+    page.get_by_role("heading", name="Keys").wait_for()
+    page.keyboard.press("y")  # under an open dialog, keys do nothing
+    page.keyboard.press("Escape")
+    assert desk.suggestion(shown.number).answer is None
+    page.keyboard.press("?")
+    page.get_by_label("Use these keys").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("y")
+    page.reload()
+    assert number(page) == shown.number
+    assert page.get_by_role("button", name="Yes Y", exact=True).get_attribute("aria-pressed") == "false"
+
+
+def test_heat_maps_by_key_and_under_the_pointer(tab, review):
+    desk, page = review(), tab()
+    page.goto(desk.url)
+    shading = playwright.expect(page.locator(".map"))
+    shading.to_have_css("opacity", "0")
+    page.hover("h1")
+    shading.to_have_css("opacity", "1")
+    page.hover("header")
+    shading.to_have_css("opacity", "0")
+    page.keyboard.press("h")
+    shading.to_have_css("opacity", "1")
+    press(page, "y")  # it stays on from image to image
+    shading.to_have_css("opacity", "1")
+    assert page.locator(".photo").bounding_box() == page.locator(".map").bounding_box()
+    several = next(n for n in range(1, 41) if sum(bool(c.number) for c in desk.cells(desk.suggestion(n).row)) > 1)
+    page.goto(f"{desk.url}suggestion/{several}")
+    image = page.locator(".map image")
+    own = image.get_attribute("href")
+    page.hover(".labels li[data-map]")
+    assert image.get_attribute("href") != own
+    page.hover("header")
+    assert image.get_attribute("href") == own
+
+
+def test_the_grid_by_mouse_and_by_keyboard(tab, review):
+    desk, page = review(), tab()
+    waiting = [cell.file for cell in desk.waiting("cross", 1, most=24)]
+    page.goto(desk.url + "?label=cross")
+    press(page, "g")
+    page.locator(".thumbnails label").nth(1).click()
+    page.locator(".thumbnails label").nth(2).click()
+    page.locator(".thumbnails label").nth(2).click()  # a second click takes it back
+    button = page.locator("#confirm")
+    assert f"{len(waiting) - 1} show cross, 1 do not" in button.inner_text()
+    button.click()
+    page.get_by_role("heading", name="No open suggestions of cross").wait_for()
+    desk.refresh()
+    assert [desk.find(file, "cross").answer for file in waiting] == ["yes", "no"] + ["yes"] * (len(waiting) - 2)
+    page.keyboard.press("u")
+    page.locator(".thumbnails").wait_for()
+    desk.refresh()
+    assert {desk.find(file, "cross").answer for file in waiting} == {None}
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "Space", "ArrowLeft", "Space", "Space", "Enter"):
+        page.keyboard.press(key)
+    page.get_by_role("heading", name="No open suggestions of cross").wait_for()
+    desk.refresh()
+    assert [desk.find(file, "cross").answer for file in waiting[:4]] == ["yes", "yes", "no", "yes"]
+    press(page, "Enter")  # on to the next class
+    assert "label=square" in page.url
+
+
+def test_reloading_and_a_second_tab_show_what_is_stored(tab, review):
+    desk, first = review(), tab()
+    first.goto(desk.url)
+    second = tab(beside=first)
+    second.goto(desk.url)
+    press(first, "y")
+    second.reload()
+    assert "You said yes" in second.locator(".answered").inner_text()
+    second.goto(desk.url)
+    assert number(second) == 2
+
+
+def test_two_people_do_not_overwrite_each_other(tab, review):
+    tab.refusals = True
+    desk, ann, ben = review(), tab(), tab()
+    for page in (ann, ben):
+        page.goto(desk.url)
+    ben.get_by_role("link", name="Answering as").click()
+    ben.get_by_role("textbox", name="Your name").fill("Ben")
+    ben.keyboard.press("Enter")
+    ben.get_by_text("Answering as Ben").wait_for()
+    assert number(ben) == 2  # what Ann looks at is not given to Ben
+    ben.goto(f"{desk.url}suggestion/1")
+    press(ann, "y")
+    ben.keyboard.press("n")
+    assert "Ann said yes just now, after you opened this page" in ben.get_by_role("alert").inner_text()
+    assert answers(desk)[0] == "yes"
+    press(ben, "n")  # having seen it, Ben may overrule it
+    desk.refresh()
+    assert (desk.suggestion(1).answer, desk.suggestion(1).entry.who) == ("no", "Ben")
+    press(ben, "u")
+    assert answers(desk)[0] == "yes"
+
+
+def test_nothing_is_lost_when_the_server_is_killed(tab, tmp_path):
+    tab.refusals = True
+    run = small_run(tmp_path)
+    page = tab()
+    with serving(run, "--name", "Ann") as server:
+        page.goto(server.url)
+        for key in "yyn":
+            press(page, key)
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.wait()
+        page.keyboard.press("y")
+        assert "was not stored" in page.get_by_role("alert").inner_text()
+        port = server.url.rpartition(":")[2]
+    desk = open_desk(run)
+    assert answers(desk)[:4] == ["yes", "yes", "no", None]
+    with serving(run, "--name", "Ann", "--port", port) as server:
+        press(page, "n")  # the page goes on where it was
+        assert number(page) == 5
+        assert "4 of 40 answered" in page.locator("header").inner_text()
+        press(page, "u")
+        press(page, "u")  # undoes what was answered before the restart
+        assert number(page) == 3
+    assert answers(desk)[:4] == ["yes", "yes", None, None]
+
+
+@pytest.mark.parametrize("path", ["", "grid?label=cross", "classes", "help", "done"])
+def test_a_narrow_screen_shows_everything(tab, review, path):
+    desk, page = review(), tab(PHONE, has_touch=True, is_mobile=True)
+    page.goto(desk.url + path)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    if path:
+        return
+    for name in ("Yes", "No", "Not sure"):  # in reach of a thumb, without scrolling
+        box = page.get_by_role("button", name=name).first.bounding_box()
+        assert box["y"] + box["height"] <= PHONE["height"]
+        assert box["height"] >= 44
+    photo = page.locator(".photo").bounding_box()
+    assert photo["width"] > 300
+    page.get_by_role("button", name="Yes").first.tap()
+    page.wait_for_url(re.compile("/suggestion/2"))
+    page.get_by_role("link", name="Add a label").tap()
+    page.get_by_role("button", name="Close").tap()
+    assert not page.locator("dialog").is_visible()
+
+
+def test_without_scripts_it_works_too(tab, review):
+    desk, page = review(), tab(java_script_enabled=False)
+    page.goto(desk.url)
+    page.locator("#no").click()
+    page.wait_for_url(re.compile("/suggestion/2"))
+    assert answers(desk)[0] == "no"
+    page.locator("#undo").click()
+    page.wait_for_url(re.compile("/suggestion/1"))
+    page.goto(f"{desk.url}grid?label=cross")
+    page.locator("#confirm").click()
+    page.get_by_role("heading", name="No open suggestions of cross").wait_for()
+
+
+CONTRAST = """
+() => {
+  const luminance = (colour) => {
+    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255);
+    const linear = parts.map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const ground = (element) => {
+    const colour = getComputedStyle(element).backgroundColor;
+    return /rgba\\(.*, 0\\)/.test(colour) ? ground(element.parentElement) : colour;
+  };
+  const texts = [...document.querySelectorAll("body *")].filter(
+    (element) =>
+      element.checkVisibility({ opacityProperty: true }) &&
+      [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())
+  );
+  return texts.map((element) => {
+    const [high, low] = [getComputedStyle(element).color, ground(element)].map(luminance).sort((a, b) => b - a);
+    return [element.outerHTML.slice(0, 80), (high + 0.05) / (low + 0.05)];
+  });
+}
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_has_the_contrast_of_level_aa(tab, review, scheme):
+    desk, page = review(), tab(color_scheme=scheme)
+    page.goto(desk.url)
+    press(page, "y")
+    looked_at = 0
+    for path in ("suggestion/1", "suggestion/40", "grid?label=cross", "done", "classes", "help", "name"):
+        page.goto(desk.url + path)
+        found = page.evaluate(CONTRAST)
+        looked_at += len(found)
+        assert [each for each in found if each[1] < 4.5] == []
+    assert looked_at > 100
+
+
+def test_what_has_the_focus_is_outlined_and_keeps_it(tab, review):
+    desk, page = review(), tab()
+    page.goto(desk.url)
+    visited = set()
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        name, style, width = page.evaluate(
+            "(() => { const e = document.activeElement, s = getComputedStyle(e);"
+            "return [e.id || e.textContent, s.outlineStyle, parseFloat(s.outlineWidth)]; })()"
+        )
+        if name and name != page.locator("body").inner_text():
+            visited.add(name)
+        if page.evaluate("document.activeElement !== document.body"):
+            assert (style, width) == ("solid", 3)
+    assert {"yes", "no", "skip", "add", "grid", "classes", "help", "who", "where"} <= visited
+    page.locator("#yes").focus()
+    press(page, "Enter")
+    assert page.evaluate("document.activeElement.id") == "yes"
+    assert page.locator("#status").inner_text().startswith("You said yes to")
+
+
+def test_the_next_image_is_there_before_it_is_asked_for(tab, review):
+    desk, page = review(), tab()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(desk.url)
+    coming = f"/image/{desk.suggestion(2).row}?"
+    page.wait_for_load_state("networkidle")
+    assert any(coming in url for url in asked)
+    asked.clear()
+    press(page, "y")
+    page.wait_for_load_state("networkidle")
+    assert page.locator(".photo").evaluate("photo => photo.complete && photo.naturalWidth") > 0
+    assert not any(coming in url for url in asked)
+
+
+def test_a_disagreement_in_the_grid_is_told(tab, review):
+    tab.refusals = True
+    desk, page = review(), tab()
+    page.goto(f"{desk.url}grid?label=bar")
+    cell = desk.waiting("bar", 1, most=1)[0]
+    desk.store.record([Decision(cell.file, cell.label, "no", 0)], who="Ben")
+    page.keyboard.press("Enter")
+    assert "Somebody else had answered 1 of the images" in page.get_by_role("alert").inner_text()

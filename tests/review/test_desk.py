@@ -1,0 +1,167 @@
+"""The queue: what is open, what comes next, and how long it takes."""
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from onepair.labels import NEGATIVE, POSITIVE
+from onepair.review import store as store_module
+from onepair.review.desk import BREAK, HOLD
+from onepair.review.store import Decision, Store
+from onepair.review.suggestions import ORDERS
+from tests.review.runs import open_desk, small_run
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return open_desk(small_run(tmp_path))
+
+
+def answer(desk, number, answer="yes", who="Ann"):
+    cell = desk.suggestion(number)
+    return desk.decide([Decision(cell.file, cell.label, answer, cell.version)], who=who)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_answering_leads_through_all_suggestions_in_order(desk, order):
+    seen, number = [], desk.next_open(order)
+    while number is not None:
+        seen.append(number)
+        answer(desk, number)
+        number = desk.next_open(order, after=number)
+    assert seen == (desk.suggestions.ordered(order) + 1).tolist()
+
+
+def test_after_the_last_come_the_open_ones_before_it(desk):
+    answer(desk, 1)
+    assert desk.next_open("probability", after=len(desk)) == 2
+    assert desk.next_open("probability", after=3) == 4
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_steps_go_there_and_back(desk, order):
+    first, *_, last = (desk.suggestions.ordered(order) + 1).tolist()
+    assert desk.neighbour(order, first, -1) is None
+    assert desk.neighbour(order, last, 1) is None
+    assert desk.neighbour(order, desk.neighbour(order, first, 1), -1) == first
+
+
+def test_places_are_counted_within_the_class_in_the_order_of_classes(desk):
+    assert [desk.place("probability", number) for number in (1, len(desk))] == [(1, 40), (40, 40)]
+    alike = [n for n in range(1, 41) if desk.suggestion(n).label == desk.suggestion(9).label]
+    assert desk.place("class", 9) == (alike.index(9) + 1, len(alike))
+
+
+def test_a_cell_knows_all_about_a_label(desk):
+    cell = desk.suggestion(40)
+    assert (cell.observed, cell.suggested, cell.answer, cell.version) == (POSITIVE, NEGATIVE, None, 0)
+    assert cell.probability == 0.4
+    assert cell.shown  # as far as the label goes
+    answer(desk, 40, "no")
+    cell = desk.suggestion(40)
+    assert (cell.answer, cell.entry.who, cell.shown) == ("no", "Ann", False)
+    assert desk.find(cell.file, cell.label) == cell
+    assert desk.find(cell.file, "star") is None
+    assert desk.find("43.png", "bar") is None  # not a training image
+
+
+def test_the_cells_of_an_image_are_all_its_labels(desk):
+    row = desk.suggestion(1).row
+    cells = desk.cells(row)
+    assert [cell.label for cell in cells] == list(desk.table.classes)
+    observed = desk.task.observed[desk.task.train.tolist().index(row)]
+    assert [cell.observed for cell in cells] == observed.tolist()
+    assert desk.first_of_image(row) == min(cell.number for cell in cells if cell.number)
+
+
+def test_classes_count_what_is_open(desk):
+    before = desk.classes()
+    assert sum(each.total for each in before) == len(desk)
+    for each in before:
+        assert each.open == each.total == len(desk.waiting(each.label, each.suggested, most=99))
+    number = desk.first_of_class("cross")
+    assert desk.suggestion(number).label == "cross"
+    answer(desk, number)
+    after = {(each.label, each.suggested): each for each in desk.classes()}
+    assert after["cross", POSITIVE].open == after["cross", POSITIVE].total - 1
+    assert desk.first_of_class("cross") != number
+    assert desk.first_of_class("star") is None
+
+
+def test_a_class_that_is_all_answered_still_has_a_first(desk):
+    numbers = [cell.number for suggested in (0, 1) for cell in desk.waiting("bar", suggested, most=99)]
+    for number in numbers:
+        answer(desk, number)
+    assert desk.waiting("bar", POSITIVE, most=99) == []
+    assert desk.first_of_class("bar") == min(numbers)
+
+
+def test_what_others_decide_elsewhere_is_seen_after_a_refresh(desk):
+    cell = desk.suggestion(1)
+    Store(desk.store.path).record([Decision(cell.file, cell.label, "no", 0)], who="Ben")
+    assert desk.next_open("probability") == 1
+    desk.refresh()
+    assert desk.next_open("probability") == 2
+    assert (desk.suggestion(1).answer, desk.suggestion(1).entry.who) == ("no", "Ben")
+
+
+def test_two_people_are_not_given_the_same_unless_nothing_else_is_left(desk, monkeypatch):
+    desk.hold([1], who="Ann")
+    assert [desk.next_open("probability", who=who) for who in ("Ann", "Ben", "")] == [1, 2, 2]
+    desk.hold([2, 3], who="Ben")
+    assert desk.next_open("probability", after=1, who="Ann") == 4
+    answer(desk, 2)
+    for number in range(4, len(desk) + 1):
+        answer(desk, number)
+    assert desk.next_open("probability", who="Ann") == 1
+    answer(desk, 1)
+    assert desk.next_open("probability", who="Ann") == 3  # the last one, though Ben looks at it
+    now = time.monotonic()
+    desk.undo(who="Ann")
+    monkeypatch.setattr(time, "monotonic", lambda: now + HOLD + 1)
+    assert desk.next_open("probability", who="Ben") == 1  # Ann has been away for a while
+
+
+def test_two_grids_of_a_class_show_different_images(desk):
+    mine = desk.waiting("cross", POSITIVE, most=5, who="Ann")
+    desk.hold([cell.number for cell in mine], who="Ann")
+    assert desk.waiting("cross", POSITIVE, most=5, who="Ann") == mine
+    others = desk.waiting("cross", POSITIVE, most=5, who="Ben")
+    assert others
+    assert not set(others) & set(mine)
+    assert desk.first_of_class("cross", who="Ben") == others[0].number
+
+
+def test_what_was_skipped_can_be_found_again(desk):
+    assert desk.first_skipped() is None
+    for number, said in ((5, "skip"), (3, "skip"), (1, "yes")):
+        answer(desk, number, said)
+    assert desk.first_skipped() == 3
+
+
+def test_undo_opens_a_suggestion_again(desk):
+    answer(desk, 1)
+    answer(desk, 2, "skip")
+    assert desk.answers() == {"yes": 1, "skip": 1}
+    desk.undo(who="Ann")
+    assert desk.next_open("probability") == 2
+    assert desk.answers() == {"yes": 1}
+
+
+def test_the_pace_of_recent_answers_without_breaks_gives_the_time_left(desk, monkeypatch):
+    now = datetime(2024, 5, 1, 9, 0, tzinfo=UTC)
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, zone):
+            return now
+
+    monkeypatch.setattr(store_module, "datetime", Clock)
+    assert desk.seconds_left(who="Ann") is None
+    for number, seconds in enumerate([0, 2, 4, 3, BREAK + 1, 1, 5], start=1):
+        now += timedelta(seconds=seconds)
+        answer(desk, number)
+    assert desk.seconds_left(who="Ann") == pytest.approx(np.mean([2, 4, 3, 1, 5]) * 33)
+    assert desk.seconds_left(who="Ben") is None
