@@ -1,13 +1,20 @@
 """The Python in the documents runs, block after block, as a reader would type it."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
+import typer
+
+from onepair.cli.main import app
+from onepair.methods import METHODS, registry
 
 ROOT = Path(__file__).parent.parent
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def run_blocks(name):
@@ -27,8 +34,58 @@ def test_readme():
     assert names["mean_average_precision"](names["scores"], names["labels"]) == (1.0, 2)
 
 
-def test_simplest_loss_of_contributing_keeps_the_contract():
-    hinge_loss = run_blocks("CONTRIBUTING.md")["hinge_loss"]
+PAGES = sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/**/*.md"))
+
+
+@pytest.mark.parametrize("name", [page for page in PAGES if CODE.search((ROOT / page).read_text("utf-8"))])
+def test_python_of_the_site(name):
+    before = set(METHODS)
+    assert run_blocks(name)
+    for added in set(METHODS) - before:  # a page may register its own
+        registry._methods.pop(added)
+
+
+COMMANDS = [
+    (page, line)
+    for page in ["README.md", *PAGES]
+    for block in SHELL.findall((ROOT / page).read_text("utf-8").replace("\\\n", " "))
+    for line in block.splitlines()
+    if line.strip()
+]
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_commands_of_the_documents_exist(page, line):
+    """Every option and every configuration that a command names is there; what it does is tested elsewhere."""
+    program, *words = shlex.split(line)
+    if program == "make":
+        assert f"{words[0]}:" in (ROOT / "Makefile").read_text()
+        return
+    if program == "torchrun":
+        words = words[words.index("onepair") + 1 :]
+    else:
+        assert program == "onepair", line
+    command = typer.main.get_command(app)
+    context = command.make_context("onepair", words[:1], resilient_parsing=True)
+    chosen = command.get_command(context, words[0])
+    assert chosen is not None, line
+    chosen.make_context(words[0], words[1:])  # refuses an option that there is not
+    for word in words:
+        assert not word.startswith("configs/") or (ROOT / word).exists()
+
+
+def test_links_and_pictures_of_the_documents_are_there():
+    missing = [
+        f"{page}: {target}"
+        for page in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *PAGES]
+        for target in LINK.findall((ROOT / page).read_text("utf-8"))
+        if not target.startswith(("http", "#")) and not (ROOT / page).parent.joinpath(target.split("#")[0]).exists()
+    ]
+    assert not missing
+
+
+def test_simplest_loss_keeps_the_contract():
+    hinge_loss = run_blocks("docs/how-to/new-loss.md")["hinge_loss"]
     logits = torch.tensor([[0.5, -2.0, 0.0]], requires_grad=True)
     value = hinge_loss(logits, torch.tensor([[1, 0, -1]]))
     assert value.item() == pytest.approx((0.5 + 0 + 1) / 3)
