@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench docs clean
 
 setup: $(INSTALLED)
 
@@ -30,6 +30,10 @@ bench: setup
 	$(BIN)/python benchmarks/average_precision.py
 	$(BIN)/python benchmarks/training.py
 
+docs: setup
+	$(BIN)/mkdocs build --quiet
+	@echo "The site is in site/index.html"
+
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from onepair.data.features import cached_features, shown_progress
+from onepair.cli.progress import Narration
+from onepair.data.features import cached_features
 from onepair.files import cache_folder, write_atomically
 from onepair.methods import METHODS, create_method
 from onepair.metrics import mean_average_precision
@@ -69,13 +70,13 @@ class Bench:
         }
         self.config = Config(data=data, linear_epochs=EPOCHS, batch_size=16)
         backbone = create_backbone(BACKBONE)
-        with shown_progress("Extracting features") as on_progress:
+        with Narration() as narration:
             features = cached_features(
                 self.tasks["as given"].table,
                 backbone,
                 backbone.preprocessing,
                 folder=cache_folder() / "features",
-                on_progress=on_progress,
+                on_progress=narration.extraction(),
             )
         self.features = torch.from_numpy(np.array(features))
 
