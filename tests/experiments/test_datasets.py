@@ -3,6 +3,7 @@
 import pytest
 
 from onepair.data.problems import DataError
+from onepair.data.reading import read_dataset
 from onepair.experiments.datasets import Dataset, parse_dataset
 from tests.data import layouts
 
@@ -11,6 +12,15 @@ def test_by_name_and_path(tmp_path):
     assert parse_dataset(f"voc2012={tmp_path}") == Dataset("voc2012", str(tmp_path), "voc")
     assert parse_dataset(f"coco={tmp_path}") == Dataset(tmp_path.stem, str(tmp_path), "coco")
     assert parse_dataset("digits") == Dataset("digits", "digits", "digits")
+
+
+def test_digits_are_the_embedded_ones_also_beside_a_folder_of_that_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    dataset = parse_dataset("digits")
+    assert dataset == Dataset("digits", "digits", "digits")
+    assert read_dataset(dataset.source, format=dataset.format).pixels is not None
+    assert parse_dataset("./digits") == Dataset("my-digits", "./digits")
 
 
 def test_a_known_layout_is_known_without_a_name(tmp_path):

@@ -26,6 +26,7 @@ NAMES = [
     "opml-soft",
     "opml-correct",
     "opml-sp",
+    "opml-plus",
 ]
 
 RECORD = {"title": "Mine", "paper": "None", "equation": "0", "description": "Nothing."}

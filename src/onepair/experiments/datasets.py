@@ -50,11 +50,11 @@ def parse_dataset(text: str) -> Dataset:
     Traceback (most recent call last):
     onepair.data.problems.DataError: there is no dataset 'voc2021'; did you mean voc2012?
     """
-    name, named, path = text.partition("=")
-    if exists(Path(text)):
-        return _found_at(Path(text))
-    if text == "digits":
+    if text == "digits":  # also beside a folder of that name, as one that the results are written to
         return Dataset("digits", "digits", "digits")
+    if exists(Path(text)):
+        return _found_at(text)
+    name, named, path = text.partition("=")
     if name not in TITLES and name not in FORMATS:
         raise DataError(f"there is no {'dataset' if named else 'dataset or path'} {name!r}; {_advice(name)}")
     format = _FORMATS.get(name, name)
@@ -62,15 +62,21 @@ def parse_dataset(text: str) -> Dataset:
         raise DataError(f"where is {name}? Give its path, as {name}=PATH; {_origin(format)}")
     if not exists(Path(path)):
         raise DataError(f"{path}: there is no such file or folder; {_origin(format)}")
-    return Dataset(name if name in TITLES else Path(path).stem, path, format)
+    return Dataset(name if name in TITLES else _own_name(path), path, format)
 
 
-def _found_at(path: Path) -> Dataset:
-    formats = [reader.name for reader in FORMATS.values() if reader.detect(path)]
+def _found_at(path: str) -> Dataset:
+    formats = [reader.name for reader in FORMATS.values() if reader.detect(Path(path))]
     for name, format in _FORMATS.items():
-        if formats == [format] and path.is_dir():
-            return Dataset(name, str(path), format)
-    return Dataset(path.stem, str(path))  # reading it says what is wrong, if anything is
+        if formats == [format] and Path(path).is_dir():
+            return Dataset(name, path, format)
+    return Dataset(_own_name(path), path)  # reading it says what is wrong, if anything is
+
+
+def _own_name(path: str) -> str:
+    """The name of a file or folder, but never that of a dataset with settings and published numbers of its own."""
+    stem = Path(path).stem
+    return f"my-{stem}" if stem in TITLES else stem
 
 
 def _advice(name: str) -> str:

@@ -1,0 +1,84 @@
+"""OPML+: OPML-SP with the unknown labels of a row averaged, so that neither their number nor their share matters."""
+
+import torch
+from torch import Tensor
+
+from onepair.labels import POSITIVE
+from onepair.losses.contract import cells, check_at_least_zero, unknown_cells
+from onepair.losses.opml import odds
+from onepair.methods.contract import Method, require_scores
+from onepair.methods.opml import label_correction, training_ap
+from onepair.methods.registry import register
+from onepair.numerics import masked_logsumexp
+
+
+@register(
+    name="opml-plus",
+    title="OPML+",
+    paper="onepair's own, on the ground of Li, Wang, Chen 2023",
+    equation="log(α + Σ exp(-s_p)) + w r [log(α + mean γ exp(-s_u)) + log(β + Σ exp(s_n) + mean (1-γ) exp(s_u))]",
+    description="OPML-SP that keeps unknown labels near one low probability, however many there are.",
+)
+class OPMLPlus(Method):
+    """Soft OPML with means over the unknown labels U of a row, and with label correction inside γ.
+
+        L = log(α + Σ_{p∈Ωp} exp(-s_p))
+          + w r [log(α + mean_U γ exp(-s)) + log(β + Σ_{n known} exp(s_n) + mean_U (1-γ) exp(s))]
+        γ = 1 if corrected, else sigmoid(s), without gradient;   r = the share of rows with an observed positive
+
+    α and β are the odds of `alpha` and `beta`. What differs from OPML-SP, and why:
+
+    - γ is not multiplied by AP^ε, which would push the highest unknowns down the hardest, those most likely missing
+      positives. Its two terms now pull all unknowns towards the probability β / (α + β): uncertain, not negative.
+    - Means in place of sums: the same alpha and beta fit few labels and many.
+    - A corrected label (Algorithm 1, after every epoch from `correction_start` on) gets γ = 1 and stays one of many
+      unknowns; as a full positive, a wrong correction would weigh as much as an observed label.
+    - r, which is 1 for single positives, keeps rows without any positive from drowning the others.
+
+    Without unknown labels it is OPML, with its negatives weighted by w r.
+    """
+
+    needs_scores = True
+
+    targets: Tensor  # (N, L) int8: the observed labels, corrected
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 0.3,
+        beta: float = 0.15,
+        weight: float = 1.0,
+        label_num: float = 1.0,
+        correction_start: int = 4,
+    ) -> None:
+        check_at_least_zero(weight=weight, label_num=label_num)
+        super().__init__()
+        self.alpha, self.beta = odds(alpha=alpha), odds(beta=beta)
+        self.weight = weight
+        self.label_num = label_num
+        self.correction_start = correction_start
+
+    def begin(self, observed: Tensor) -> None:
+        super().begin(observed)
+        self.register_buffer("targets", observed.clone())
+        self.paired = (observed == POSITIVE).any(1).double().mean().item()
+
+    def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
+        observed = self.observed[rows]
+        batch = cells(logits, observed, unknown="ignore")
+        unknown = unknown_cells(observed, batch.logits.dtype)
+        corrected = self.targets[rows].clamp(min=0).to(batch.logits.dtype)
+        share = unknown / unknown.sum(1, keepdim=True).clamp(min=1)
+        fixed = batch.logits.detach()
+        soft_positive = share * torch.maximum(fixed.sigmoid(), corrected)
+        soft_negative = share * (-fixed).sigmoid() * (1 - corrected)
+        known_positives = masked_logsumexp(-batch.logits, batch.positive, constant=self.alpha)
+        pull_up = masked_logsumexp(-batch.logits, soft_positive, constant=self.alpha)
+        push_down = masked_logsumexp(batch.logits, batch.negative + soft_negative, constant=self.beta)
+        return (known_positives + self.weight * self.paired * (pull_up + push_down)).mean()
+
+    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
+        scores = require_scores(scores)
+        if epoch >= self.correction_start:
+            class_ap = training_ap(scores, self.observed)
+            self.targets.copy_(label_correction(scores, self.observed, class_ap, label_num=self.label_num))
