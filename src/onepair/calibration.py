@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 
@@ -26,7 +27,8 @@ class Platt:
 
     def __call__(self, scores: ArrayLike) -> Floats:
         """Probabilities (N, L) of scores (N, L)."""
-        return sigmoid(self.logits(scores))
+        probabilities: Floats = expit(self.logits(scores))
+        return probabilities
 
     def logits(self, scores: ArrayLike) -> Floats:
         return np.asarray(scores, np.float64) * self.slope + self.intercept
@@ -145,7 +147,9 @@ def fit_lines(scores: Floats, targets: Floats, cells: Cells, start: Platt | None
     (slope,), (intercept,) = _minimise(
         ((used - centre) / spread)[:, None], (low + (high - low) * wanted)[:, None], None, np.zeros(2), precision=1e-9
     )
-    common = Platt(np.full(scores.shape[1], slope / spread), np.full(scores.shape[1], intercept - slope * centre / spread))
+    common = Platt(
+        np.full(scores.shape[1], slope / spread), np.full(scores.shape[1], intercept - slope * centre / spread)
+    )
     own = _minimise(common.logits(scores), targets, cells, np.array([1.0, 0.0]), precision=_LINE_PRECISION)
     lines = _chained(common, Platt(*own))
     return lines if start is None else _chained(start, lines)
@@ -169,7 +173,7 @@ def _minimise(scores: Floats, targets: Floats, cells: Cells | None, centre: Floa
 
     lines, value = origin, objective(origin)
     for _ in range(_NEWTON_STEPS):
-        predicted = sigmoid(scores * lines[0] + lines[1])
+        predicted = expit(scores * lines[0] + lines[1])
         residual, curvature = weights * (predicted - targets), weights * predicted * (1 - predicted)
         gradient = np.stack([(residual * scores).sum(0), residual.sum(0)]) + precision * (lines - origin)
         aa, ab, bb = ((curvature * scores**power).sum(0) for power in (2, 1, 0))
@@ -186,12 +190,6 @@ def _minimise(scores: Floats, targets: Floats, cells: Cells | None, centre: Floa
         if (gain <= 1e-9 * np.maximum(value, 1)).all():
             break
     return lines
-
-
-def sigmoid(logits: ArrayLike) -> Floats:
-    """1 / (1 + exp(-logits)), without overflow."""
-    shares: Floats = np.exp(-np.logaddexp(0, -np.asarray(logits, np.float64)))
-    return shares
 
 
 def check_scores(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Labels]:

@@ -172,13 +172,14 @@ def save_classifier(
     Weights are the classifier's own, unless they are spread over processes and were gathered by the caller.
     """
     state = classifier.state_dict() if weights is None else weights
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     description = {
         "backbone": classifier.backbone.name,
         "preprocessing": asdict(classifier.backbone.preprocessing),
         "classes": list(classifier.classes),
         "thresholds": list(thresholds),
     }
-    write_atomically(folder / "model.safetensors", safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))
+    write_atomically(folder / "model.safetensors", safetensors.torch.save(plain))
     write_atomically(folder / "model.json", json.dumps(description, indent=2, ensure_ascii=False).encode())
 
 

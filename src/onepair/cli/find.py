@@ -51,7 +51,7 @@ def find(
     if out is not None:
         found.write(out)
     print_finding(found)
-    typer.echo(f"The suggestions are in {out or run / 'finding' / 'suggestions.csv'}; to confirm them: onepair review {run}")
+    typer.echo(f"they are in {out or run / 'finding' / 'suggestions.csv'}; to confirm them: onepair review {run}")
 
 
 def print_finding(found: "Finding") -> None:
@@ -64,7 +64,7 @@ def print_finding(found: "Finding") -> None:
     console = Console(highlight=False)
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("class")
-    for title in ("observed", "missing", "95 %", "suggested", "from probability"):
+    for title in ("observed", "missing", "between", "suggested", "from probability"):
         table.add_column(title, justify="right")
     classes = sorted(found.classes, key=lambda each: -each.missing)
     for each in classes[:SHOWN]:
@@ -72,17 +72,19 @@ def print_finding(found: "Finding") -> None:
             escape(each.name),
             f"{each.observed:,}",
             f"{each.missing:,.0f}",
-            f"{each.missing_low:,.0f} – {each.missing_high:,.0f}",
+            f"{each.missing_low:,.0f} to {each.missing_high:,.0f}",
             f"{each.suggested:,}",
             f"{each.threshold:.2f}" if each.suggested else "–",
         )
     console.print(table)
     if len(classes) > SHOWN:
         console.print(f"… and {len(classes) - SHOWN:,} classes more, in summary.json")
-    total, kinds = found.total, found.suggestions.kind
+    value, low, high = found.missing
+    observed, kinds = sum(each.observed for each in classes), found.suggestions.kind
     console.print(
-        f"about {total.missing:,.0f} labels are missing ({total.missing_low:,.0f} – {total.missing_high:,.0f}) "
-        f"beside {total.observed:,} observed in {found.images:,} images"
+        f"beside {observed:,} observed positives in {len(found.files):,} images, about {value:,.0f} are missing "
+        f"({low:,.0f} to {high:,.0f}), by {found.basis}",
+        soft_wrap=True,
     )
     console.print(
         f"{(kinds == 'missing').sum():,} suggestions of missing labels, {(kinds == 'wrong').sum():,} of wrong ones"

@@ -29,7 +29,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, train, evaluate, predict, explain, find, review, labels, reproduce, compare, features, methods, datasets):
+for command in (
+    demo,
+    check,
+    train,
+    evaluate,
+    predict,
+    explain,
+    find,
+    review,
+    labels,
+    reproduce,
+    compare,
+    features,
+    methods,
+    datasets,
+):
     app.command()(command)
 
 

@@ -33,4 +33,5 @@ def likely(labels: ArrayLike, probabilities: ArrayLike, limits: ArrayLike) -> ND
     array([[ True, False], [False,  True]])
     """
     known, positive = check_cells(labels, probabilities)
-    return (known == UNKNOWN) & (positive >= np.asarray(limits))
+    chosen: NDArray[np.bool_] = (known == UNKNOWN) & (positive >= np.asarray(limits))
+    return chosen

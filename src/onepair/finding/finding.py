@@ -4,15 +4,18 @@ import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from onepair.files import write_atomically
+from onepair.files import locked, write_atomically
 from onepair.finding.files import write_suggestions
 from onepair.finding.folds import OutOfSample, score_out_of_sample
-from onepair.finding.probability import probabilities_with_sample
+from onepair.finding.probability import judge
 from onepair.finding.rank import Suggestions, rank
 from onepair.finding.summary import ClassSummary, summarise
+from onepair.incomplete import Estimate
+from onepair.models import load_classifier
 from onepair.training.folder import RunFolder, writing
 from onepair.training.run import Machine, Narrator
 
@@ -26,17 +29,29 @@ class Finding:
 
     suggestions: Suggestions  # rows count from the first training image
     classes: list[ClassSummary]
-    total: ClassSummary
+    missing: Estimate  # of all classes together
     files: Sequence[str]  # of the training images
-    basis: str  # a few words on what the probabilities rest on
     folds: int
-
-    @property
-    def images(self) -> int:
-        return len(self.files)
+    basis: str  # a few words on what the probabilities rest on
 
     def write(self, path: Path) -> None:
         write_suggestions(path, self.suggestions, self.files, [each.name for each in self.classes])
+
+    def to_dict(self) -> dict[str, Any]:
+        value, low, high = map(float, self.missing)
+        kinds = self.suggestions.kind
+        return {
+            "images": len(self.files),
+            "folds": self.folds,
+            "scores": f"by {self.folds} models, each trained without the images it scores",
+            "probabilities": f"calibrated by {self.basis}",
+            "suggestions": {kind: int((kinds == kind).sum()) for kind in ("missing", "wrong")},
+            "observed": sum(each.observed for each in self.classes),
+            "missing": value,
+            "missing_low": low,
+            "missing_high": high,
+            "classes": [asdict(each) for each in self.classes],
+        }
 
 
 def find_labels(
@@ -61,66 +76,50 @@ def find_labels(
         maps: whether to compute where in its image each suggested label is.
         machine, watch: as for training.
     """
-    scored = score_out_of_sample(run, folds, machine=machine, watch=watch)
-    found = _find(scored, folds, top, min_probability)
+    run.results()  # or a sentence that there is no finished run
     folder = run.path / "finding"
     with writing(folder):
-        (folder / "maps.npy").unlink(missing_ok=True)  # those of other suggestions
-        found.write(folder / "suggestions.csv")
-        RunFolder(folder).write_json("summary.json", _as_json(found))
-        if maps:
-            _write_maps(folder / "maps.npy", run, scored, found, watch)
+        folder.mkdir(exist_ok=True)
+        with locked(folder / ".lock"):
+            scored = score_out_of_sample(run, folds, machine=machine, watch=watch)
+            found = find_in(scored, top=top, min_probability=min_probability)
+            (folder / "maps.npy").unlink(missing_ok=True)  # those of other suggestions
+            found.write(folder / "suggestions.csv")
+            RunFolder(folder).write_json("summary.json", found.to_dict())
+            if maps:
+                _write_maps(folder / "maps.npy", run, scored, found.suggestions, machine, watch)
     return found
 
 
-def _find(scored: OutOfSample, folds: int, top: int | None, min_probability: float | None) -> Finding:
+def find_in(scored: OutOfSample, *, top: int | None = None, min_probability: float | None = None) -> Finding:
+    """The same from scores at hand, without writing anything."""
     task = scored.task
-    probabilities, missing = probabilities_with_sample(
-        task.observed, scored.scores, scored.validation_labels, scored.validation
+    judgement = judge(
+        task.observed, scored.scores, sample=scored.validation_labels, sample_scores=scored.validation_scores
     )
-    classes = summarise(task.observed, probabilities, missing, task.table.classes)
-    return Finding(
-        suggestions=_keep(rank(task.observed, probabilities), top, min_probability),
-        classes=classes,
-        total=_total(classes),
-        files=[task.table.files[row] for row in task.train.tolist()],
-        basis="full labels of the validation images",
-        folds=folds,
-    )
-
-
-def _keep(found: Suggestions, top: int | None, min_probability: float | None) -> Suggestions:
+    found = rank(task.observed, judgement.probabilities)
     if min_probability is not None or top is None:
         found = found[found.probability >= (MIN_PROBABILITY if min_probability is None else min_probability)]
-    return found[: MOST if top is None else top]
+    return Finding(
+        suggestions=found[: MOST if top is None else top],
+        classes=summarise(task.observed, judgement.probabilities, judgement.missing, task.table.classes),
+        missing=judgement.total,
+        files=[task.table.files[row] for row in task.train.tolist()],
+        folds=len(scored.validation_scores),
+        basis=judgement.basis,
+    )
 
 
-def _total(classes: Sequence[ClassSummary]) -> ClassSummary:
-    sums = {name: sum(getattr(each, name) for each in classes) for name in ClassSummary.__dataclass_fields__ if name != "name"}
-    return ClassSummary(name="all", **sums)
-
-
-def _as_json(found: Finding) -> dict[str, object]:
-    kinds = found.suggestions.kind
-    return {
-        "images": found.images,
-        "folds": found.folds,
-        "scores": f"out of sample, by {found.folds} models, each trained without the rows it scores",
-        "probabilities": found.basis,
-        "suggestions": {kind: int((kinds == kind).sum()) for kind in ("missing", "wrong")},
-        "total": asdict(found.total),
-        "classes": [asdict(each) for each in found.classes],
-    }
-
-
-def _write_maps(path: Path, run: RunFolder, scored: OutOfSample, found: Finding, watch: Narrator) -> None:
+def _write_maps(
+    path: Path, run: RunFolder, scored: OutOfSample, found: Suggestions, machine: Machine, watch: Narrator
+) -> None:
     from onepair.finding.maps import suggestion_maps
-    from onepair.models import load_classifier
 
     classifier, _ = load_classifier(run.path)
-    chosen = found.suggestions
-    watch.say(f"computing where {len(chosen):,} suggested labels are")
-    maps = suggestion_maps(classifier, scored.task.table, scored.task.train[chosen.row], chosen.label)
+    rows = scored.task.train[found.row]
+    watch.say(f"looking where in {len(np.unique(rows)):,} images the {len(found):,} labels are")
+    device = machine.fabric("32-true").device
+    maps = suggestion_maps(classifier.to(device), scored.task.table, rows, found.label, workers=machine.workers)
     content = io.BytesIO()
     np.save(content, maps)
     write_atomically(path, content.getvalue())

@@ -8,58 +8,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import Labels
-from onepair.methods import METHODS
 from onepair.training.folder import RunError, RunFolder
-from onepair.training.run import Machine, Narrator, train
-from onepair.training.task import Task, prepare_task
+from onepair.training.run import Machine, Narrator, task_of, train
+from onepair.training.task import Task
 
 
 @dataclass(frozen=True, eq=False)
 class OutOfSample:
-    """What the models of all folds say of rows that none of them was fitted to."""
+    """What the models of K folds say of rows that they were not fitted to."""
 
     task: Task  # of the whole run
-    scores: NDArray[np.float32]  # (len(task.train), L): each row by the model that it was held out of
-    validation: NDArray[np.float32]  # (folds, len(task.validation), L)
+    scores: NDArray[np.float32]  # (len(task.train), L), each row by the model that it was held out of
+    validation_scores: NDArray[np.float32]  # (K, len(task.validation), L)
 
     @property
     def validation_labels(self) -> Labels:
-        """With unknown cells as such, unlike what an epoch is selected by."""
+        """With unknown labels as such; for selecting an epoch they count as negative."""
         return self.task.table.labels[self.task.validation]
 
 
-def task_of(run: RunFolder) -> Task:
-    """What a finished run learned from, if its dataset still says the same."""
-    results, config = run.results(), run.config()
-    oracle = METHODS[config.method.name].observes == "single positive and all negatives"
-    task = prepare_task(config.data, with_all_negatives=oracle).without(set(results["skipped_images"]))
-    environment = json.loads((run.path / "environment.json").read_text("utf-8"))
-    if environment["labels"] != task.labels_hash():
-        raise RunError(f"{run.path}: the labels of {config.data.source} have changed since; train a new run on them")
-    return task
-
-
 def score_out_of_sample(run: RunFolder, folds: int, *, machine: Machine, watch: Narrator) -> OutOfSample:
-    """Train a model per fold as the run was trained, without the rows that it is then asked about.
+    """Train a model per fold as the run was trained, but for the rows that it is then asked about.
 
     A fold is a run of its own with the setting data.fold, in finding/folds of the run's folder; one that was done
     before is not done again, and one that was interrupted goes on. All start from the weights that the run started
-    from: those that it ended in have seen every row.
+    from, since those that it ended in have seen every row.
     """
-    task, config = task_of(run), run.config()
-    scores = np.full((len(task.train), len(task.table.classes)), np.nan, np.float32)
+    skipped, config = set(run.results()["skipped_images"]), run.config()
+    if config.data.fold is not None:
+        raise RunError(
+            f"{run.path}: is a fold, which has no part of its own to be held out; name the run it belongs to"
+        )
+    task = task_of(config, machine).without(skipped)
+    environment = json.loads((run.path / "environment.json").read_text("utf-8"))
+    if environment["labels"] != task.labels_hash():
+        raise RunError(f"{run.path}: the labels of {config.data.source} have changed since; train a new run on them")
+    scores = np.full(task.observed.shape, np.nan, np.float32)
     validation = []
     for number in range(1, folds + 1):
         fold = RunFolder(run.path / "finding" / "folds" / f"{number}-of-{folds}")
-        watch.say(f"fold {number} of {folds}")
-        own = replace(config, data=replace(config.data, fold=f"{number}/{folds}"))
-        results = train(own, fold, machine=machine, watch=watch)
+        held_out = replace(config, data=replace(config.data, fold=f"{number}/{folds}"))
+        if not fold.finished:
+            watch.say(f"fold {number} of {folds}")
+            train(held_out, fold, machine=machine, watch=watch)
         _drop_weights(fold.path)
-        held_out = prepare_task(own.data).without(set(results["skipped_images"])).test
-        scores[np.searchsorted(task.train, held_out)] = fold.scores("test")
+        rows = task_of(held_out, machine).without(skipped).test
+        scores[np.searchsorted(task.train, rows)] = fold.scores("test")
         validation.append(fold.scores("validation"))
-    if np.isnan(scores).any():
-        raise RunError(f"{run.path / 'finding' / 'folds'}: its folds do not fit the run; delete that folder")
     return OutOfSample(task, scores, np.stack(validation))
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from onepair.finding.count import Estimate
 from onepair.finding.filter import likely, thresholds
+from onepair.incomplete import Estimate
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, validate_labels
 
 
@@ -19,10 +19,10 @@ class ClassSummary:
     observed: int  # positives
     negative: int
     unknown: int
-    missing: float  # estimated number of positives among the unknown
+    missing: float  # how many positives there are among the unknown, as estimated
     missing_low: float  # and the ends of its interval
     missing_high: float
-    threshold: float  # at which as many are suggested as are missing
+    threshold: float  # probability at which as many are suggested as are missing
     suggested: int  # unknown cells that reach it
 
 
@@ -38,7 +38,7 @@ def summarise(
     """
     known = validate_labels(labels)
     limits = thresholds(known, probabilities, missing.value)
-    chosen = likely(known, probabilities, limits)
-    counts = [(known == value).sum(0) for value in (POSITIVE, NEGATIVE, UNKNOWN)]
-    columns = (*counts, missing.value, missing.low, missing.high, limits, chosen.sum(0))
-    return [ClassSummary(name, *values) for name, *values in zip(classes, *map(np.ndarray.tolist, columns), strict=True)]
+    suggested = likely(known, probabilities, limits).sum(0)
+    counts = ((known == value).sum(0) for value in (POSITIVE, NEGATIVE, UNKNOWN))
+    columns = (np.asarray(each).tolist() for each in (*counts, *missing, limits, suggested))
+    return [ClassSummary(name, *values) for name, *values in zip(classes, *columns, strict=True)]

@@ -28,7 +28,7 @@ from onepair.training.loop import EpochRecord, Phase, Trainer, Watcher
 from onepair.training.sharding import fsdp, load_whole
 from onepair.training.shared import Shared
 from onepair.training.sources import FeatureSource, ImageSource
-from onepair.training.task import Task, prepare_task
+from onepair.training.task import Task, hold_out, prepare_task
 
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
@@ -93,10 +93,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     if folder.finished:
         watch.say(f"{folder.path} holds this run already; delete the folder to do it again")
         return folder.results()
-    oracle = METHODS[config.method.name].observes == "single positive and all negatives"
-    task = machine.shared.once(
-        ("task", config.data, oracle), lambda: prepare_task(config.data, with_all_negatives=oracle)
-    )
+    task = task_of(config, machine)
     classifier = _create_classifier(config, task, machine.shared)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
     fabric.launch()
@@ -108,6 +105,14 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         results = run.run()
         fabric.barrier()
     return results
+
+
+def task_of(config: Config, machine: Machine) -> Task:
+    """What a run with this configuration learns; runs that differ in their folds share the dataset."""
+    oracle = METHODS[config.method.name].observes == "single positive and all negatives"
+    whole = replace(config.data, fold=None)
+    task = machine.shared.once(("task", whole, oracle), lambda: prepare_task(whole, with_all_negatives=oracle))
+    return hold_out(task, config.data)
 
 
 def _create_method(config: Config) -> Method:
@@ -247,7 +252,7 @@ class _Run:
 
     def _shared_features(self) -> torch.Tensor:
         """The features of all images; they are the same whichever labels are observed."""
-        images = replace(self.config.data, observe="given")
+        images = replace(self.config.data, observe="given", fold=None)
         key = ("features", images, self.backbone.preprocessing, self.backbone.weights_id())
         return self.machine.shared.once(key, self._features)
 

@@ -87,19 +87,14 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         validation_labels=validation_labels,
         selected_on=selected_on,
     )
-    return task if config.fold is None else _hold_out(task, config, config.fold)
+    return hold_out(task, config)
 
 
-def _split(rows: int, config: DataConfig) -> tuple[Indices, Indices]:
-    try:
-        return split_validation(rows, fraction=config.validation, seed=config.seed)
-    except ValueError as error:
-        raise DataError(f"{config.source}: {error}; change data.validation, or add a validation split") from None
-
-
-def _hold_out(task: Task, config: DataConfig, fold: str) -> Task:
-    """The task with one part of its training rows moved to where the test rows were."""
-    part, parts = parse_fold(fold)
+def hold_out(task: Task, config: DataConfig) -> Task:
+    """The task with one part of its training rows in the place of its test rows, if the configuration names a fold."""
+    if config.fold is None:
+        return task
+    part, parts = parse_fold(config.fold)
     if parts > len(task.train):
         raise DataError(f"{config.source}: {len(task.train)} training images cannot be cut into {parts} folds")
     order = np.random.RandomState(config.seed).permutation(len(task.train))
@@ -108,6 +103,13 @@ def _hold_out(task: Task, config: DataConfig, fold: str) -> Task:
     return replace(
         task, train=task.train[kept], observed=task.observed[kept], test=task.train[held_out], holds_out=True
     )
+
+
+def _split(rows: int, config: DataConfig) -> tuple[Indices, Indices]:
+    try:
+        return split_validation(rows, fraction=config.validation, seed=config.seed)
+    except ValueError as error:
+        raise DataError(f"{config.source}: {error}; change data.validation, or add a validation split") from None
 
 
 def _hide(full: Labels, config: DataConfig, with_all_negatives: bool) -> Labels:
