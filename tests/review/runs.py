@@ -84,7 +84,7 @@ def small_run(folder: Path, *, most: int = 40, **data) -> Path:
     table, truth = task.table, task.table.labels[task.train]
     missing = np.argwhere(task.observed == UNKNOWN)
     ranked = sorted(missing.tolist(), key=lambda cell: -truth[tuple(cell)])[: most - 1]
-    shares = np.linspace(0.95, 0.4, most)
+    shares = np.linspace(0.95, 0.55, most)
     lines = [
         (table.files[task.train[place]], table.classes[column], f"{share:.4f}", "missing")
         for (place, column), share in zip(ranked, shares, strict=False)

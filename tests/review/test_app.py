@@ -111,8 +111,8 @@ def test_the_first_page_asks_about_the_surest_suggestion(site):
 
 def test_a_wrong_label_is_asked_about_in_the_same_words(site):
     page = site.get("/suggestion/40")
-    assert "Perhaps wrong" in page.text
-    assert "The model is 40 % sure that it does not. Its label says that it does." in page.text
+    assert "Probably wrong" in page.text
+    assert "The model is 55 % sure that it does not. Its label says that it does." in page.text
 
 
 def test_a_whole_review_without_scripts(site):
@@ -219,17 +219,19 @@ def test_what_nobody_was_sure_about_is_offered_again_at_the_end(site):
 
 def test_the_grid_takes_all_but_those_marked(site):
     page = site.get("/grid?label=cross")
-    waiting = site.desk.waiting("cross", 1, most=24)
+    waiting = site.desk.waiting("cross", 1, True, most=24)
     assert "Most of these show cross. Click those that do not." in page.text
     (fields,) = [fields for action, fields in page.forms if action == "/grid"]
     files = [value for name, value in fields if name == "file"]
     assert files == [cell.file for cell in waiting]
     seen = [value for name, value in fields if name == "seen"]
-    page = site.post("/grid", label="cross", suggested=1, rest="yes", file=files, seen=seen, marked=files[1:3])
+    page = site.post(
+        "/grid", label="cross", suggested=1, likely=1, rest="yes", file=files, seen=seen, marked=files[1:3]
+    )
     answers = [site.desk.find(file, "cross").answer for file in files]
     assert answers == ["yes", "no", "no"] + ["yes"] * (len(files) - 3)
     assert f"You answered {len(files)} × cross" in page.text
-    assert "No open suggestions of cross" in page.text
+    assert "No cross that is probably missing is left" in page.text
     page = site.post("/undo")
     assert site.url.path == "/grid"
     assert [value for name, value in page.forms[0][1] if name == "file"] == files
@@ -258,20 +260,33 @@ def test_the_grid_of_wrong_labels_asks_the_other_way_round(site):
     assert ("rest", "no") in page.forms[0][1]
 
 
-def test_the_grid_of_improbable_suggestions_asks_the_other_way_round(site):
-    cell = site.desk.suggestion(1)
-    write_suggestions(site.desk.run.folder, [(cell.file, cell.label, 0.3, "missing")])
-    app, desk = open_app(site.desk.run.folder)
-    page = Site(TestClient(app), desk).get(f"/grid?label={cell.label}")
-    assert f"Most of these do not show {cell.label}. Click those that do." in page.text
-    Site(TestClient(app), desk).post("/grid", label=cell.label, suggested=1, rest="no", file=[cell.file], seen=[0])
-    assert desk.suggestion(1).answer == "no"
+def test_unlikely_suggestions_are_asked_about_the_other_way_round_and_at_the_end(site):
+    run, cells = site.desk.run.folder, [site.desk.suggestion(number) for number in (1, 2)]
+    shares = (0.8, 0.3)
+    lines = [(cell.file, cell.label, share, "missing") for cell, share in zip(cells, shares, strict=True)]
+    write_suggestions(run, lines)
+    app, desk = open_app(run)
+    site, unlikely = Site(TestClient(app), desk), desk.suggestion(2)
+    page = site.get("/")
+    assert "0 of 1 likely ones answered" in page.text
+    page = site.answer(desk.suggestion(1), "yes")
+    assert site.url.path == "/done"
+    assert "All 1 likely suggestions are answered" in page.text
+    assert "Go on with 1 unlikely ones" in page.text
+    assert page.ids()["coming"]["href"] == "/suggestion/2"
+    assert "Perhaps missing" in site.get("/suggestion/2").text
+    page = site.get(f"/grid?label={unlikely.label}&likely=0")
+    assert f"Most of these do not show {unlikely.label}. Click those that do." in page.text
+    (fields,) = [dict(fields) for action, fields in page.forms if action == "/grid"]
+    site.post("/grid", **fields)
+    assert desk.suggestion(2).answer == "no"
+    assert "All 1 suggestions are answered" in site.get("/done").text
 
 
 def test_of_a_grid_that_two_fill_in_only_what_is_new_counts(site):
-    files = [cell.file for cell in site.desk.waiting("bar", 1, most=24)]
+    files = [cell.file for cell in site.desk.waiting("bar", 1, True, most=24)]
     site.desk.store.record([Decision(files[0], "bar", "no", 0)], who="Ben")
-    page = site.post("/grid", label="bar", suggested=1, rest="yes", file=files, seen=[0] * len(files))
+    page = site.post("/grid", label="bar", suggested=1, likely=1, rest="yes", file=files, seen=[0] * len(files))
     assert site.status == 409
     assert "Somebody else had answered 1 of the images on the last page differently" in page.text
     assert [site.desk.find(file, "bar").answer for file in files] == ["no"] + ["yes"] * (len(files) - 1)

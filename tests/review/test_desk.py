@@ -11,7 +11,7 @@ from onepair.review import store as store_module
 from onepair.review.desk import BREAK, HOLD
 from onepair.review.store import Decision, Store
 from onepair.review.suggestions import ORDERS
-from tests.review.runs import open_desk, small_run
+from tests.review.runs import open_desk, small_run, write_suggestions
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_places_are_counted_within_the_class_in_the_order_of_classes(desk):
 def test_a_cell_knows_all_about_a_label(desk):
     cell = desk.suggestion(40)
     assert (cell.observed, cell.suggested, cell.answer, cell.version) == (POSITIVE, NEGATIVE, None, 0)
-    assert cell.probability == 0.4
+    assert (cell.probability, cell.likely) == (0.55, True)
     assert cell.shown  # as far as the label goes
     answer(desk, 40, "no")
     cell = desk.suggestion(40)
@@ -76,26 +76,57 @@ def test_the_cells_of_an_image_are_all_its_labels(desk):
     assert desk.first_of_image(row) == min(cell.number for cell in cells if cell.number)
 
 
-def test_classes_count_what_is_open(desk):
-    before = desk.classes()
-    assert sum(each.total for each in before) == len(desk)
-    for each in before:
-        assert each.open == each.total == len(desk.waiting(each.label, each.suggested, most=99))
+def test_kinds_count_what_is_open(desk):
+    before = desk.kinds()
+    assert sum(kind.total for kind in before) == len(desk)
+    for kind in before:
+        assert kind.open == kind.total == len(desk.waiting(*kind[:3], most=99))
     number = desk.first_of_class("cross")
     assert desk.suggestion(number).label == "cross"
     answer(desk, number)
-    after = {(each.label, each.suggested): each for each in desk.classes()}
-    assert after["cross", POSITIVE].open == after["cross", POSITIVE].total - 1
+    after = {kind[:3]: kind for kind in desk.kinds()}
+    assert after["cross", POSITIVE, True].open == after["cross", POSITIVE, True].total - 1
     assert desk.first_of_class("cross") != number
     assert desk.first_of_class("star") is None
 
 
 def test_a_class_that_is_all_answered_still_has_a_first(desk):
-    numbers = [cell.number for suggested in (0, 1) for cell in desk.waiting("bar", suggested, most=99)]
+    numbers = [cell.number for kind in desk.kinds() if kind.label == "bar" for cell in desk.waiting(*kind[:3], most=99)]
     for number in numbers:
         answer(desk, number)
-    assert desk.waiting("bar", POSITIVE, most=99) == []
+    assert desk.waiting("bar", POSITIVE, True, most=99) == []
     assert desk.first_of_class("bar") == min(numbers)
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """A desk with ten likely suggestions and five unlikely ones."""
+    desk = open_desk(small_run(tmp_path, most=16))
+    cells = [desk.suggestion(number) for number in range(1, 16)]
+    shares = np.linspace(0.9, 0.5, 10).tolist() + np.linspace(0.4, 0.1, 5).tolist()
+    lines = [(cell.file, cell.label, share, "missing") for cell, share in zip(cells, shares, strict=True)]
+    write_suggestions(desk.run.folder, lines)
+    return open_desk(desk.run.folder)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_unlikely_suggestions_come_last_whatever_the_order(mixed, order):
+    seen, number = [], mixed.next_open(order)
+    while number is not None:
+        seen.append(number)
+        answer(mixed, number)
+        number = mixed.next_open(order, after=number)
+    assert sorted(seen[:10]) == list(range(1, 11))
+    assert sorted(seen) == list(range(1, 16))
+
+
+def test_the_likely_ones_are_the_goal_or_all_where_none_is_likely(mixed):
+    assert mixed.goal.sum() == 10
+    assert [kind.likely for kind in mixed.kinds()] == sorted((kind.likely for kind in mixed.kinds()), reverse=True)
+    cell = mixed.suggestion(1)
+    write_suggestions(mixed.run.folder, [(cell.file, cell.label, 0.2, "missing")])
+    alone = open_desk(mixed.run.folder)
+    assert (alone.goal.tolist(), alone.likely.tolist()) == ([True], [False])
 
 
 def test_what_others_decide_elsewhere_is_seen_after_a_refresh(desk):
@@ -125,10 +156,10 @@ def test_two_people_are_not_given_the_same_unless_nothing_else_is_left(desk, mon
 
 
 def test_two_grids_of_a_class_show_different_images(desk):
-    mine = desk.waiting("cross", POSITIVE, most=5, who="Ann")
+    mine = desk.waiting("cross", POSITIVE, True, most=5, who="Ann")
     desk.hold([cell.number for cell in mine], who="Ann")
-    assert desk.waiting("cross", POSITIVE, most=5, who="Ann") == mine
-    others = desk.waiting("cross", POSITIVE, most=5, who="Ben")
+    assert desk.waiting("cross", POSITIVE, True, most=5, who="Ann") == mine
+    others = desk.waiting("cross", POSITIVE, True, most=5, who="Ben")
     assert others
     assert not set(others) & set(mine)
     assert desk.first_of_class("cross", who="Ben") == others[0].number

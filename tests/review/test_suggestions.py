@@ -45,10 +45,12 @@ def test_the_three_orders_against_plain_sorting():
     cells = random.permutation(60)[:40]
     found = Suggestions(cells // 6, cells % 6, np.ones(40, np.int8), np.linspace(1, 0, 40), None)
     assert found.ordered("probability").tolist() == list(range(40))
-    by_class = sorted(range(40), key=lambda i: (found.columns[i], i))
+    likely = found.probability >= 0.5
+    assert 0 < likely.sum() < 40
+    by_class = sorted(range(40), key=lambda i: (not likely[i], found.columns[i], i))
     assert found.ordered("class").tolist() == by_class
     first = {row: i for i, row in reversed(list(enumerate(found.rows.tolist())))}
-    by_image = sorted(range(40), key=lambda i: (first[found.rows[i]], i))
+    by_image = sorted(range(40), key=lambda i: (not likely[i], first[found.rows[i]], i))
     assert found.ordered("image").tolist() == by_image
 
 

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from onepair.data.problems import DataError
 from onepair.labels import POSITIVE
 from onepair.review.desk import Cell, Desk
-from onepair.review.pages import GRID, Pages, address
+from onepair.review.pages import GRID, Pages, address, grid_address
 from onepair.review.pictures import LARGE, SMALL, Picture, Pictures, heat_map
 from onepair.review.store import Answer, Decision
 from onepair.review.suggestions import Order
@@ -53,8 +53,11 @@ def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
         return _there(desk.find(file, label))
 
     def next_open(who: str, order: Order, *, after: int | None = None) -> Response:
+        """On to the next open suggestion; before the unlikely ones begin, to the page that says so."""
         coming = desk.next_open(order, after=after, who=who)
-        return _go("/done") if coming is None else _go(f"/suggestion/{coming}", order=order)
+        if coming is None or (not desk.goal[coming - 1] and (after is None or desk.goal[after - 1])):
+            return _go("/done")
+        return _go(f"/suggestion/{coming}", order=order)
 
     # One by one
 
@@ -98,7 +101,7 @@ def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
         undone = desk.undo(who=who)
         cell = desk.find(undone[0].file, undone[0].label) if undone else None
         if cell is not None and cell.number and len(undone) > 1:
-            return _go("/grid", label=cell.label, suggested=cell.suggested)
+            return _go(grid_address(cell.label, cell.suggested, cell.likely))
         number = None if cell is None else cell.number or desk.first_of_image(cell.row)
         return next_open(who, order) if number is None else _go(f"/suggestion/{number}", order=order)
 
@@ -109,15 +112,18 @@ def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
     # Many at once
 
     @app.get("/grid")
-    def grid(who: Who, label: str, suggested: Annotated[int, Query(ge=0, le=1)] = POSITIVE) -> Response:
+    def grid(
+        who: Who, label: str, suggested: Annotated[int, Query(ge=0, le=1)] = POSITIVE, likely: bool = True
+    ) -> Response:
         _require(label in desk.table.classes)
-        return HTMLResponse(pages.grid(who, label, suggested))
+        return HTMLResponse(pages.grid(who, label, suggested, likely))
 
     @app.post("/grid")
     def answer_grid(
         who: Who,
         label: Annotated[str, Form()],
         suggested: Annotated[int, Form(ge=0, le=1)],
+        likely: Annotated[bool, Form()],
         file: Annotated[list[str], Form(max_length=GRID)],
         seen: Annotated[list[int], Form(max_length=GRID)],
         rest: Annotated[Literal["yes", "no"], Form()],
@@ -132,8 +138,8 @@ def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
         ]
         clashes = desk.decide(decisions, who=who)
         if clashes:
-            return HTMLResponse(pages.grid(who, label, suggested, clashes=len(clashes)), HTTPStatus.CONFLICT)
-        return _go("/grid", label=label, suggested=suggested)
+            return HTMLResponse(pages.grid(who, label, suggested, likely, clashes=len(clashes)), HTTPStatus.CONFLICT)
+        return _go(grid_address(label, suggested, likely))
 
     # Beside the pages: what opens in a dialog
 

@@ -33,6 +33,7 @@ class Cell:
     number: int | None = None  # of its suggestion, from 1; None: nobody suggested it
     suggested: int | None = None
     probability: float | None = None
+    likely: bool = False
 
     @property
     def answer(self) -> Answer | None:
@@ -48,11 +49,12 @@ class Cell:
         return self.answer == "yes" or (self.answer != "no" and self.observed == POSITIVE)
 
 
-class ClassProgress(NamedTuple):
-    """How far one kind of suggestions of a class is."""
+class Kind(NamedTuple):
+    """Suggestions that say the same of one class, and are likely or not; how many there are, and how many are open."""
 
     label: str
     suggested: int
+    likely: bool
     total: int
     open: int
 
@@ -65,7 +67,9 @@ class Desk:
         self.task, self.table = run.task, run.task.table
         self.open: NDArray[np.bool_] = np.ones(len(self.suggestions), bool)
         self._order = {order: self.suggestions.ordered(order) for order in ORDERS}
-        self._kinds = _kind(self.suggestions.columns, self.suggestions.suggested)
+        self.likely = suggestions.likely
+        self.goal = self.likely if self.likely.any() else ~self.likely  # what is to be answered; the rest may be
+        self._kinds = _kind(suggestions.columns, suggestions.suggested, suggestions.likely)
         self._position = {order: np.argsort(indices) for order, indices in self._order.items()}
         cells = zip(self.suggestions.rows.tolist(), self.suggestions.columns.tolist(), strict=True)
         self._suggestion_of = {
@@ -128,20 +132,23 @@ class Desk:
         if index is None:
             return Cell(row, file, label, observed, entry)
         suggested, probability = int(self.suggestions.suggested[index]), float(self.suggestions.probability[index])
-        return Cell(row, file, label, observed, entry, index + 1, suggested, probability)
+        return Cell(row, file, label, observed, entry, index + 1, suggested, probability, bool(self.likely[index]))
 
     # The queue
 
     def next_open(self, order: Order, *, after: int | None = None, who: str = "") -> int | None:
         """The number of the next suggestion without an answer, from the top again after the last; None if all have one.
 
-        What another person looks at right now comes only when nothing else is left.
+        Likely ones come before all others, and what another person looks at right now comes last.
         """
         start = 0 if after is None else int(self._position[order][after - 1]) + 1
         turned = np.roll(self._order[order], -start)
         free = self._free(who)
-        waiting = turned[(free if free.any() else self.open)[turned]]
-        return int(waiting[0]) + 1 if len(waiting) else None
+        for wanted in (free & self.likely, free, self.open):
+            waiting = turned[wanted[turned]]
+            if len(waiting):
+                return int(waiting[0]) + 1
+        return None
 
     def hold(self, numbers: list[int], *, who: str) -> None:
         """Note what somebody looks at now, so that others get something else."""
@@ -168,22 +175,23 @@ class Desk:
         position = int(self._position[order][number - 1]) + step
         return int(self._order[order][position]) + 1 if 0 <= position < len(self) else None
 
-    def waiting(self, label: str, suggested: int, *, most: int, who: str = "") -> list[Cell]:
+    def waiting(self, label: str, suggested: int, likely: bool, *, most: int, who: str = "") -> list[Cell]:
         """The most probable open suggestions of one kind; those before another person only when there are no others."""
-        chosen = self._kinds == _kind(self.table.classes.index(label), suggested)
+        chosen = self._kinds == _kind(self.table.classes.index(label), suggested, likely)
         free = np.flatnonzero(chosen & self._free(who))
         indices = free if len(free) else np.flatnonzero(chosen & self.open)
         return [self.suggestion(int(index) + 1) for index in indices[:most]]
 
-    def classes(self) -> list[ClassProgress]:
-        """Every class with suggestions, in the order of the dataset, labels to add before labels to remove."""
-        kinds = 2 * len(self.table.classes)
-        total, open = (np.bincount(chosen, minlength=kinds) for chosen in (self._kinds, self._kinds[self.open]))
+    def kinds(self) -> list[Kind]:
+        """The kinds there are: likely ones first, then by class, labels to add before labels to remove."""
+        numbers = 4 * len(self.table.classes)
+        total, open = (np.bincount(chosen, minlength=numbers) for chosen in (self._kinds, self._kinds[self.open]))
         return [
-            ClassProgress(label, suggested, int(total[kind]), int(open[kind]))
+            Kind(label, suggested, likely, int(total[kind]), int(open[kind]))
+            for likely in (True, False)
             for column, label in enumerate(self.table.classes)
             for suggested in (POSITIVE, NEGATIVE)
-            if total[kind := _kind(column, suggested)]
+            if total[kind := _kind(column, suggested, likely)]
         ]
 
     # People
@@ -212,16 +220,16 @@ class Desk:
         return [(index + 1, entry) for index, entry in entries if index is not None]
 
     def seconds_left(self, *, who: str) -> float | None:
-        """How long the open suggestions take at somebody's recent pace; None until there is one."""
+        """How long the rest of the goal takes at somebody's recent pace; None until there is one."""
         with self._lock:
             gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(self._times[who])]
         working = [gap for gap in gaps if gap < BREAK]
-        return sum(working) / len(working) * int(self.open.sum()) if len(working) >= 5 else None
+        return sum(working) / len(working) * int((self.open & self.goal).sum()) if len(working) >= 5 else None
 
 
-def _kind(column: Any, suggested: Any) -> Any:
-    """A number for every pair of a class and a suggested label."""
-    return 2 * column + suggested
+def _kind(column: Any, suggested: Any, likely: Any) -> Any:
+    """A number for every kind of suggestions."""
+    return 4 * column + 2 * likely + suggested
 
 
 def _first(chosen: NDArray[np.bool_]) -> int | None:

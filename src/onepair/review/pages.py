@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from onepair.data.problems import DataError
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.review import wording
-from onepair.review.desk import Desk
+from onepair.review.desk import Desk, Kind
 from onepair.review.pictures import Frame, Pictures
 from onepair.review.store import Entry
 from onepair.review.suggestions import Order
@@ -25,6 +24,10 @@ def address(path: str, **query: object) -> str:
     '/grid?label=cat+%26+dog'
     """
     return f"{path}?{urlencode(query)}" if query else path
+
+
+def grid_address(label: str, suggested: int | None, likely: bool) -> str:
+    return address("/grid", label=label, suggested=suggested, likely=int(likely))
 
 
 class Pages:
@@ -49,6 +52,7 @@ class Pages:
             started=secrets.token_hex(4),  # the version of all heat maps: others may be there after a restart
             static=static,
             address=address,
+            grid_address=grid_address,
             POSITIVE=POSITIVE,
             UNKNOWN=UNKNOWN,
         )
@@ -78,35 +82,45 @@ class Pages:
             clash=clash,
         )
 
-    def grid(self, who: str, label: str, suggested: int, *, clashes: int = 0) -> str:
+    def grid(self, who: str, label: str, suggested: int, likely: bool, *, clashes: int = 0) -> str:
         """Many images with the same suggestion; `clashes` counts the answers on the last page that were not stored."""
-        waiting = self.desk.waiting(label, suggested, most=2 * GRID, who=who)
+        waiting = self.desk.waiting(label, suggested, likely, most=2 * GRID, who=who)
         now, ahead = waiting[:GRID], waiting[GRID:]
         self.desk.hold([cell.number for cell in now if cell.number], who=who)
-        likely = fmean(cell.probability or 0 for cell in now) >= 0.5 if now else True
-        classes = self.desk.classes()
-        here = next((place for place, each in enumerate(classes) if each.label == label), 0)
-        coming = [each for each in classes[here:] + classes[:here] if each.open and each.label != label]
+        kinds = self.desk.kinds()
+        here = next((place for place, kind in enumerate(kinds) if kind[:3] == (label, suggested, likely)), 0)
         return self._page(
             "grid.html.j2",
             who,
-            here=address("/grid", label=label, suggested=suggested),
+            here=grid_address(label, suggested, likely),
             label=label,
             suggested=suggested,
+            likely=likely,
             rest="yes" if likely == (suggested == POSITIVE) else "no",  # what most of them are
-            kinds=[each for each in classes if each.label == label],
+            kinds=[kind for kind in kinds if kind.label == label],
             cells=[(cell, self._frame(cell.row)) for cell in now],
-            coming=coming[0] if coming else None,
+            coming=next((kind for kind in kinds[here + 1 :] + kinds[:here] if kind.open), None),
             ahead=[image for cell in ahead for image in self._image("thumbnail", cell.row)],
             clashes=clashes,
         )
 
     def done(self, who: str) -> str:
-        answers, skipped = self.desk.answers(), self.desk.first_skipped()
-        return self._page("done.html.j2", who, here="/done", answers=answers, skipped=skipped)
+        return self._page(
+            "done.html.j2",
+            who,
+            here="/done",
+            answers=self.desk.answers(),
+            skipped=self.desk.first_skipped(),
+            coming=self.desk.next_open("probability", who=who),
+        )
 
     def classes(self, who: str) -> str:
-        return self._page("classes.html.j2", who, here="/classes", classes=self.desk.classes())
+        """Every class with suggestions, in the order of the dataset, with its kinds."""
+        kinds_of: dict[str, list[Kind]] = {label: [] for label in self.desk.table.classes}
+        for kind in self.desk.kinds():
+            kinds_of[kind.label].append(kind)
+        classes = [(label, kinds) for label, kinds in kinds_of.items() if kinds]
+        return self._page("classes.html.j2", who, here="/classes", classes=classes)
 
     def labels(self, who: str, number: int, order: Order) -> str:
         """The labels that can be added to the image of a suggestion."""
@@ -125,8 +139,9 @@ class Pages:
         common = {
             "who": who,
             "order": "probability",
-            "total": len(self.desk),
-            "open": int(self.desk.open.sum()),
+            "total": int(self.desk.goal.sum()),
+            "open": int((self.desk.open & self.desk.goal).sum()),
+            "unlikely": int((self.desk.open & ~self.desk.goal).sum()),
             "seconds_left": self.desk.seconds_left(who=who),
             "last": self.desk.store.last_action(who=who),
             "ahead": [],

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -17,6 +18,8 @@ from onepair.training.task import Task, prepare_task
 
 Order = Literal["probability", "class", "image"]
 ORDERS: tuple[Order, ...] = get_args(Order)
+
+LIKELY = 0.5  # the probability from which on a suggestion is likely; the others are asked about last
 
 _COLUMNS = ("file", "label", "probability", "kind")
 _SUGGESTED = {("missing", UNKNOWN): POSITIVE, ("wrong", POSITIVE): NEGATIVE, ("wrong", NEGATIVE): POSITIVE}
@@ -52,14 +55,20 @@ class Suggestions:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @cached_property
+    def likely(self) -> NDArray[np.bool_]:
+        """Which suggestions are more likely right than not."""
+        likely: NDArray[np.bool_] = self.probability >= LIKELY
+        return likely
+
     def ordered(self, order: Order) -> Indices:
-        """All suggestions: the most probable first, class by class, or image by image."""
+        """All suggestions, likely ones first: by probability, class by class, or image by image."""
         rank = np.arange(len(self))
         if order == "class":
-            return np.lexsort((rank, self.columns))
+            return np.lexsort((rank, self.columns, ~self.likely))
         if order == "image":
             _, first, image = np.unique(self.rows, return_index=True, return_inverse=True)
-            return np.lexsort((rank, first[image]))
+            return np.lexsort((rank, first[image], ~self.likely))
         return rank
 
 
