@@ -115,7 +115,9 @@ def test_what_can_not_be_calibrated_is_refused():
 
 
 def slow_error(probabilities, labels, bins):
-    cells = sorted((p, y) for row in zip(probabilities, labels, strict=True) for p, y in zip(*row, strict=True) if y >= 0)
+    cells = sorted(
+        (p, y) for row in zip(probabilities, labels, strict=True) for p, y in zip(*row, strict=True) if y >= 0
+    )
     sizes = [len(cells) // bins + (i < len(cells) % bins) for i in range(bins)]
     error, start = 0.0, 0
     for size in sizes:
