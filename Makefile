@@ -29,6 +29,7 @@ bench: setup
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/average_precision.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/review.py
 
 docs: setup
 	$(BIN)/mkdocs build --quiet
