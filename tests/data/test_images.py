@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from onepair.data.images import Preprocessing, decode, normalise, prepare
+from onepair.data.decoding import decode
+from onepair.data.images import Preprocessing, normalise, prepare
 from onepair.data.problems import DataError
 
 SQUASH = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))

@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from onepair.data import loading
-from onepair.data.images import Preprocessing, decode, prepare
+from onepair.data.decoding import decode
+from onepair.data.images import Preprocessing, prepare
 from onepair.data.labeltable import LabelTable
 from onepair.data.loading import Batch, default_workers, image_batches
 from onepair.data.problems import DataError, Problem

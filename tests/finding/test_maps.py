@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from onepair.data import loading
-from onepair.data.images import Preprocessing, decode, normalise, prepare
+from onepair.data.decoding import decode
+from onepair.data.images import Preprocessing, normalise, prepare
 from onepair.data.labeltable import LabelTable
 from onepair.finding import maps
 from onepair.finding.maps import activation_maps, evidence, suggestion_maps

@@ -106,7 +106,7 @@ def _damaged_images(table: LabelTable, progress: Progress) -> Iterator[Problem]:
 
 def _look(table: LabelTable, row: int) -> Problem | bytes:
     """Decode an image: what is wrong with it, or a digest of its bytes."""
-    from onepair.data.images import decode
+    from onepair.data.decoding import decode
 
     try:
         content = table.path(row).read_bytes()

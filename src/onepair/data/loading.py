@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from onepair.data.images import Pixels, Preprocessing, decode, prepare
+from onepair.data.decoding import Pixels, decode
+from onepair.data.images import Preprocessing, prepare
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.labels import Indices

@@ -7,7 +7,7 @@ import numpy as np
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from onepair.data.images import FORMATS
+from onepair.data.decoding import FORMATS
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
 from onepair.labels import UNKNOWN, Indices
