@@ -32,7 +32,7 @@ bench: setup
 	$(BIN)/python benchmarks/review.py
 
 docs: setup
-	$(BIN)/mkdocs build --quiet
+	PATH="$(CURDIR)/$(BIN):$$PATH" mkdocs build --quiet
 	@echo "The site is in site/index.html"
 
 clean:
