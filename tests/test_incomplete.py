@@ -84,7 +84,6 @@ def test_maximum_likelihood_finds_the_lines_of_single_positives():
     assert np.abs(seldom(scores) - probabilities).mean() > 0.2
 
 
-@pytest.mark.xfail(strict=True, reason="label_frequency may take a lucky top for the share of a whole class")
 def test_labels_at_random_are_counted_and_calibrated():
     random = np.random.default_rng(4)
     chance = np.array([0.3, 0.5, 0.7, 0.9, 0.3, 0.5])

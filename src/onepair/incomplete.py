@@ -16,7 +16,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 _EM_STEPS, _EM_TOLERANCE = 50, 1e-3
 _MAX_ROWS = 20_000  # to fit two numbers per class
 _POOLED = 10  # cells of all classes together that every class sees beside its own
-_FEWEST_AT_TOP = 50  # cells
+_FEWEST_AT_TOP = 10  # observed positives that tell of a class, and a tenth of them at least
 _Z = 1.96  # standard errors to either end of an interval of 95 %
 _BLOCK = 500_000  # cells that the posterior is computed of at once
 _NODES, _WEIGHTS = (part / 2 for part in np.polynomial.legendre.leggauss(16))
@@ -171,9 +171,10 @@ def _best_top(scores: Floats, observed: Labels) -> tuple[int, int]:
     found = np.cumsum(observed[candidates][order] == POSITIVE)
     if len(found) == 0 or found[-1] == 0:
         return 0, 0
-    # Of many cuts some look good by chance: hence no small ones, and a wider interval than that of a single one.
-    first = min(_FEWEST_AT_TOP, len(found)) - 1
-    best = first + int(np.argmax(_wilson(found[first:], np.arange(first + 1, len(found) + 1), -1.5 * _Z)))
+    bound = _wilson(found, np.arange(1, len(found) + 1), -_Z)
+    # Of many cuts some look good by chance, the smallest most of all.
+    bound[found < min(max(_FEWEST_AT_TOP, found[-1] / 10), found[-1])] = 0
+    best = int(np.argmax(bound))
     return int(found[best]), best + 1
 
 
