@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onepair.estimator import OPMLClassifier
     from onepair.labels import (
         NEGATIVE,
         POSITIVE,
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives. A name is imported when it is first used, so that `import onepair` stays instant.
 _HOMES = {
+    "onepair.estimator": ["OPMLClassifier"],
     "onepair.labels": [
         "NEGATIVE",
         "POSITIVE",
@@ -46,6 +48,7 @@ __all__ = [
     "NEGATIVE",
     "POSITIVE",
     "UNKNOWN",
+    "OPMLClassifier",
     "OPMLLoss",
     "SoftOPMLLoss",
     "ZLPRLoss",
