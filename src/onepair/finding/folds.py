@@ -43,16 +43,16 @@ def score_out_of_sample(run: RunFolder, folds: int, *, machine: Machine, watch: 
     environment = json.loads((run.path / "environment.json").read_text("utf-8"))
     if environment["labels"] != task.labels_hash():
         raise RunError(f"{run.path}: the labels of {config.data.source} have changed since; train a new run on them")
+    configs = [replace(config, data=replace(config.data, fold=f"{part}/{folds}")) for part in range(1, folds + 1)]
+    held_out = [task_of(each, machine).without(skipped).test for each in configs]
     scores = np.full(task.observed.shape, np.nan, np.float32)
     validation = []
-    for number in range(1, folds + 1):
-        fold = RunFolder(run.path / "finding" / "folds" / f"{number}-of-{folds}")
-        held_out = replace(config, data=replace(config.data, fold=f"{number}/{folds}"))
+    for part, (own, rows) in enumerate(zip(configs, held_out, strict=True), start=1):
+        fold = RunFolder(run.path / "finding" / "folds" / f"{part}-of-{folds}")
         if not fold.finished:
-            watch.say(f"fold {number} of {folds}")
-            train(held_out, fold, machine=machine, watch=watch)
+            watch.say(f"fold {part} of {folds}")
+            train(own, fold, machine=machine, watch=watch)
         _drop_weights(fold.path)
-        rows = task_of(held_out, machine).without(skipped).test
         scores[np.searchsorted(task.train, rows)] = fold.scores("test")
         validation.append(fold.scores("validation"))
     return OutOfSample(task, scores, np.stack(validation))

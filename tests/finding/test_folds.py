@@ -1,0 +1,149 @@
+"""Every training row is scored once, by a model that has not seen it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from onepair.data.problems import DataError
+from onepair.finding.folds import score_out_of_sample
+from onepair.labels import UNKNOWN
+from onepair.training.config import ConfigError, DataConfig
+from onepair.training.folder import RunError, RunFolder
+from onepair.training.prediction import score_images
+from onepair.training.run import Machine
+from onepair.training.task import prepare_task
+from tests.training.tiny import CLASSES, TEST, TRAIN, Listener, labels_of, train_tiny, write_images, write_table
+
+FOLDS = 3
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("folds")
+    write_images(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scored(place):
+    """A run, its out-of-sample scores, and all that was told meanwhile."""
+    machine, watch = Machine(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
+    run = train_tiny(place / "labels.csv", "linear_epochs=8", out=place / "run", cache=place / "cache").folder
+    return run, score_out_of_sample(run, FOLDS, machine=machine, watch=watch), watch
+
+
+def again(run, place, folds=FOLDS):
+    machine, watch = Machine(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
+    return score_out_of_sample(run, folds, machine=machine, watch=watch), watch
+
+
+@pytest.mark.parametrize("observe", ["given", "single-positive"])
+def test_folds_part_the_training_rows(place, observe):
+    whole = prepare_task(DataConfig(str(place / "labels.csv"), observe=observe))
+    tasks = [
+        prepare_task(DataConfig(str(place / "labels.csv"), observe=observe, fold=f"{part}/{FOLDS}"))
+        for part in range(1, FOLDS + 1)
+    ]
+    held_out = np.concatenate([task.test for task in tasks])
+    np.testing.assert_array_equal(np.sort(held_out), whole.train)  # each row once
+    observed = dict(zip(whole.train.tolist(), whole.observed.tolist(), strict=True))
+    for task in tasks:
+        assert len(task.test) in (len(whole.train) // FOLDS, len(whole.train) // FOLDS + 1)
+        assert not set(task.train) & set(task.test)
+        np.testing.assert_array_equal(np.sort(np.concatenate([task.train, task.test])), whole.train)
+        assert task.observed.tolist() == [observed[row] for row in task.train.tolist()]
+        np.testing.assert_array_equal(task.validation, whole.validation)
+        np.testing.assert_array_equal(task.validation_labels, whole.validation_labels)
+    other = prepare_task(DataConfig(str(place / "labels.csv"), observe=observe, fold=f"1/{FOLDS}", seed=7))
+    assert set(other.test) != set(tasks[0].test)
+
+
+def test_a_row_is_scored_by_the_model_that_it_was_held_out_of(scored):
+    run, found, _ = scored
+    assert found.scores.shape == found.task.observed.shape
+    assert np.isfinite(found.scores).all()
+    assert found.validation_scores.shape == (FOLDS, len(found.task.validation), len(CLASSES))
+    for part in range(1, FOLDS + 1):
+        fold = RunFolder(run.path / "finding" / "folds" / f"{part}-of-{FOLDS}")
+        assert fold.config() == replace(run.config(), data=replace(run.config().data, fold=f"{part}/{FOLDS}"))
+        held_out = prepare_task(fold.config().data).test
+        np.testing.assert_array_equal(found.scores[np.isin(found.task.train, held_out)], fold.scores("test"))
+        np.testing.assert_array_equal(found.validation_scores[part - 1], fold.scores("validation"))
+
+
+def test_the_scores_are_not_those_of_the_run_itself(scored, place):
+    from onepair.models import load_classifier
+
+    run, found, _ = scored
+    classifier, _ = load_classifier(run.path)
+    fitted = score_images(classifier, found.task.table, found.task.train, workers=0)
+    assert (np.abs(fitted - found.scores) > 1e-3).any(1).mean() > 0.8
+
+
+def test_a_second_time_nothing_is_trained(scored, place):
+    run, found, first = scored
+    assert first.epochs
+    repeated, watch = again(run, place)
+    assert not watch.epochs
+    np.testing.assert_array_equal(repeated.scores, found.scores)
+    np.testing.assert_array_equal(repeated.validation_scores, found.validation_scores)
+
+
+def test_finished_folds_keep_no_weights(scored):
+    run, _, _ = scored
+    assert not list((run.path / "finding").rglob("*.safetensors"))
+    assert (run.path / "model.safetensors").exists()
+
+
+def test_images_that_were_left_out_stay_left_out(place, tmp_path):
+    for image in place.glob("*.png"):
+        (tmp_path / image.name).write_bytes(image.read_bytes())
+    table = write_table(tmp_path / "labels.csv", ["train"] * TRAIN + ["test"] * TEST, labels_of(TRAIN + TEST))
+    broken = prepare_task(DataConfig(str(table))).train[4]
+    (tmp_path / f"{broken:02}.png").write_bytes(b"not an image")
+    run = train_tiny(table, "data.on_error=skip", out=tmp_path / "run", cache=tmp_path / "cache").folder
+    found, _ = again(run, tmp_path)
+    assert broken not in found.task.train
+    assert len(found.scores) == len(prepare_task(DataConfig(str(table))).train) - 1
+    assert np.isfinite(found.scores).all()
+
+
+def test_validation_labels_keep_what_is_unknown(place, tmp_path):
+    labels = labels_of(TRAIN + TEST)
+    labels[::2, 1] = UNKNOWN
+    table = write_table(tmp_path / "labels.csv", ["train"] * TRAIN + ["test"] * TEST, labels)
+    run = train_tiny(
+        table, f"data.images='{place}'", "data.observe=given", out=tmp_path / "run", cache=place / "cache"
+    ).folder
+    found, _ = again(run, place, folds=2)
+    np.testing.assert_array_equal(found.validation_labels, labels[found.task.validation])
+    assert (found.validation_labels == UNKNOWN).any()
+
+
+def test_labels_that_changed_are_refused(place, tmp_path):
+    labels = labels_of(TRAIN + TEST)
+    table = write_table(tmp_path / "labels.csv", ["train"] * TRAIN + ["test"] * TEST, labels)
+    run = train_tiny(table, f"data.images='{place}'", out=tmp_path / "run", cache=place / "cache").folder
+    labels[0] = 1 - labels[0]
+    write_table(table, ["train"] * TRAIN + ["test"] * TEST, labels)
+    with pytest.raises(RunError, match=r"the labels of .* have changed since; train a new run on them"):
+        again(run, place)
+
+
+def test_runs_without_parts_to_hold_out_are_refused(scored, place, tmp_path):
+    run, _, _ = scored
+    with pytest.raises(RunError, match="is a fold"):
+        again(RunFolder(run.path / "finding" / "folds" / f"1-of-{FOLDS}"), place)
+    with pytest.raises(RunError, match="holds no finished run"):
+        again(RunFolder(tmp_path / "nowhere"), place)
+    with pytest.raises(DataError, match="30 training images cannot be cut into 31 folds"):
+        again(run, place, folds=31)
+
+
+@pytest.mark.parametrize("fold", ["2", "0/5", "6/5", "1/1", "a/b", "1/2/3", "-1/5", "1.5/3", "/", "²/5"])
+def test_folds_that_make_no_sense_are_refused(fold):
+    from onepair.training.config import build_config
+
+    with pytest.raises(ConfigError, match=r"data\.fold must be a part of two or more, as 2/5, got"):
+        build_config({"data": {"fold": fold}})
