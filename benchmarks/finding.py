@@ -2,9 +2,9 @@
 
     python benchmarks/finding.py VOCdevkit [--folds 5] [--runs DIR] [--out results/finding_voc2012.csv]
 
-Linear classifiers on EfficientNet-Lite0 features, as in results/voc2012_linear.py, with its learning rates and options
-(chosen on validation). All rankings of a method are of the same out-of-sample scores. The truth is what VOC says of the
-unknown cells of the training rows; nothing was chosen by it. Needs cleanlab.
+Linear classifiers on EfficientNet-Lite0 features, with options and learning rates that validation mAP chose. All
+rankings of a method are of the same out-of-sample scores. The truth is what VOC says of the unknown cells of the
+training rows; nothing was chosen by it. Needs cleanlab.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from onepair.training.run import Machine, train
 Floats = NDArray[np.float64]
 
 TOPS = (100, 500, 1000)
-SETTINGS: dict[str, dict[str, Any]] = {  # of results/voc2012_linear_efficientnet_lite0.csv
+SETTINGS: dict[str, dict[str, Any]] = {
     "bce": {},
     "opml-sp": {"lr": 1e-3, "options": {"alpha": 0.7, "beta": 0.7, "gamma_gradient": False, "label_num": 1.6}},
     "entmax": {"options": {"entropy_weight": 0.1}},
@@ -103,7 +103,7 @@ def rows_of(method: str, scored: OutOfSample) -> list[dict[str, str]]:
     plain = expit(scores)
     rankings = {"scores": plain, **(cleanlab_rankings(observed, plain) if method == "bce" else {})}
     rows = [measure(name, ranking, observed, truth) for name, ranking in rankings.items()]
-    samples = {"onepair find": scored.validation_labels, "onepair find, no full labels": None}
+    samples = {"onepair find": task.known_validation_labels, "onepair find, no full labels": None}
     for name, sample in samples.items():
         judgement = judge(observed, scores, sample=sample, sample_scores=scored.validation_scores)
         facts = calibration_facts(judgement, observed, truth)

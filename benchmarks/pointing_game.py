@@ -33,6 +33,7 @@ from onepair.data.images import normalise
 from onepair.data.labeltable import LabelTable
 from onepair.data.loading import image_batches
 from onepair.data.reading import read_dataset
+from onepair.decisions import Decisions
 from onepair.files import cache_folder
 from onepair.finding.maps import activation_maps, evidence
 from onepair.labels import POSITIVE, Indices
@@ -84,7 +85,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def train_linear(devkit: Path) -> tuple[Classifier, list[float]]:
+def train_linear(devkit: Path) -> tuple[Classifier, Decisions]:
     data = {"source": str(devkit), "observe": "single-positive"}
     model = {"backbone": "tf_efficientnet_lite0", "mode": "linear"}
     config = resolve_config(read_config(CONFIG), {"data": data, "model": model, "method": {"name": "opml-sp"}})

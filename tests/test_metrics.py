@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onepair import average_precision, mean_average_precision
-from onepair.metrics import best_f1_thresholds, coverage, precision_recall_f1, ranking_loss, top_k
+from onepair.metrics import coverage, precision_recall_f1, ranking_loss, top_k
 
 SIZES = st.tuples(st.integers(1, 40), st.integers(1, 6), st.integers(0, 2**32 - 1))
 
@@ -121,17 +121,6 @@ def test_precision_at_k():
     at_2 = precision_recall_f1(top_k(scores, 2), labels, average="overall")
     assert at_2 == pytest.approx((3 / 4, 3 / 4, 3 / 4))
     assert (top_k(scores, 3)).all()
-
-
-@given(SIZES, st.sampled_from([None, 2]))
-def test_thresholds_have_the_best_f1_of_all(size, levels):
-    scores, labels = random_problem(*size, levels=levels)
-    thresholds = best_f1_thresholds(scores, labels)
-    chosen = precision_recall_f1(scores >= thresholds, labels).f1
-    for column in range(scores.shape[1]):
-        tried = [precision_recall_f1(scores >= score, labels).f1[column] for score in scores[:, column]]
-        assert chosen[column] == pytest.approx(np.max(tried), nan_ok=True)
-        assert (labels[:, column] == 1).any() or thresholds[column] == 0
 
 
 def slow_ranking(scores, labels):

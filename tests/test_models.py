@@ -11,6 +11,7 @@ from torch import nn
 
 from onepair import models
 from onepair.models import Backbone, Classifier, WeightsError, create_backbone, load_classifier, save_classifier
+from tests.decisions import plain
 
 TINY = "test_resnet"
 
@@ -204,14 +205,14 @@ def test_a_saved_classifier_comes_back(tmp_path: Path, name: str) -> None:
     backbone = with_random_norms(create_backbone(name, weights="none", image_size=32)).eval()
     backbone.preprocessing = replace(backbone.preprocessing, flip=0.25)
     classifier = Classifier(backbone, ["Äpfel", "birnen"])
-    save_classifier(classifier, tmp_path, thresholds=[0.5, -1.0])
-    loaded, thresholds = load_classifier(tmp_path)
+    save_classifier(classifier, tmp_path, decisions=plain([0.5, -1.0]))
+    loaded, decisions = load_classifier(tmp_path)
     images = torch.randn(3, 3, 32, 32)
     assert torch.equal(loaded(images), classifier(images))
     assert loaded.classes == ("Äpfel", "birnen")
     assert loaded.backbone.preprocessing == backbone.preprocessing
     assert not loaded.training
-    assert thresholds == [0.5, -1.0]
+    assert decisions.to_dict() == plain([0.5, -1.0]).to_dict()
 
 
 def test_a_damaged_classifier_is_named(tmp_path: Path) -> None:
@@ -220,7 +221,7 @@ def test_a_damaged_classifier_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(WeightsError, match="holds no model"):
         load_classifier(tmp_path / "file")
-    save_classifier(Classifier(create_backbone("small-cnn"), ["a", "b"]), tmp_path, thresholds=[0, 0])
+    save_classifier(Classifier(create_backbone("small-cnn"), ["a", "b"]), tmp_path, decisions=plain([0, 0]))
     other = {**Classifier(create_backbone("small-cnn"), ["a"]).state_dict()}
     save(tmp_path / "model.safetensors", other)
     with pytest.raises(WeightsError, match=r"model\.safetensors: does not fit"):

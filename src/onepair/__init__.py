@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from onepair.losses import OPMLLoss, SoftOPMLLoss, ZLPRLoss, high_rank_penalty, opml_loss, soft_opml_loss, zlpr_loss
     from onepair.metrics import average_precision, mean_average_precision
+    from onepair.prediction import load
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ _HOMES = {
         "zlpr_loss",
     ],
     "onepair.metrics": ["average_precision", "mean_average_precision"],
+    "onepair.prediction": ["load"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -54,6 +56,7 @@ __all__ = [
     "ZLPRLoss",
     "average_precision",
     "high_rank_penalty",
+    "load",
     "mean_average_precision",
     "observe_fraction",
     "observe_positives",

@@ -1,7 +1,7 @@
 """Probabilities from scores: calibrators by class, and how far off they are."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -129,6 +129,28 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, *, b
     parts = np.array_split(np.argsort(given, kind="stable"), min(bins, len(given)))
     gaps = [abs(given[part].sum() - positive[part].sum()) for part in parts]
     return round(float(sum(gaps) / len(given)), 12)
+
+
+class Reliability(NamedTuple):
+    """What came true of probabilities in equal steps from 0 to 1, without steps that hold too few cells."""
+
+    predicted: Floats  # the mean probability of each
+    observed: Floats  # the share of positives
+
+
+def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 10, fewest: int = 20) -> Reliability:
+    """Of the known cells of about one probability, how many are positive?
+
+    >>> reliability([[0.8], [0.8], [0.8], [0.8]], [[1], [1], [1], [0]], fewest=4)
+    Reliability(predicted=array([0.8]), observed=array([0.75]))
+    """
+    matrix, known = check_scores(probabilities, labels)
+    cells = known != UNKNOWN
+    given, positive = matrix[cells], known[cells] == POSITIVE
+    step = np.minimum((given * bins).astype(int), bins - 1)
+    counts, predicted, true = (np.bincount(step, weights, bins) for weights in (None, given, positive))
+    enough = counts >= fewest
+    return Reliability(predicted[enough] / counts[enough], true[enough] / counts[enough])
 
 
 def fit_lines(scores: Floats, targets: Floats, cells: Cells, start: Platt | None = None) -> Platt:

@@ -123,29 +123,6 @@ def precision_recall_f1(
     return PrecisionRecallF1(*(float(np.nanmean(values)) for values in (precision, recall, f1)))
 
 
-def best_f1_thresholds(scores: Any, labels: Any) -> Floats:
-    """The threshold of every class, shape (L,), at which `scores >= threshold` has the best F1 on the known cells.
-
-    0, the logit of probability ½, for a class without known positives.
-
-    >>> best_f1_thresholds(np.array([[3.0], [2.0], [1.0], [0.0]]), np.array([[1], [0], [1], [0]]))
-    array([1.])
-    """
-    score_matrix, label_matrix = _matrices(scores, labels)
-    return np.array([_class_threshold(*column) for column in zip(score_matrix.T, label_matrix.T, strict=True)])
-
-
-def _class_threshold(scores: NDArray[Any], labels: Labels) -> float:
-    known = labels != UNKNOWN
-    order = np.argsort(-scores[known], kind="stable")
-    ranked, positive = scores[known][order], labels[known][order] == POSITIVE
-    if not positive.any():
-        return 0.0
-    f1 = 2 * np.cumsum(positive) / (np.arange(1, len(ranked) + 1) + positive.sum())
-    f1[:-1][ranked[:-1] == ranked[1:]] = 0  # equal scores are decided together
-    return float(ranked[np.argmax(f1)])
-
-
 def top_k(scores: Any, k: int) -> NDArray[np.bool_]:
     """Decide for the k best-scored labels of every row; among equal scores the first classes win.
 

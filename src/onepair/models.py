@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import fuse_conv_bn_eval
 
-from onepair.data.images import Preprocessing
+from onepair.data.preprocessing import Preprocessing
+from onepair.decisions import Decisions
 from onepair.errors import UserError
 from onepair.files import write_atomically
 
@@ -165,9 +166,9 @@ class Classifier(nn.Module):
 
 
 def save_classifier(
-    classifier: Classifier, folder: Path, *, thresholds: Sequence[float], weights: State | None = None
+    classifier: Classifier, folder: Path, *, decisions: Decisions, weights: State | None = None
 ) -> None:
-    """Write model.safetensors, and model.json with all that is needed to use it; thresholds are on the logits.
+    """Write model.safetensors, and model.json with all that is needed to use it.
 
     Weights are the classifier's own, unless they are spread over processes and were gathered by the caller.
     """
@@ -177,14 +178,19 @@ def save_classifier(
         "backbone": classifier.backbone.name,
         "preprocessing": asdict(classifier.backbone.preprocessing),
         "classes": list(classifier.classes),
-        "thresholds": list(thresholds),
+        "decisions": decisions.to_dict(),
     }
     write_atomically(folder / "model.safetensors", safetensors.torch.save(plain))
+    write_description(folder, description)
+
+
+def write_description(folder: Path, description: dict[str, Any]) -> None:
+    """Write model.json."""
     write_atomically(folder / "model.json", json.dumps(description, indent=2, ensure_ascii=False).encode())
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """What model.json says: backbone, preprocessing, classes, thresholds."""
+    """What model.json says: backbone, preprocessing, classes, decisions."""
     try:
         description: dict[str, Any] = json.loads((folder / "model.json").read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -194,11 +200,10 @@ def read_description(folder: Path) -> dict[str, Any]:
     return description
 
 
-def load_classifier(folder: Path) -> tuple[Classifier, list[float]]:
-    """The classifier that `save_classifier` wrote, ready to predict, and its thresholds."""
+def load_classifier(folder: Path) -> tuple[Classifier, Decisions]:
+    """The classifier that `save_classifier` wrote, ready to predict, and what its scores mean."""
     description = read_description(folder)
-    scaling = description["preprocessing"]
-    preprocessing = Preprocessing(**{**scaling, "mean": tuple(scaling["mean"]), "std": tuple(scaling["std"])})
+    preprocessing = Preprocessing.from_dict(description["preprocessing"])
     backbone = create_backbone(description["backbone"], weights="none", image_size=preprocessing.size)
     backbone.preprocessing = preprocessing
     classifier = Classifier(backbone, description["classes"])
@@ -206,7 +211,7 @@ def load_classifier(folder: Path) -> tuple[Classifier, list[float]]:
         classifier.load_state_dict(read_state(folder / "model.safetensors"))
     except RuntimeError:
         raise WeightsError(f"{folder / 'model.safetensors'}: does not fit the model in model.json") from None
-    return classifier.to(memory_format=torch.channels_last).eval(), description["thresholds"]
+    return classifier.to(memory_format=torch.channels_last).eval(), Decisions.from_dict(description["decisions"])
 
 
 def create_backbone(name: str, *, weights: Weights = None, image_size: int | None = None) -> Backbone:

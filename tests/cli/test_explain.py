@@ -16,6 +16,7 @@ from onepair.models import Classifier, create_backbone, load_classifier, save_cl
 from onepair.training.config import to_toml
 from onepair.training.prediction import score_images
 from onepair.training.task import prepare_task
+from tests.decisions import plain
 from tests.training.tiny import CLASSES, SIZE, TRAIN, tiny_config, write_images
 
 THRESHOLDS = [-0.2, 0.0, 0.1, 0.3]
@@ -27,7 +28,7 @@ def write_run(folder, source, classes, *, size, thresholds):
     torch.manual_seed(0)
     classifier = Classifier(create_backbone("small-cnn", image_size=size), classes).eval()
     torch.nn.init.normal_(classifier.head.weight, std=4)
-    save_classifier(classifier, folder, thresholds=thresholds)
+    save_classifier(classifier, folder, decisions=plain(thresholds))
     (folder / "config.toml").write_text(to_toml(tiny_config(source)))
     return classifier
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import sys
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from onepair.cli.main import main
+from onepair.decisions import Decisions
+from onepair.review.suggestions import open_run, read_suggestions
 from tests.training.tiny import CLASSES, TEST, train_tiny, write_images
 
 
@@ -33,7 +36,7 @@ def onepair(finished, monkeypatch, capsys):
     monkeypatch.chdir(finished)
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onepair", *arguments])
+        monkeypatch.setattr(sys, "argv", ["onepair", *map(str, arguments)])
         try:
             main()
             code = 0
@@ -67,7 +70,7 @@ def test_evaluate_prints_a_table(onepair):
 
 def test_predict_writes_probabilities_and_labels(finished, onepair):
     scores = np.load(finished / "run" / "scores_test.npy")
-    thresholds = json.loads((finished / "run" / "model.json").read_text())["thresholds"]
+    decisions = Decisions.from_dict(json.loads((finished / "run" / "model.json").read_text())["decisions"])
     for suffix in ("csv", "json"):
         result = onepair("predict", "run", "images", "--out", f"out.{suffix}")
         assert result.returncode == 0, result.stderr
@@ -77,9 +80,9 @@ def test_predict_writes_probabilities_and_labels(finished, onepair):
     assert [row["file"] for row in rows] == [each["file"] for each in objects]
     for row, each, logits in zip(rows[-TEST:], objects[-TEST:], scores, strict=True):  # test images are the last
         probabilities = [float(row[name]) for name in CLASSES]
-        assert probabilities == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-5)
+        assert probabilities == pytest.approx(decisions.probabilities(logits[None])[0], abs=1e-5)
         assert list(each["probabilities"].values()) == probabilities
-        chosen = [name for name, logit, limit in zip(CLASSES, logits, thresholds, strict=True) if logit >= limit]
+        chosen = [name for name, yes in zip(CLASSES, decisions.labels(logits), strict=True) if yes]
         assert each["labels"] == chosen
         assert row["labels"] == ";".join(chosen)
 
@@ -88,6 +91,11 @@ def test_predict_writes_probabilities_and_labels(finished, onepair):
     ("arguments", "sentence"),
     [
         (("evaluate", "images"), "images: holds no model"),
+        (("decide", "images"), "images: holds no model"),
+        (
+            ("decide", "run", "--rule", "precision", "--precision", 2),
+            "a precision lies above 0 and is at most 1, got 2",
+        ),
         (("evaluate", "run", "--data", "digits"), "its classes are not those of the run"),
         (("predict", "run", "images/gone.png"), "gone.png"),
         (("predict", "run", "run"), "no images to predict"),
@@ -113,10 +121,31 @@ def test_methods_are_listed_and_shown(onepair):
     assert "method.options.label_num" in shown
 
 
-def test_demo_goes_from_nothing_to_a_report(onepair, tmp_path):
+def test_demo_goes_from_nothing_to_a_report_and_to_what_can_be_reviewed(onepair, tmp_path):
     result = onepair("demo", "--epochs", "1", "--out", str(tmp_path / "demo"))
     assert result.returncode == 0, result.stderr
     assert "OPML-SP" in result.stdout
     assert "gap closed" in result.stdout
     report = (tmp_path / "demo" / "report.html").read_text()
     assert "Learning all labels from one" in report
+    assert f"onepair review {tmp_path / 'demo'}" in result.stdout.replace("\n", "")
+    assert len(read_suggestions(open_run(tmp_path / "demo"))) > 1000
+
+
+def test_decide_changes_what_is_predicted(finished, onepair):
+    def evaluated():
+        return json.loads(onepair("evaluate", "decided", "--json").stdout)
+
+    shutil.copytree(finished / "run", finished / "decided")
+    before = evaluated()
+    result = onepair("decide", "decided", "--rule", "precision", "--precision", 1, "--calibration", "isotonic")
+    assert result.returncode == 0, result.stderr
+    assert all(name in result.stdout for name in CLASSES)
+    assert "precision 1" in result.stdout
+    stored = json.loads((finished / "decided" / "model.json").read_text())["decisions"]
+    assert (stored["rule"], stored["calibration"]["kind"]) == ("precision 1", "isotonic")
+    after = evaluated()
+    assert after["map"] == before["map"]
+    assert after["recall"] < before["recall"]
+    onepair("decide", "decided")
+    assert evaluated() == before

@@ -16,9 +16,10 @@ from torch import nn
 
 from onepair.data import features
 from onepair.data.features import cached_features
-from onepair.data.images import Preprocessing, normalise
+from onepair.data.images import normalise
 from onepair.data.labeltable import LabelTable
 from onepair.data.loading import image_batches
+from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError
 from onepair.files import BusyError, locked
 

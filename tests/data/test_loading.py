@@ -11,9 +11,10 @@ from PIL import Image
 
 from onepair.data import loading
 from onepair.data.decoding import decode
-from onepair.data.images import Preprocessing, prepare
+from onepair.data.images import prepare
 from onepair.data.labeltable import LabelTable
 from onepair.data.loading import Batch, default_workers, image_batches
+from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError, Problem
 
 SCALE = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))

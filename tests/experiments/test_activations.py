@@ -14,6 +14,7 @@ from onepair.experiments.drawing import draw
 from onepair.experiments.tables import csv_text
 from onepair.models import load_classifier
 from onepair.training.task import prepare_task
+from tests.decisions import plain
 from tests.experiments.small import TABLE
 
 
@@ -33,8 +34,8 @@ def classifier(outcome):
 
 
 def test_labels_are_called_by_what_is_known_of_them(task, classifier):
-    everything = choose_examples(task, classifier, np.full(4, -np.inf))
-    nothing = choose_examples(task, classifier, np.full(4, np.inf))
+    everything = choose_examples(task, classifier, plain(np.full(4, -np.inf)))
+    nothing = choose_examples(task, classifier, plain(np.full(4, np.inf)))
     assert len(everything) == len(nothing) == IMAGES
     for found, examples in ((True, everything), (False, nothing)):
         for example in examples:
@@ -54,7 +55,7 @@ def test_labels_are_called_by_what_is_known_of_them(task, classifier):
 
 
 def test_images_where_most_is_found_come_first(task, classifier):
-    examples = choose_examples(task, classifier, np.zeros(4))
+    examples = choose_examples(task, classifier, plain(np.zeros(4)))
     worth = [example.completed + example.goes_beyond for example in examples]
     assert worth == sorted(worth, reverse=True)
 

@@ -34,8 +34,8 @@ def test_the_grid_of_voc_features():
     row = Row("OPML-SP", "opml-sp")
     lr = make_config(Dataset("voc2012", "x"), row, {}, seed=0, wishes=Wishes(mode="linear")).optimiser.lr
     assert grid_of("opml-sp", mode="linear", lr=lr) == {
-        "alpha": (0.4, 0.7),
-        "beta": (0.4, 0.7),
+        "alpha": (0.1, 0.4, 0.7),
+        "beta": (0.4, 0.7, 0.9),
         "gamma_gradient": (False, True),
         "label_num": (0.8, 1.6),
         "lr": (3e-4, 1e-3),

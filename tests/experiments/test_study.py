@@ -68,7 +68,7 @@ def test_the_search_chooses_by_validation_with_the_first_seed(searched):
         assert outcome.chosen == best.values
         assert outcome.cells[0].name == best.name
         assert len(outcome.runs) == 2
-    assert len(study.candidates(outcomes[1].line)) == 8  # alpha, beta, lr
+    assert len(study.candidates(outcomes[1].line)) == 18  # alpha, beta, lr
 
 
 def test_a_search_keeps_the_weights_of_the_chosen_only(searched):
@@ -76,7 +76,7 @@ def test_a_search_keeps_the_weights_of_the_chosen_only(searched):
     shown = {cell.name for outcome in outcomes for cell in outcome.cells}
     assert {path.parent.name for path in study.out.glob("runs/*/model.safetensors")} == shown
     assert {path.parent.name for path in study.out.glob("runs/*/scores_test.npy")} == shown
-    assert len(results(study)) == 2 + 8 + 2
+    assert len(results(study)) == 2 + 18 + 2
 
 
 def test_the_search_is_recorded_for_optuna(searched):
@@ -199,13 +199,13 @@ def test_two_processes_share_a_study(study, images, cache, tmp_path):
     assert codes == [0, 0], logs
     trained = [line.split() for line in notes.read_text().splitlines()]
     names = [name for _, name in trained]
-    assert len(names) == len(set(names)) == 2 + 8 + 2
+    assert len(names) == len(set(names)) == 2 + 18 + 2
     assert len({process for process, _ in trained}) == 2
     assert results(study()) == results(expected)
     assert (tmp_path / "out" / "table3.md").exists()
     journal = optuna.storages.journal.JournalFileBackend(str(tmp_path / "out" / "search.journal"))
     summaries = optuna.get_all_study_summaries(optuna.storages.JournalStorage(journal))
-    assert sorted(summary.n_trials for summary in summaries) == [2, 8]
+    assert sorted(summary.n_trials for summary in summaries) == [2, 18]
 
 
 def test_an_experiment_without_rows_needs_no_runs(study):

@@ -117,8 +117,8 @@ def test_validation_labels_keep_what_is_unknown(place, tmp_path):
         table, f"data.images='{place}'", "data.observe=given", out=tmp_path / "run", cache=place / "cache"
     ).folder
     found, _ = again(run, place, folds=2)
-    np.testing.assert_array_equal(found.validation_labels, labels[found.task.validation])
-    assert (found.validation_labels == UNKNOWN).any()
+    np.testing.assert_array_equal(found.task.known_validation_labels, labels[found.task.validation])
+    assert (found.task.known_validation_labels == UNKNOWN).any()
 
 
 def test_labels_that_changed_are_refused(place, tmp_path):

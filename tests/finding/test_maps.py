@@ -11,8 +11,9 @@ from torch.nn import functional as F
 
 from onepair.data import loading
 from onepair.data.decoding import decode
-from onepair.data.images import Preprocessing, normalise, prepare
+from onepair.data.images import normalise, prepare
 from onepair.data.labeltable import LabelTable
+from onepair.data.preprocessing import Preprocessing
 from onepair.finding import maps
 from onepair.finding.maps import activation_maps, evidence, suggestion_maps
 from onepair.models import Backbone, Classifier, NoMapsError, create_backbone

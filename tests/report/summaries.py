@@ -4,6 +4,7 @@ import numpy as np
 
 from onepair.metrics import average_precision
 from onepair.report import RunSummary
+from tests.decisions import plain
 
 CLASSES = ("cat", "dog", "bird")
 LABELS = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, -1]], np.int8)
@@ -26,7 +27,7 @@ def summary(name, test_map, *, title=None, labels="single positives", shift=0.0,
         "seconds": 75.0,
         "test_scores": scores,
         "test_labels": LABELS,
-        "thresholds": np.zeros(3),
+        "decisions": plain(np.zeros(3)),
     }
     return RunSummary(name, title or name.upper(), labels, test_map=test_map, **(values | changes))
 

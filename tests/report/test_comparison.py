@@ -5,6 +5,7 @@ import pytest
 
 from onepair.report import ReportError, gap_closed
 from onepair.report.comparison import Comparison
+from tests.decisions import plain
 from tests.report.summaries import CLASSES, four, records, summary
 
 
@@ -63,7 +64,7 @@ def test_runs_that_cannot_be_compared_are_refused(runs, ceiling, sentence):
 
 def test_a_run_whose_parts_do_not_fit_is_refused():
     with pytest.raises(ReportError, match="run 'a': 3 classes"):
-        summary("a", 0.5, thresholds=np.zeros(2))
+        summary("a", 0.5, decisions=plain(np.zeros(2)))
 
 
 def test_a_best_epoch_that_never_was_is_refused():

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from onepair.report import Examples, ReportError, write_report
+from tests.decisions import plain
 from tests.report.summaries import CLASSES, LABELS, four, summary
 
 VOID = {"meta", "img", "link", "br", "hr"}
@@ -112,7 +113,7 @@ def test_page_needs_nothing_from_outside(page):
 def test_page_can_be_read_without_seeing_it(page):
     reader = Reader(page)
     assert reader.all("html") == [{"lang": "en"}]
-    assert len(reader.all("svg")) == 6
+    assert len(reader.all("svg")) == 8
     assert all(svg["role"] == "img" and svg["aria-label"] for svg in reader.all("svg"))
     assert "OPML-SP: at best 82.6, in epoch 3" in reader.all("svg")[0]["aria-label"]
     assert [image["alt"] for image in reader.all("img")] == [
@@ -185,7 +186,7 @@ def test_many_classes_are_drawn_from_both_ends(tmp_path):
         "classes": tuple(f"class {i:03}" for i in range(312)),
         "test_scores": rng.normal(size=(5, 312)),
         "test_labels": np.ones((5, 312), np.int8),
-        "thresholds": np.zeros(312),
+        "decisions": plain(np.zeros(312)),
     }
     ap = np.full(312, 0.3)
     runs = [summary("a", 0.3, class_ap=ap, **many), summary("b", 0.6, class_ap=ap + np.arange(312) / 1000, **many)]

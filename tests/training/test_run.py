@@ -13,9 +13,10 @@ from onepair.data.images import normalise
 from onepair.data.loading import image_batches
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
+from onepair.decisions import fit_decisions
 from onepair.methods import METHODS
 from onepair.methods.large_loss import LargeLoss
-from onepair.metrics import average_precision, best_f1_thresholds, mean_average_precision
+from onepair.metrics import average_precision, mean_average_precision
 from onepair.models import load_classifier
 from onepair.training import loop
 from onepair.training import run as running
@@ -82,9 +83,9 @@ def test_a_run_leaves_everything_behind(train, images, mode, name):
     assert results["test_class_ap"] == dict(zip(CLASSES, average_precision(test, labels[TRAIN:]), strict=True))
     assert folder.results() == results
 
-    classifier, thresholds = load_classifier(folder.path)
+    classifier, decisions = load_classifier(folder.path)
     assert classifier.classes == CLASSES
-    assert thresholds == best_f1_thresholds(validation, task.validation_labels).tolist()
+    assert decisions.to_dict() == fit_decisions(validation, task.validation_labels).to_dict()
     precise = {"rtol": 1e-5, "atol": 1e-5} if mode != "linear" else {"rtol": 1e-2, "atol": 1e-2}  # features are halves
     np.testing.assert_allclose(model_scores(folder, task.test, images), test, **precise)
     np.testing.assert_allclose(model_scores(folder, task.validation, images), validation, **precise)
@@ -235,7 +236,7 @@ def test_to_a_method_both_phases_are_one_training(train, monkeypatch):
     train("method.name=ll-r", "model.mode=linear-init")
     assert epochs == [1, 2, 3, 4, 5]
     config = tiny_config("", "method.name=entmax-apl", "model.mode=linear-init", "method.options.warmup=2")
-    assert running._create_method(config).labelling_epochs == 5 - 2
+    assert running.method_of(config).labelling_epochs == 5 - 2
 
 
 def test_the_second_phase_starts_from_the_best_head_of_the_first(train, monkeypatch):

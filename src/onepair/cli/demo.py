@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from onepair.training.task import Task
 
 EXAMPLES = 12
+FINDER, FOLDS = "opml-sp", 2  # the run that missing labels are found with
 INTRODUCTION = """Scenes of one to five handwritten digits; the labels say which digits appear.
 
 Every training scene keeps only one of its labels. Three methods learn from these single positives, and a fourth run is
@@ -53,9 +54,12 @@ def demo(
     """Learn all labels from one, on data inside the package.
 
     Trains BCE, OPML and OPML-SP from single positives and BCE from full labels, prints how much of the gap between the
-    two is closed, and writes a report with charts. The same command again goes on where it stopped.
+    two is closed, writes a report with charts, and finds the labels that are missing. The same command again goes on
+    where it stopped.
     """
+    from onepair.cli.find import print_finding
     from onepair.cli.progress import Narration
+    from onepair.finding.finding import find_labels
     from onepair.report import Examples, write_report
     from onepair.training.folder import RunFolder
     from onepair.training.run import Machine, train
@@ -80,6 +84,11 @@ def demo(
     )
     _print_table(summaries)
     typer.echo(f"The report with charts and examples is {out / 'report.html'}")
+    with Narration() as narration:
+        narration.say(f"\nWhich labels are missing? {FOLDS} models, each trained without the scenes it is asked about")
+        found = find_labels(RunFolder(out / FINDER), folds=FOLDS, machine=Machine(), watch=narration)
+    print_finding(found)
+    typer.echo(f"To confirm them on a page: onepair review {out}")
 
 
 def demo_config(run: DemoRun, epochs: int) -> "Config":
@@ -87,7 +96,7 @@ def demo_config(run: DemoRun, epochs: int) -> "Config":
 
     return build_config(
         {
-            "data": {"source": "digits", "observe": run.observe},
+            "data": {"source": "digits", "format": "digits", "observe": run.observe},
             "model": {"backbone": "small-cnn", "weights": "none", "flip": 0.0},
             "method": {"name": run.method, "options": run.options},
             "optimiser": {"name": "adam", "lr": 2e-3, "head_lr_multiplier": 1.0, "weight_decay": 0.0},
@@ -100,6 +109,7 @@ def demo_config(run: DemoRun, epochs: int) -> "Config":
 def summarise(run: DemoRun, folder: "RunFolder", task: "Task") -> "RunSummary":
     import numpy as np
 
+    from onepair.decisions import Decisions
     from onepair.models import read_description
     from onepair.report import RunSummary
 
@@ -116,7 +126,7 @@ def summarise(run: DemoRun, folder: "RunFolder", task: "Task") -> "RunSummary":
         seconds=sum(record["seconds"] for record in records),
         test_scores=folder.scores("test"),
         test_labels=task.table.labels[task.test],
-        thresholds=np.array(read_description(folder.path)["thresholds"]),
+        decisions=Decisions.from_dict(read_description(folder.path)["decisions"]),
     )
 
 

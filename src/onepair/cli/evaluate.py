@@ -24,14 +24,13 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Score a run's model: average precision by class, and precision, recall and F1 at its thresholds."""
-    import numpy as np
-
+    from onepair.decisions import Decisions
     from onepair.metrics import average_precision, coverage, mean_average_precision, precision_recall_f1, ranking_loss
     from onepair.models import read_description
 
     description = read_description(run)
     scores, labels = _scores(run, data, split, format, workers)
-    predicted = scores >= np.array(description["thresholds"])
+    predicted = Decisions.from_dict(description["decisions"]).labels(scores)
     by_class = precision_recall_f1(predicted, labels)
     overall = precision_recall_f1(predicted, labels, average="overall")
     mean_ap = mean_average_precision(scores, labels)

@@ -11,6 +11,7 @@ from onepair.errors import UserError
 
 if TYPE_CHECKING:
     from onepair.data.labeltable import LabelTable
+    from onepair.decisions import Decisions
     from onepair.finding.picture import Explained
     from onepair.models import Classifier
     from onepair.training.task import Task
@@ -38,11 +39,11 @@ def explain(
 
     if out.suffix.lower() != ".png":
         raise UserError(f"{out}: the picture is written as .png; name it so")
-    classifier, thresholds = load_classifier(run)
+    classifier, decisions = load_classifier(run)
     wanted = [_column(name.strip(), classifier.classes) for name in labels.split(",")] if labels else []
     task = _read_task(run, classifier.classes, needed=any(map(_is_row, images)))
     places = [_locate(image, task, classifier.classes) for image in images]
-    explained = [_explain(classifier, thresholds, table, row, wanted, task) for table, row in places]
+    explained = [_explain(classifier, decisions, table, row, wanted, task) for table, row in places]
     with writing(out):
         write_atomically(out, render(explained))
     typer.echo(f"{sum(len(each.sightings) for each in explained)} labels in {len(images)} images, in {out}", err=True)
@@ -97,7 +98,7 @@ def _locate(image: str, task: "Task | None", classes: Sequence[str]) -> "tuple[L
 
 def _explain(
     classifier: "Classifier",
-    thresholds: Sequence[float],
+    decisions: "Decisions",
     table: "LabelTable",
     row: int,
     wanted: Sequence[int],
@@ -112,8 +113,7 @@ def _explain(
     from onepair.training.prediction import score_images
 
     scores = score_images(classifier, table, np.array([row]), workers=0)[0].astype(np.float64)
-    predicted = scores >= thresholds
-    probabilities = (1 + np.tanh(scores / 2)) / 2
+    predicted, probabilities = decisions.labels(scores), decisions.probabilities(scores[None])[0]
     likeliest = np.argsort(-scores, kind="stable")
     shown = np.array(wanted or likeliest[predicted[likeliest]][:MOST].tolist() or likeliest[:1])
     maps = suggestion_maps(classifier, table, np.full(len(shown), row), shown, workers=0)

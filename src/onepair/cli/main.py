@@ -9,9 +9,11 @@ from onepair import __version__
 from onepair.cli.check import check
 from onepair.cli.compare import compare
 from onepair.cli.datasets import datasets
+from onepair.cli.decide import decide
 from onepair.cli.demo import demo
 from onepair.cli.evaluate import evaluate
 from onepair.cli.explain import explain
+from onepair.cli.export import export
 from onepair.cli.features import features
 from onepair.cli.find import find
 from onepair.cli.labels import labels
@@ -34,7 +36,9 @@ for command in (
     check,
     train,
     evaluate,
+    decide,
     predict,
+    export,
     explain,
     find,
     review,

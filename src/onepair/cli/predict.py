@@ -4,51 +4,61 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from onepair.prediction import Model, Prediction
+
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    model: Annotated[Path, typer.Argument(help="The folder of a finished run, or an .onnx file of onepair export.")],
     images: Annotated[list[Path], typer.Argument(help="Images, or folders of them.")],
     out: Annotated[Path | None, typer.Option(help="A .csv or .json file; by default CSV goes to the screen.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
 ) -> None:
     """Predict labels: for each image the labels above their thresholds, and the probability of every class."""
-    import numpy as np
-
     from onepair.errors import UserError
     from onepair.files import write_atomically
-    from onepair.models import load_classifier
-    from onepair.training.prediction import score_images, table_of_files
+    from onepair.prediction import load
+    from onepair.training.folder import writing
 
     if out is not None and out.suffix not in (".csv", ".json"):
         raise UserError(f"{out}: predictions are written as .csv or .json")
-    classifier, thresholds = load_classifier(run)
-    table = table_of_files(images, classifier.classes)
-    scores = score_images(classifier, table, np.arange(len(table)), workers=workers)
-    probabilities = 1 / (1 + np.exp(-scores.astype(np.float64)))
-    predictions = [
-        {
-            "file": file,
-            "labels": [name for name, chosen in zip(classifier.classes, row >= thresholds, strict=True) if chosen],
-            "probabilities": dict(zip(classifier.classes, map(float, shares.round(6)), strict=True)),
-        }
-        for file, row, shares in zip(table.files, scores, probabilities, strict=True)
-    ]
-    text = _as_csv(predictions) if out is None or out.suffix == ".csv" else json.dumps(predictions, indent=2)
+    predictions = _predict(load(model), images)
+    text = _as_csv(predictions) if out is None or out.suffix == ".csv" else _as_json(predictions)
     if out is None:
         typer.echo(text, nl=False)
     else:
-        write_atomically(out, text.encode())
+        with writing(out):
+            write_atomically(out, text.encode())
         typer.echo(f"{len(predictions):,} images predicted, in {out}", err=True)
 
 
-def _as_csv(predictions: list[dict[str, Any]]) -> str:
+def _predict(model: "Model", images: list[Path]) -> "list[Prediction]":
+    """The predictions, with a bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("predicting", total=None)
+        return model.predict(images, on_progress=lambda done, total: bar.update(task, completed=done, total=total))
+
+
+def _as_csv(predictions: "list[Prediction]") -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["file", "labels", *predictions[0]["probabilities"]])
+    writer.writerow(["file", "labels", *predictions[0].probabilities])
     for each in predictions:
-        writer.writerow([each["file"], ";".join(each["labels"]), *each["probabilities"].values()])
+        writer.writerow([each.file, ";".join(each.labels), *_rounded(each).values()])
     return text.getvalue()
+
+
+def _as_json(predictions: "list[Prediction]") -> str:
+    rows = [{"file": each.file, "labels": each.labels, "probabilities": _rounded(each)} for each in predictions]
+    return json.dumps(rows, indent=2)
+
+
+def _rounded(prediction: "Prediction") -> dict[str, float]:
+    return {name: round(probability, 6) for name, probability in prediction.probabilities.items()}

@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from onepair.data.images import Preprocessing, normalise
+from onepair.data.images import normalise
 from onepair.data.labeltable import LabelTable
 from onepair.data.loading import image_batches
+from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError
 from onepair.files import locked, write_atomically
 from onepair.labels import Indices

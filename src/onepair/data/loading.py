@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from onepair.data.decoding import Pixels, decode
-from onepair.data.images import Preprocessing, prepare
+from onepair.data.images import prepare
 from onepair.data.labeltable import LabelTable
+from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.labels import Indices
 

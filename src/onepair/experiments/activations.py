@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from onepair.data.images import normalise
 from onepair.data.loading import image_batches
+from onepair.decisions import Decisions
 from onepair.experiments.drawing import Drawing
 from onepair.experiments.figures import Panels
 from onepair.labels import POSITIVE, Indices
@@ -65,8 +66,8 @@ def activations(panels: Panels) -> Drawing:
     parts = []
     for dataset, outcomes in panels.items():
         run, task = outcomes[0].runs[0], prepare_task(outcomes[0].cells[0].config.data)
-        classifier, thresholds = load_classifier(run.path)
-        parts.append((dataset, task, classifier, choose_examples(task, classifier, np.array(thresholds))))
+        classifier, decisions = load_classifier(run.path)
+        parts.append((dataset, task, classifier, choose_examples(task, classifier, decisions)))
     height = sum(len(examples) for *_, examples in parts)
     across = 1 + max(len(example.marks) for *_, examples in parts for example in examples)
     figure = Figure(figsize=(across * INCHES, height * (INCHES + 0.35)), layout="constrained")
@@ -96,15 +97,16 @@ def activations(panels: Panels) -> Drawing:
     return Drawing(figure, numbers, findings)
 
 
-def choose_examples(task: Task, classifier: Classifier, thresholds: NDArray[np.float64]) -> list[Example]:
+def choose_examples(task: Task, classifier: Classifier, decisions: Decisions) -> list[Example]:
     """Of some training images with several labels, those with the most to show: missing labels found, or others."""
     truth = task.table.labels[task.train]
     positives = (truth == POSITIVE).sum(axis=1)
     several = np.flatnonzero(positives >= min(2, positives.max()))[:LOOKED_AT]
-    scores = score_images(classifier, task.table, task.train[several]).astype(np.float64)
-    probabilities = (1 + np.tanh(scores / 2)) / 2
+    scores = score_images(classifier, task.table, task.train[several])
     examples = []
-    for place, chances, seen in zip(several.tolist(), probabilities, scores >= thresholds, strict=True):
+    for place, chances, seen in zip(
+        several.tolist(), decisions.probabilities(scores), decisions.labels(scores), strict=True
+    ):
         true, observed = truth[place] == POSITIVE, task.observed[place] == POSITIVE
         kinds = np.where(observed, "observed", np.where(true, "missing", "other"))
         shown = np.flatnonzero(true | seen)

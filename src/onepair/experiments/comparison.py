@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.decisions import Decisions
 from onepair.experiments.bootstrap import Interval, paired_interval, resampled_maps
 from onepair.labels import Labels
 from onepair.methods import METHODS
@@ -32,7 +33,7 @@ class TestedRun:
     config: Config
     results: dict[str, Any]
     classes: Sequence[str]
-    thresholds: Sequence[float]
+    decisions: Decisions
     scores: NDArray[np.float32]  # (N, L)
     labels: Labels  # (N, L)
 
@@ -65,7 +66,7 @@ class TestedRun:
             seconds=sum(record["seconds"] for record in records),
             test_scores=self.scores,
             test_labels=self.labels,
-            thresholds=np.array(self.thresholds),
+            decisions=self.decisions,
         )
 
 
@@ -105,9 +106,8 @@ def _read(path: Path, number: int, labels: dict[DataConfig, Labels]) -> TestedRu
     if data not in labels:
         task = prepare_task(data)
         labels[data] = task.table.labels[task.test]
-    return TestedRun(
-        number, folder, config, results, description["classes"], description["thresholds"], scores, labels[data]
-    )
+    decisions = Decisions.from_dict(description["decisions"])
+    return TestedRun(number, folder, config, results, description["classes"], decisions, scores, labels[data])
 
 
 def compare_runs(runs: Sequence[TestedRun], *, resamples: int, seed: int) -> list[Pair]:

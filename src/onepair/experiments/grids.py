@@ -6,7 +6,7 @@ from onepair.experiments.records import Grid
 
 LEARNING_RATES = {"linear": (1.0, 10 / 3), "finetune": (0.3, 1.0, 3.0)}  # times that of the dataset's settings
 
-_TILDE: Grid = {"alpha": (0.4, 0.7), "beta": (0.4, 0.7)}
+_TILDE: Grid = {"alpha": (0.1, 0.4, 0.7), "beta": (0.4, 0.7, 0.9)}
 _DELTA: Grid = {"delta": (5e-4, 2e-3, 5e-3)}
 
 GRIDS: Mapping[str, Grid] = {  # methods that are not here have nothing to choose but the learning rate

@@ -16,7 +16,7 @@ from onepair.experiments.records import EXPERIMENTS, Experiment, values_text
 from onepair.experiments.study import Outcome
 from onepair.experiments.tables import ResultTable, csv_text, make_tables, order_sentences, signed, to_csv, to_markdown
 from onepair.files import write_atomically
-from onepair.report.charts import _for_a_page
+from onepair.report.charts import for_a_page
 from onepair.report.wording import percent
 
 TITLE = "The paper’s experiments"
@@ -84,7 +84,7 @@ def _figure(experiment: Experiment, outcomes: Sequence[Outcome]) -> Content:
         f"![{experiment.title}]({experiment.name}.svg)\n\n{_paragraphs(findings)}",
         csv_text(drawing.numbers),
         findings,
-        figure=_for_a_page(drawn.page, prefix=f"{experiment.name}-", description=description),
+        figure=for_a_page(drawn.page, prefix=f"{experiment.name}-", description=description),
         inches=drawing.figure.get_figwidth(),
         images={".png": drawn.png, ".svg": drawn.svg},
     )

@@ -19,7 +19,7 @@ from onepair.files import BusyError, locked
 from onepair.labels import POSITIVE
 from onepair.training.folder import RunFolder, writing
 from onepair.training.loop import TrainingError
-from onepair.training.run import Machine, Narrator, _create_method, train
+from onepair.training.run import Machine, Narrator, method_of, train
 from onepair.training.task import prepare_task
 
 SECONDS_BETWEEN_LOOKS = 1.0  # at runs that other processes are at work on
@@ -159,7 +159,7 @@ class Study:
 
     def _cell(self, line: Line, values: Values, *, seed: int, epochs: int | None = None, shown: bool = False) -> Cell:
         config = make_config(*line, values, seed=seed, wishes=self.wishes, epochs=epochs)
-        _create_method(config)  # refuses what cannot be, before hours of other runs
+        method_of(config)  # refuses what cannot be, before hours of other runs
         return make_cell(*line, values, config, out=self.out, shown=shown)
 
     def _complete(self, stage: str, groups: Sequence[Sequence[Cell]]) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.labels import Labels
 from onepair.training.folder import RunError, RunFolder
 from onepair.training.run import Machine, Narrator, task_of, train
 from onepair.training.task import Task
@@ -20,11 +19,6 @@ class OutOfSample:
     task: Task  # of the whole run
     scores: NDArray[np.float32]  # (len(task.train), L), each row by the model that it was held out of
     validation_scores: NDArray[np.float32]  # (K, len(task.validation), L)
-
-    @property
-    def validation_labels(self) -> Labels:
-        """With unknown labels as such; for selecting an epoch they count as negative."""
-        return self.task.table.labels[self.task.validation]
 
 
 def score_out_of_sample(run: RunFolder, folds: int, *, machine: Machine, watch: Narrator) -> OutOfSample:

@@ -15,7 +15,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from scipy.special import expit
 
+from onepair.calibration import expected_calibration_error, reliability
 from onepair.labels import POSITIVE, Indices
 from onepair.metrics import Floats
 from onepair.report.comparison import Comparison, RunSummary
@@ -72,10 +74,10 @@ def draw(chart: Chart, comparison: Comparison, *, width: int, description: str) 
         matplotlib.rcParams.update(_STYLE)
         metadata = dict.fromkeys(["Creator", "Date", "Format", "Type"])
         chart(comparison, width).savefig(content, format="svg", metadata=metadata)
-    return _for_a_page(content.getvalue(), prefix=f"{chart.__name__}-{width}-", description=description)
+    return for_a_page(content.getvalue(), prefix=f"{chart.__name__}-{width}-", description=description)
 
 
-def _for_a_page(svg: bytes, *, prefix: str, description: str) -> str:
+def for_a_page(svg: bytes, *, prefix: str, description: str) -> str:
     """Leave out what only a file of its own needs, and give it ids that no other chart of the page has."""
     root = ElementTree.fromstring(svg)  # noqa: S314 (drawn above)
     root.remove(root[0])  # a style sheet, which would hold for the whole page
@@ -204,33 +206,63 @@ def classes_by_gain(comparison: Comparison) -> tuple[Indices, Floats]:
 
 def confidence_bars(comparison: Comparison, width: int) -> Figure:
     """How confident each run is where the truth is positive: shares in five bins, a panel per run."""
+    figure, panels = _panels(comparison, width, height=170)
+    for panel, run in zip(panels, comparison.runs, strict=True):
+        shares = 100 * confidence_shares(run)
+        bars = panel.bar(np.arange(0.1, 1, 0.2), shares, width=0.18, color=comparison.look(run).colour)
+        panel.bar_label(bars, [f"{share:.0f} %" for share in shares], padding=2, fontsize=11, color=INK)
+        panel.grid(False)
+        panel.set_yticks([])
+        panel.margins(y=0.15)
+    figure.supxlabel("Confidence", x=0.005, ha="left", color=MUTED, fontsize=12)
+    return figure
+
+
+def reliability_curves(comparison: Comparison, width: int) -> Figure:
+    """How many labels of each predicted probability are true, before (grey) and after calibration, a panel per run."""
+    figure, panels = _panels(comparison, width, height=230 if width > NARROW else 200)
+    for panel, run in zip(panels, comparison.runs, strict=True):
+        panel.plot([0, 1], [0, 1], color=RULE, linewidth=1)
+        for probabilities, colour, line in (
+            (expit(run.test_scores), MUTED, "o:"),
+            (run.decisions.probabilities(run.test_scores), comparison.look(run).colour, "o-"),
+        ):
+            curve = reliability(probabilities, run.test_labels)
+            panel.plot(curve.predicted, curve.observed, line, color=colour, markersize=4, linewidth=1.6, clip_on=False)
+        panel.set_ylim(0, 1)
+        panel.set_yticks(np.linspace(0, 1, 6), ["0", ".2", ".4", ".6", ".8", "1"])
+    figure.supxlabel("Predicted probability", x=0.005, ha="left", color=MUTED, fontsize=12)
+    return figure
+
+
+def calibration_errors(run: RunSummary) -> tuple[float, float]:
+    """Expected calibration error on the test set, before and after calibration."""
+    before, after = expit(run.test_scores), run.decisions.probabilities(run.test_scores)
+    return expected_calibration_error(before, run.test_labels), expected_calibration_error(after, run.test_labels)
+
+
+def _panels(comparison: Comparison, width: int, *, height: int) -> tuple[Figure, list[Axes]]:
+    """A panel for each run, all from 0 to 1."""
     across = 4 if width > NARROW else 2
     down = -(-len(comparison.runs) // across)
-    figure = Figure(figsize=(width / 72, (down * 170 + 20) / 72), layout="constrained")
+    figure = Figure(figsize=(width / 72, (down * height + 20) / 72), layout="constrained")
     panels = figure.subplots(
         down, across, sharex=True, sharey=True, squeeze=False, gridspec_kw={"wspace": 0.12, "hspace": 0.08}
     ).ravel()
     for panel, run in zip(panels, comparison.runs, strict=False):
-        shares = 100 * confidence_shares(run)
-        bars = panel.bar(np.arange(0.1, 1, 0.2), shares, width=0.18, color=comparison.look(run).colour)
-        panel.bar_label(bars, [f"{share:.0f} %" for share in shares], padding=2, fontsize=11, color=INK)
         panel.set_title(_name(comparison, run, wrap=width <= NARROW))
-        panel.grid(False)
-        panel.set_yticks([])
-        panel.margins(y=0.15)
         panel.set_xlim(0, 1)
         panel.set_xticks(np.linspace(0, 1, 6), ["0", ".2", ".4", ".6", ".8", "1"])
         panel.tick_params(labelbottom=True)
     for panel in panels[len(comparison.runs) :]:
         panel.remove()
-    figure.supxlabel("Confidence", x=0.005, ha="left", color=MUTED, fontsize=12)
-    return figure
+    return figure, panels[: len(comparison.runs)].tolist()
 
 
 def confidence_shares(run: RunSummary) -> Floats:
     """Of the true positives, the share with a confidence in [0, 0.2), [0.2, 0.4), … [0.8, 1]."""
-    scores = run.test_scores[run.test_labels == POSITIVE].astype(np.float64)
-    counts, _ = np.histogram((1 + np.tanh(scores / 2)) / 2, bins=5, range=(0, 1))  # the sigmoid, safe for any score
+    scores = run.test_scores[run.test_labels == POSITIVE]
+    counts, _ = np.histogram(expit(scores.astype(np.float64)), bins=5, range=(0, 1))
     return counts / max(len(scores), 1)
 
 

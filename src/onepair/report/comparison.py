@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.decisions import Decisions
 from onepair.errors import UserError
 from onepair.labels import Labels
 from onepair.metrics import Floats
@@ -32,16 +33,17 @@ class RunSummary:
     seconds: float  # of training
     test_scores: NDArray[np.floating[Any]]  # (N, L) logits
     test_labels: Labels  # (N, L)
-    thresholds: NDArray[np.floating[Any]]  # (L,) a label is predicted where its logit is at least this
+    decisions: Decisions
 
     def __post_init__(self) -> None:
         cells, classes = self.test_labels.shape, (len(self.classes),)
         if not (
-            self.test_scores.shape == cells and self.class_ap.shape == self.thresholds.shape == classes == cells[1:]
+            self.test_scores.shape == cells
+            and self.class_ap.shape == self.decisions.thresholds.shape == classes == cells[1:]
         ):
             raise ReportError(
                 f"run {self.name!r}: {len(self.classes)} classes need as many AP values, thresholds, and columns of "
-                f"scores and labels; got shapes {self.class_ap.shape}, {self.thresholds.shape}, "
+                f"scores and labels; got shapes {self.class_ap.shape}, {self.decisions.thresholds.shape}, "
                 f"{self.test_scores.shape} and {cells}"
             )
 

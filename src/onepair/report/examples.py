@@ -67,7 +67,7 @@ def cards(comparison: Comparison, examples: Examples) -> Iterator[Card]:
 
 def _marks(run: RunSummary, row: int) -> Iterator[Mark]:
     """What a run makes of the true labels, and what else it sees."""
-    predicted = run.test_scores[row] >= run.thresholds
+    predicted = run.decisions.labels(run.test_scores[row])
     labels = run.test_labels[row]
     for column in np.flatnonzero(labels == POSITIVE).tolist():
         yield Mark(run.classes[column], "found" if predicted[column] else "missed")

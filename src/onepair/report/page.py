@@ -48,13 +48,14 @@ def write_report(
     comparison = Comparison(runs, ceiling)
     order, gains = charts.classes_by_gain(comparison)
     positives = int((comparison.baseline.test_labels == POSITIVE).sum())
-    curves = dots = bars = None
+    curves = dots = bars = calibration = None
     if any(run.records for run in runs):
         curves = _draw(charts.validation_curves, comparison, _describe_curves(comparison))
     if len(order):
         dots = _draw(charts.class_dots, comparison, _DOTS_DESCRIPTION)
     if positives:
         bars = _draw(charts.confidence_bars, comparison, _describe_bars(comparison))
+        calibration = _draw(charts.reliability_curves, comparison, _describe_calibration(comparison))
     page = _ENVIRONMENT.get_template("page.html.j2").render(
         title=title,
         paragraphs=[paragraph for paragraph in introduction.split("\n\n") if paragraph.strip()],
@@ -62,6 +63,8 @@ def write_report(
         curves=curves,
         dots=dots,
         bars=bars,
+        calibration=calibration,
+        errors=[charts.calibration_errors(run) for run in runs] if positives else [],
         columns=[*order, *np.flatnonzero(np.isnan(gains))],
         gains=gains,
         most_classes=charts.MOST_CLASSES,
@@ -93,3 +96,11 @@ def _describe_bars(comparison: Comparison) -> str:
         for run in comparison.runs
     )
     return f"Histograms of confidence at the true positives, in steps of 0.2 from 0 to 1. {'; '.join(shares)}."
+
+
+def _describe_calibration(comparison: Comparison) -> str:
+    errors = (
+        f"{comparison.label(run)}: {percent(before)} before, {percent(after)} after"
+        for run, (before, after) in ((run, charts.calibration_errors(run)) for run in comparison.runs)
+    )
+    return f"Reliability diagrams. Expected calibration error of {'; '.join(errors)} calibration."

@@ -7,15 +7,13 @@ import numpy as np
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from onepair.data.decoding import FORMATS
 from onepair.data.labeltable import LabelTable
-from onepair.data.problems import DataError
 from onepair.labels import UNKNOWN, Indices
 from onepair.models import Classifier
+from onepair.prediction import image_files
 from onepair.training.gathering import score
 from onepair.training.sources import ImageSource
 
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
 _BATCH = 32
 
 
@@ -31,9 +29,7 @@ def score_images(
 
 def table_of_files(paths: Iterable[Path], classes: Sequence[str]) -> LabelTable:
     """A table of image files, and of all those in folders and the folders below, with nothing known of their labels."""
-    files = [file for path in paths for file in (_images_below(path) if path.is_dir() else [path])]
-    if not files:
-        raise DataError(f"no images to predict; they are known by their names, as of {', '.join(FORMATS)}")
+    files = [file for path in paths for file in image_files(path)]
     return LabelTable(
         files=tuple(map(str, files)),
         classes=tuple(classes),
@@ -41,7 +37,3 @@ def table_of_files(paths: Iterable[Path], classes: Sequence[str]) -> LabelTable:
         split=np.full(len(files), "test"),
         root=Path(),
     )
-
-
-def _images_below(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES)

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from onepair.data.features import OnProgress, cached_features
 from onepair.data.loading import image_batches
 from onepair.data.problems import Problem
+from onepair.decisions import fit_decisions
 from onepair.files import cache_folder
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import METHODS, Method, create_method
-from onepair.metrics import average_precision, best_f1_thresholds, mean_average_precision
+from onepair.metrics import average_precision, mean_average_precision
 from onepair.models import Backbone, Classifier, create_backbone, parse_weights, save_classifier
 from onepair.training.checkpoint import cpu_state
 from onepair.training.config import Config, ConfigError
@@ -85,7 +86,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     checkpoint and the best weights, the model (model.safetensors and model.json), the scores of validation and test
     images (.npy) and results.json.
     """
-    method = _create_method(config)
+    method = method_of(config)
     fabric = machine.fabric(config.precision)
     if machine.strategy == "fsdp" and config.optimiser.ema is not None:
         raise ConfigError("optimiser.ema averages whole weights, which strategy fsdp spreads; leave one of them out")
@@ -115,7 +116,8 @@ def task_of(config: Config, machine: Machine) -> Task:
     return hold_out(task, config.data)
 
 
-def _create_method(config: Config) -> Method:
+def method_of(config: Config) -> Method:
+    """The method that a run with this configuration learns by."""
     options = dict(config.method.options)
     info = METHODS.get(config.method.name)
     if info is not None and info.needs_epochs:
@@ -302,8 +304,8 @@ class _Run:
             }
         weights = cpu_state(self.classifier)
         if self.fabric.is_global_zero:
-            thresholds = best_f1_thresholds(scores["validation"], task.validation_labels).tolist()
-            save_classifier(self.classifier, self.folder.path, thresholds=thresholds, weights=weights)
+            decisions = fit_decisions(scores["validation"], task.known_validation_labels)
+            save_classifier(self.classifier, self.folder.path, decisions=decisions, weights=weights)
             for split, matrix in scores.items():
                 self.folder.write_scores(split, matrix)
             self.folder.write_json("results.json", results)

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onepair.data.images import Preprocessing, normalise
+from onepair.data.images import normalise
 from onepair.data.labeltable import LabelTable
 from onepair.data.loading import image_batches
+from onepair.data.preprocessing import Preprocessing
 from onepair.labels import Indices
 
 

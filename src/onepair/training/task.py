@@ -35,6 +35,11 @@ class Task:
         return digest.hexdigest()
 
     @property
+    def known_validation_labels(self) -> Labels:
+        """The validation labels with unknown ones as such; to select an epoch they may count as negative."""
+        return self.table.labels[self.validation]
+
+    @property
     def training_images(self) -> Indices:
         """The rows to learn from, and those that a fold holds out of them."""
         return np.sort(np.concatenate([self.train, self.test])) if self.holds_out else self.train
