@@ -101,7 +101,7 @@ def rows_of(method: str, scored: OutOfSample) -> list[dict[str, str]]:
     task, scores = scored.task, scored.scores.astype(np.float64)
     observed, truth = task.observed, task.table.labels[task.train]
     plain = expit(scores)
-    rankings = {"scores": plain, **(cleanlab_rankings(observed, plain) if method == "bce" else {})}
+    rankings = {"scores": plain, **cleanlab_rankings(observed, plain)}
     rows = [measure(name, ranking, observed, truth) for name, ranking in rankings.items()]
     samples = {"onepair find": task.known_validation_labels, "onepair find, no full labels": None}
     for name, sample in samples.items():
