@@ -1,10 +1,9 @@
 """`onepair compare`: runs side by side."""
 
-import sys
+from functools import partial
 
 import pytest
 
-from onepair.cli.main import main
 from tests.training.tiny import train_tiny, write_images
 
 
@@ -18,14 +17,8 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onepair", "compare", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return run
+def command(in_process):
+    return partial(in_process, "compare")
 
 
 def test_a_table_and_a_verdict_for_every_pair(command, runs):

@@ -1,14 +1,11 @@
 """`onepair explain`: which images and labels are shown, and what is said of them."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from onepair.cli.explain import MOST
-from onepair.cli.main import main
 from onepair.data.decoding import decode
 from onepair.data.digits import CLASSES as DIGITS
 from onepair.finding import picture
@@ -50,7 +47,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def explain(folder, monkeypatch, capsys):
+def explain(folder, in_process, monkeypatch):
     """The command in the folder of the runs: its exit code, what it drew, and what it said."""
     monkeypatch.chdir(folder)
     render = picture.render
@@ -58,13 +55,8 @@ def explain(folder, monkeypatch, capsys):
     def run(*arguments):
         drawn = []
         monkeypatch.setattr(picture, "render", lambda images: drawn.extend(images) or render(images))
-        monkeypatch.setattr(sys, "argv", ["onepair", "explain", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as exit:
-            code = exit.code or 0
-        return code, drawn, capsys.readouterr().err
+        code, _, errors = in_process("explain", *arguments)
+        return code, drawn, errors
 
     return run
 

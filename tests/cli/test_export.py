@@ -8,7 +8,6 @@ import sys
 import pytest
 from PIL import Image
 
-from onepair.cli.main import main
 from tests.cli.command import onepair as in_own_process
 from tests.saved import SCENES, save_model
 
@@ -28,15 +27,13 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def onepair(folder, monkeypatch, capsys):
-    """The command, run in this process, in that folder: its exit code, and what it printed to stderr."""
+def onepair(folder, in_process, monkeypatch):
+    """The command in that folder: its exit code, and what it printed to stderr."""
     monkeypatch.chdir(folder)
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onepair", *arguments])
-        with pytest.raises(SystemExit) as exit:
-            main()
-        return exit.value.code, capsys.readouterr().err
+        code, _, errors = in_process(*arguments)
+        return code, errors
 
     return run
 

@@ -4,24 +4,15 @@ import csv
 import json
 import shutil
 import signal
-import sys
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from onepair.cli.main import main
 from onepair.review.suggestions import open_run, read_suggestions
 from onepair.training.folder import RunFolder
 from onepair.training.task import prepare_task
 from tests.training.processes import command, exit_code
 from tests.training.tiny import CLASSES, train_tiny, write_images
-
-
-class Result(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +26,12 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def find(place, monkeypatch, capsys):
-    """The command, run in this process, in the folder of the run."""
+def find(place, in_process, monkeypatch):
+    """The command in the folder of the run."""
     monkeypatch.chdir(place)
 
     def run(*arguments):
-        options = () if "--help" in arguments else ("--cache", "cache", "--workers", 0)
-        monkeypatch.setattr(sys, "argv", ["onepair", "find", *map(str, (*arguments, *options))])
-        try:
-            main()
-            code = 0
-        except SystemExit as exit:
-            code = exit.code or 0
-        return Result(code, *capsys.readouterr())
+        return in_process("find", *arguments, "--cache", "cache", "--workers", 0)
 
     return run
 

@@ -3,13 +3,10 @@
 import csv
 import json
 import shutil
-import sys
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from onepair.cli.main import main
 from onepair.decisions import Decisions
 from onepair.review.suggestions import open_run, read_suggestions
 from tests.training.tiny import CLASSES, TEST, train_tiny, write_images
@@ -24,27 +21,11 @@ def finished(tmp_path_factory):
     return folder
 
 
-class Result(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 @pytest.fixture
-def onepair(finished, monkeypatch, capsys):
-    """The command, run in this process, in the folder of the finished run."""
+def onepair(finished, in_process, monkeypatch):
+    """The command in the folder of the finished run."""
     monkeypatch.chdir(finished)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onepair", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as exit:
-            code = exit.code or 0
-        return Result(code, *capsys.readouterr())
-
-    return run
+    return in_process
 
 
 def test_evaluate_agrees_with_the_run(finished, onepair):

@@ -1,10 +1,7 @@
 """`onepair labels`: the completed table, and a sentence for every mistake."""
 
-import sys
-
 import pytest
 
-from onepair.cli.main import main
 from onepair.data.reading import read_dataset
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.review.store import Decision
@@ -12,17 +9,10 @@ from tests.review.runs import open_desk, small_run
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
+def command(in_process, monkeypatch, tmp_path):
     """The command in this process: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onepair", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return run
+    return in_process
 
 
 def test_it_writes_the_labels_and_says_what_changed(command, tmp_path):

@@ -1,11 +1,10 @@
 """`onepair reproduce`: what it prints and leaves behind, and a sentence for every mistake."""
 
 import csv
-import sys
+from functools import partial
 
 import pytest
 
-from onepair.cli.main import main
 from tests.experiments.small import ARGUMENTS
 from tests.training.tiny import write_images
 
@@ -16,18 +15,11 @@ def images(tmp_path_factory):
 
 
 @pytest.fixture
-def command(monkeypatch, tmp_path, capsys):
+def command(in_process, monkeypatch, tmp_path):
     """The command in this process, with an empty folder to work in: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onepair", "reproduce", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return run
+    return partial(in_process, "reproduce")
 
 
 def test_a_table_from_the_plan_to_the_report(command, images, tmp_path):

@@ -2,12 +2,10 @@
 
 import signal
 import socket
-import sys
 
 import httpx2
 import pytest
 
-from onepair.cli.main import main
 from onepair.review.store import Store
 from tests.review.processes import serving
 from tests.review.runs import open_desk, small_run
@@ -19,15 +17,12 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture
-def refused(monkeypatch, capsys):
+def refused(in_process):
     """The sentence that the command ends in."""
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onepair", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        output, errors = capsys.readouterr()
-        assert (caught.value.code, output) == (2, "")
+        code, output, errors = in_process(*arguments)
+        assert (code, output) == (2, "")
         assert errors.startswith("onepair: ")
         assert errors.count("\n") == 1
         return errors

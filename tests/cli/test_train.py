@@ -6,7 +6,6 @@ import sys
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from onepair.cli.main import main
 from tests.cli.command import onepair
 from tests.training.tiny import SETTINGS, TEST, TRAIN, labels_of, write_images, write_table
 
@@ -26,19 +25,12 @@ def images(tmp_path):
 
 
 @pytest.fixture
-def command(monkeypatch, tmp_path, capsys):
+def command(in_process, monkeypatch, tmp_path):
     """The command in this process, with an empty folder to work in: exit code, output, errors."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["onepair", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return run
+    return in_process
 
 
 def test_a_run_and_again(command, images, tmp_path):

@@ -228,8 +228,8 @@ def reliability_curves(comparison: Comparison, width: int) -> Figure:
             (run.decisions.probabilities(run.test_scores), comparison.look(run).colour, "o-"),
         ):
             curve = reliability(probabilities, run.test_labels)
-            panel.plot(curve.predicted, curve.observed, line, color=colour, markersize=4, linewidth=1.6, clip_on=False)
-        panel.set_ylim(0, 1)
+            panel.plot(curve.predicted, curve.observed, line, color=colour, markersize=4, linewidth=1.6)
+        panel.set_ylim(-0.02, 1.02)
         panel.set_yticks(np.linspace(0, 1, 6), ["0", ".2", ".4", ".6", ".8", "1"])
     figure.supxlabel("Predicted probability", x=0.005, ha="left", color=MUTED, fontsize=12)
     return figure
