@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from onepair.calibration import calibrator_from, expected_calibration_error, fit_isotonic, fit_platt
+from onepair.calibration import calibrator_from, expected_calibration_error, fit_isotonic, fit_platt, reliability
 
 SLOPES, INTERCEPTS = np.array([0.5, 2.0, 1.0]), np.array([-2.0, 0.5, 0.0])
 
@@ -135,3 +135,20 @@ def test_calibration_error_equals_the_slow_reference():
     )
     with pytest.raises(ValueError, match="no label is known"):
         expected_calibration_error([[0.5]], [[-1]])
+
+
+def test_reliability_counts_what_came_true():
+    random = np.random.default_rng(4)
+    probabilities = random.random((300, 4)) ** 3
+    labels = np.where(random.random((300, 4)) < 0.2, -1, random.random((300, 4)) < probabilities).astype(np.int8)
+    found = reliability(probabilities, labels, bins=5, fewest=30)
+    expected = []
+    for low in (0.0, 0.2, 0.4, 0.6, 0.8):
+        cells = [
+            (p, y) for p, y in zip(probabilities.flat, labels.flat, strict=True) if y != -1 and low <= p < low + 0.2
+        ]
+        if len(cells) >= 30:
+            expected.append(np.mean(cells, axis=0))
+    np.testing.assert_allclose(np.stack(found, axis=1), expected)
+    assert len(expected) >= 3
+    assert len(reliability(probabilities, np.full((300, 4), -1)).predicted) == 0
