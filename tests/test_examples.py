@@ -4,7 +4,9 @@ import runpy
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from onepair import OPMLLoss
 from onepair.methods import create_method
@@ -32,6 +34,11 @@ def test_torch_loop(example):
     )  # 0.26 of all labels are positive
 
 
+def test_sklearn_pipeline(example, capsys):
+    assert example("sklearn_pipeline")["main"]() > 0.9
+    assert "bread" in capsys.readouterr().out
+
+
 def test_method_in_your_loop(example):
     train = example("method_in_your_loop")["train"]
     assert train(create_method("opml-sp"), epochs=20) > train(create_method("bce"), epochs=20) > 0.8
@@ -45,3 +52,16 @@ def test_lightning_module(example):
 @pytest.mark.filterwarnings("ignore")  # those of transformers
 def test_hugging_face_trainer(example):
     assert example("hugging_face_trainer")["main"]() > 0.6  # 0.31 of all labels are positive
+
+
+def test_from_holes_to_labels(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    notebook = nbformat.read(EXAMPLES / "from_holes_to_labels.ipynb", as_version=4)
+    before_and_after = "*((read_dataset(name).labels == 1).sum() for name in ('labels.csv', 'completed.csv'))"
+    notebook.cells.append(nbformat.v4.new_code_cell(f"print(precision, {before_and_after})"))
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    precision, before, after = map(float, notebook.cells[-1].outputs[0].text.split())
+    assert precision > 0.8  # of the labels that were filled in, by the truth that was hidden
+    assert after > before + 100
