@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from onepair.cli.progress import Narration
+from onepair.cli.progress import Narration, error_console
 
 
 def extraction(monkeypatch, **terminal):
@@ -22,6 +22,14 @@ def test_off_a_terminal_extraction_is_a_line_for_every_tenth(monkeypatch):
     assert lines[0] == "extracting features: 0 of 100 images"
     assert lines[-1] == "extracting features: 100 of 100 images"
     assert len(lines) == 11
+
+
+def test_a_notebook_is_no_terminal_whatever_colours_it_asks_for(monkeypatch):
+    assert error_console().is_terminal is False
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert error_console().is_terminal is False
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert error_console().is_terminal is True
 
 
 def test_on_a_terminal_extraction_is_a_bar(monkeypatch):

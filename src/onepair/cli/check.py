@@ -50,10 +50,11 @@ def check(
 
 
 def _with_bar(rows: Iterable[int]) -> Iterator[int]:
-    from rich.console import Console
     from rich.progress import track
 
-    console = Console(stderr=True)
+    from onepair.cli.progress import error_console
+
+    console = error_console()
     yield from track(rows, "Looking at the images", console=console, transient=True, disable=not console.is_terminal)
 
 

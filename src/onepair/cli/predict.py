@@ -37,10 +37,11 @@ def predict(
 
 def _predict(model: "Model", images: list[Path]) -> "list[Prediction]":
     """The predictions, with a bar on a terminal."""
-    from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
+    from onepair.cli.progress import error_console
+
+    console = error_console()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("predicting", total=None)
         return model.predict(images, on_progress=lambda done, total: bar.update(task, completed=done, total=total))

@@ -1,5 +1,6 @@
 """How training looks: a live bar on a terminal, a line per epoch elsewhere."""
 
+import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,17 @@ if TYPE_CHECKING:
 REFRESH = 0.1  # seconds
 
 
+def error_console(*, quiet: bool = False) -> Console:
+    """For what is told beside the results. Bars move on real terminals only; a notebook would show all their states."""
+    return Console(stderr=True, highlight=False, quiet=quiet, force_terminal=None if sys.stderr.isatty() else False)
+
+
 class Narration:
     """Tells of a run as it happens; a context manager, so that the bar goes away when the run ends."""
 
     def __init__(self, *, quiet: bool = False, tensorboard: "TensorBoard | None" = None) -> None:
         self.tensorboard = tensorboard
-        self.console = Console(stderr=True, highlight=False, quiet=quiet)
+        self.console = error_console(quiet=quiet)
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
