@@ -74,7 +74,7 @@ def fit_decisions(
         precision: of rule "precision".
 
     >>> decisions = fit_decisions([[2.0], [1.0], [-1.0], [-2.0]], [[1], [0], [1], [0]])
-    >>> decisions.labels([[0.0], [-1.5]])
+    >>> decisions.labels([[0.0], [-1.6]])
     array([[ True],
            [False]])
     """
