@@ -1,6 +1,21 @@
 """What holds for all tests."""
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("patient", deadline=None)  # a busy machine is no failure
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory):
+    """The tiny dataset's CSV file; tests only read it."""
+    from tests.training.tiny import write_images  # torch, which not every test needs
+
+    return write_images(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """A cache of features that all tests share."""
+    return tmp_path_factory.mktemp("cache")

@@ -1,18 +1,6 @@
 import pytest
 
-from tests.training.tiny import train_tiny, write_images
-
-
-@pytest.fixture(scope="session")
-def images(tmp_path_factory):
-    """The tiny dataset's CSV file; tests only read it."""
-    return write_images(tmp_path_factory.mktemp("images"))
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    """A cache of features that all tests share."""
-    return tmp_path_factory.mktemp("cache")
+from tests.training.tiny import train_tiny
 
 
 @pytest.fixture

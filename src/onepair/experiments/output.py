@@ -6,8 +6,6 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from onepair.experiments.activations import activations
 from onepair.experiments.drawing import draw
 from onepair.experiments.figures import PICTURES
@@ -17,17 +15,12 @@ from onepair.experiments.study import Outcome
 from onepair.experiments.tables import ResultTable, csv_text, make_tables, order_sentences, signed, to_csv, to_markdown
 from onepair.files import write_atomically
 from onepair.report.charts import for_a_page
+from onepair.report.page import templates
 from onepair.report.wording import percent
 
 TITLE = "The paper’s experiments"
 
-_ENVIRONMENT = Environment(
-    loader=PackageLoader("onepair.experiments", package_path=""),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_ENVIRONMENT = templates("onepair.experiments")
 _ENVIRONMENT.filters.update(signed=signed, percent=percent, values=values_text)
 
 

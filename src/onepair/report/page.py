@@ -17,13 +17,19 @@ WIDTHS = {"wide": 880, "narrow": 340}  # of each chart in pixels: for screens an
 
 _DOTS_DESCRIPTION = "Dot plot of the average precision of each class, a dot per run; a table with the numbers follows."
 
-_ENVIRONMENT = Environment(
-    loader=PackageLoader("onepair.report", package_path=""),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+
+def templates(package: str) -> Environment:
+    """The templates beside the modules of a package, as every report reads them."""
+    return Environment(
+        loader=PackageLoader(package, package_path=""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+_ENVIRONMENT = templates("onepair.report")
 _ENVIRONMENT.filters.update(points=points, signed=signed, percent=percent, duration=duration)
 
 
@@ -49,13 +55,15 @@ def write_report(
     order, gains = charts.classes_by_gain(comparison)
     positives = int((comparison.baseline.test_labels == POSITIVE).sum())
     curves = dots = bars = calibration = None
+    errors: list[tuple[float, float]] = []
     if any(run.records for run in runs):
         curves = _draw(charts.validation_curves, comparison, _describe_curves(comparison))
     if len(order):
         dots = _draw(charts.class_dots, comparison, _DOTS_DESCRIPTION)
     if positives:
         bars = _draw(charts.confidence_bars, comparison, _describe_bars(comparison))
-        calibration = _draw(charts.reliability_curves, comparison, _describe_calibration(comparison))
+        errors = [charts.calibration_errors(run) for run in runs]
+        calibration = _draw(charts.reliability_curves, comparison, _describe_calibration(comparison, errors))
     page = _ENVIRONMENT.get_template("page.html.j2").render(
         title=title,
         paragraphs=[paragraph for paragraph in introduction.split("\n\n") if paragraph.strip()],
@@ -64,7 +72,7 @@ def write_report(
         dots=dots,
         bars=bars,
         calibration=calibration,
-        errors=[charts.calibration_errors(run) for run in runs] if positives else [],
+        errors=errors,
         columns=[*order, *np.flatnonzero(np.isnan(gains))],
         gains=gains,
         most_classes=charts.MOST_CLASSES,
@@ -98,9 +106,9 @@ def _describe_bars(comparison: Comparison) -> str:
     return f"Histograms of confidence at the true positives, in steps of 0.2 from 0 to 1. {'; '.join(shares)}."
 
 
-def _describe_calibration(comparison: Comparison) -> str:
-    errors = (
+def _describe_calibration(comparison: Comparison, errors: Sequence[tuple[float, float]]) -> str:
+    by_run = (
         f"{comparison.label(run)}: {percent(before)} before, {percent(after)} after"
-        for run, (before, after) in ((run, charts.calibration_errors(run)) for run in comparison.runs)
+        for run, (before, after) in zip(comparison.runs, errors, strict=True)
     )
-    return f"Reliability diagrams. Expected calibration error of {'; '.join(errors)} calibration."
+    return f"Reliability diagrams. Expected calibration error of {'; '.join(by_run)} calibration."
