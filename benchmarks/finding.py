@@ -19,17 +19,19 @@ from cleanlab.multilabel_classification.rank import get_label_quality_scores_per
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from onepair.calibration import expected_calibration_error
 from onepair.cli.progress import Narration
 from onepair.files import write_atomically
 from onepair.finding.folds import OutOfSample, score_out_of_sample
-from onepair.finding.probability import Judgement, judge
 from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.methods import METHODS
 from onepair.metrics import average_precision
-from onepair.training.config import Config, build_config
-from onepair.training.folder import RunFolder
-from onepair.training.run import Machine, train
+from onepair.probability.calibration import expected_calibration_error
+from onepair.probability.judgement import Judgement, judge
+from onepair.runs.config import Config, build_config
+from onepair.runs.finished import FinishedRun
+from onepair.runs.folder import RunFolder
+from onepair.training.machine import Machine
+from onepair.training.run import train
 
 Floats = NDArray[np.float64]
 
@@ -123,7 +125,8 @@ def main() -> None:
         for method in (name for name in SETTINGS if name in METHODS):
             folder = RunFolder(arguments.runs / method)
             train(configuration(arguments.data, method), folder, machine=machine, watch=narration)
-            scored = score_out_of_sample(folder, arguments.folds, machine=machine, watch=narration)
+            run = FinishedRun(folder.path, shared=machine.shared)
+            scored = score_out_of_sample(run, arguments.folds, machine=machine, watch=narration)
             rows += rows_of(method, scored)
     task = scored.task
     missing = (task.table.labels[task.train] == POSITIVE).sum() - (task.observed == POSITIVE).sum()

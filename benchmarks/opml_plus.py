@@ -25,14 +25,15 @@ from torch import Tensor
 from onepair.cli.progress import Narration
 from onepair.files import write_atomically
 from onepair.labels import POSITIVE
-from onepair.losses.contract import cells, unknown_cells
-from onepair.methods.opml import training_ap
+from onepair.losses.cells import cells, unknown_cells
 from onepair.methods.opml_plus import OPMLPlus
+from onepair.methods.opml_sp import training_ap
 from onepair.methods.registry import register
 from onepair.numerics import masked_logsumexp
-from onepair.training.config import build_config
-from onepair.training.folder import RunFolder
-from onepair.training.run import Machine, train
+from onepair.runs.config import build_config
+from onepair.runs.folder import Results, RunFolder
+from onepair.training.machine import Machine
+from onepair.training.run import train
 
 Options = dict[str, Any]  # of a method, and `lr`
 
@@ -109,7 +110,7 @@ def main() -> None:
     arguments = parser.parse_args()
     machine = Machine(accelerator="cpu", devices=1)
 
-    def run(method: str, values: Options, seed: int) -> dict[str, Any]:
+    def run(method: str, values: Options, seed: int) -> Results:
         options = {name: value for name, value in values.items() if name != "lr"}
         config = build_config(
             {
@@ -128,8 +129,8 @@ def main() -> None:
 
     rows = []
     for words, (method, tried) in VARIANTS.items():
-        chosen = max(tried, key=lambda options: run(method, options, SEEDS[0])["validation_map"])
-        maps = [100 * run(method, chosen, seed)["test_map"] for seed in SEEDS]
+        chosen = max(tried, key=lambda options: run(method, options, SEEDS[0]).validation_map)
+        maps = [100 * run(method, chosen, seed).test_map for seed in SEEDS]
         rows.append(
             {
                 "variant": words,

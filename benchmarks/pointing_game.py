@@ -33,14 +33,16 @@ from onepair.data.images import normalise
 from onepair.data.labeltable import LabelTable
 from onepair.data.loading import image_batches
 from onepair.data.reading import read_dataset
-from onepair.decisions import Decisions
 from onepair.files import cache_folder
-from onepair.finding.maps import activation_maps, evidence
+from onepair.inference.model_files import load_model
 from onepair.labels import POSITIVE, Indices
-from onepair.models import Classifier, load_classifier
-from onepair.training.config import read_config, resolve_config
-from onepair.training.folder import RunFolder
-from onepair.training.run import Machine, Silence, train
+from onepair.models import Classifier
+from onepair.models.maps import activation_maps, evidence
+from onepair.probability.decisions import Decisions
+from onepair.runs.config import read_config, resolve_config
+from onepair.runs.folder import RunFolder
+from onepair.training.machine import Machine, Silence
+from onepair.training.run import train
 
 CONFIG = Path(__file__).parent.parent / "configs" / "voc2012_opml-sp.toml"
 TOLERANCE = 15 / 500  # of the longer side
@@ -53,7 +55,7 @@ Floats = NDArray[np.float64]
 def main() -> None:
     arguments = parse_arguments()
     table = read_dataset(arguments.devkit)
-    classifier, _ = load_classifier(arguments.run) if arguments.run else train_linear(arguments.devkit)
+    classifier, _ = load_model(arguments.run) if arguments.run else train_linear(arguments.devkit)
     rows = table.rows("test")[:: arguments.every]
     images, classes = np.nonzero(table.labels[rows] == POSITIVE)
     size = arguments.size or classifier.backbone.map_size
@@ -91,7 +93,7 @@ def train_linear(devkit: Path) -> tuple[Classifier, Decisions]:
     config = resolve_config(read_config(CONFIG), {"data": data, "model": model, "method": {"name": "opml-sp"}})
     with tempfile.TemporaryDirectory() as folder:
         train(config, RunFolder(Path(folder)), machine=Machine(cache=cache_folder()), watch=Silence())
-        return load_classifier(Path(folder))
+        return load_model(Path(folder))
 
 
 def compute_maps(classifier: Classifier, table: LabelTable, rows: Indices, size: int) -> Tensor:

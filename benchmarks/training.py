@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from onepair.data.labeltable import LabelTable
+from onepair.inference.inputs import FeatureSource, Shard
 from onepair.labels import observe_positives
 from onepair.methods import METHODS, create_method
 from onepair.metrics import mean_average_precision
 from onepair.models import Classifier, create_backbone
-from onepair.training.config import Config, OptimiserConfig
-from onepair.training.folder import RunFolder
+from onepair.runs.config import Config, OptimiserConfig
+from onepair.runs.folder import RunFolder
+from onepair.runs.task import Task
 from onepair.training.loop import Phase, Trainer
-from onepair.training.run import Machine, Silence
-from onepair.training.sources import FeatureSource, Shard
-from onepair.training.task import Task
+from onepair.training.machine import Machine, Silence
 
 TRAIN, VALIDATION, CLASSES, FEATURES, BATCH = 4574, 1143, 20, 1280, 16
 ADAM = OptimiserConfig(name="adam", lr=3e-4, weight_decay=0.0)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from onepair.calibration import Platt
-from onepair.decisions import Decisions
+from onepair.probability.calibration import Platt
+from onepair.probability.decisions import Decisions
 
 
 def plain(thresholds):

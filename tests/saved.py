@@ -8,8 +8,9 @@ import torch
 
 from onepair.data.digits import read_digits
 from onepair.data.images import normalise, prepare
-from onepair.decisions import fit_decisions
-from onepair.models import Classifier, create_backbone, save_classifier
+from onepair.inference import model_files
+from onepair.models import Classifier, create_backbone
+from onepair.probability.decisions import fit_decisions
 
 SCENES = read_digits(train=60, test=40)
 
@@ -33,7 +34,7 @@ def save_model(folder: Path, *, backbone: str = "small-cnn", calibration: str = 
     between = decisions.thresholds + 0.01  # no scene of the test split has just this score
     between[-1] = np.inf
     folder.mkdir(exist_ok=True)
-    save_classifier(classifier, folder, decisions=replace(decisions, thresholds=between))
+    model_files.save_model(folder, classifier, replace(decisions, thresholds=between))
     return folder
 
 

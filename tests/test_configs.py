@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onepair.methods import METHODS, create_method
-from onepair.training.config import read_config, resolve_config
+from onepair.runs.config import read_config, resolve_config
 
 FILES = sorted((Path(__file__).parent.parent / "configs").glob("*.toml"))
 DATASETS = ("coco2014", "cub", "nuswide", "voc2012")

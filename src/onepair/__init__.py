@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onepair.estimator import OPMLClassifier
+    from onepair.inference.prediction import load
     from onepair.labels import (
         NEGATIVE,
         POSITIVE,
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     )
     from onepair.losses import OPMLLoss, SoftOPMLLoss, ZLPRLoss, high_rank_penalty, opml_loss, soft_opml_loss, zlpr_loss
     from onepair.metrics import average_precision, mean_average_precision
-    from onepair.prediction import load
 
 __version__ = "0.1.0"
 
@@ -42,7 +42,7 @@ _HOMES = {
         "zlpr_loss",
     ],
     "onepair.metrics": ["average_precision", "mean_average_precision"],
-    "onepair.prediction": ["load"],
+    "onepair.inference.prediction": ["load"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

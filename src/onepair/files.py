@@ -13,6 +13,10 @@ class BusyError(UserError, RuntimeError):
     """Another process holds what this one needs."""
 
 
+class WriteError(UserError, RuntimeError):
+    """The system refuses to write, as to a full disk or into a read-only folder."""
+
+
 def cache_folder() -> Path:
     """Where what can be computed again is kept: `onepair` in the user's cache, as the XDG convention has it."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onepair"
@@ -49,6 +53,15 @@ def locked(path: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the system's refusals to write at or below `path` into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(f"{error.filename or path}: cannot be written ({error.strerror or error})") from error
 
 
 def _sync_folder(folder: Path) -> None:

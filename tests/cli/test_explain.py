@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from onepair.inference.oldprediction import score_images
 from PIL import Image
 
 from onepair.cli.explain import MOST
 from onepair.data.decoding import decode
 from onepair.data.digits import CLASSES as DIGITS
 from onepair.finding import picture
-from onepair.models import Classifier, create_backbone, load_classifier, save_classifier
-from onepair.training.config import to_toml
-from onepair.training.prediction import score_images
-from onepair.training.task import prepare_task
+from onepair.inference.model_files import load_model, save_model
+from onepair.models import Classifier, create_backbone
+from onepair.runs.config import to_toml
+from onepair.runs.task import prepare_task
 from tests.decisions import plain
 from tests.training.tiny import CLASSES, SIZE, TRAIN, tiny_config, write_images
 
@@ -25,7 +26,7 @@ def write_run(folder, source, classes, *, size, thresholds):
     torch.manual_seed(0)
     classifier = Classifier(create_backbone("small-cnn", image_size=size), classes).eval()
     torch.nn.init.normal_(classifier.head.weight, std=4)
-    save_classifier(classifier, folder, decisions=plain(thresholds))
+    save_model(folder, classifier, plain(thresholds))
     (folder / "config.toml").write_text(to_toml(tiny_config(source)))
     return classifier
 
@@ -62,7 +63,7 @@ def explain(folder, in_process, monkeypatch):
 
 
 def scores_of(folder, task, row):
-    return score_images(load_classifier(folder / "run")[0], task.table, np.array([row]))[0]
+    return score_images(load_model(folder / "run")[0], task.table, np.array([row]))[0]
 
 
 def words(task, row, column):

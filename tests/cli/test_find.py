@@ -8,9 +8,9 @@ import signal
 import numpy as np
 import pytest
 
-from onepair.review.suggestions import open_run, read_suggestions
-from onepair.training.folder import RunFolder
-from onepair.training.task import prepare_task
+from onepair.review.queue import open_run, read_queue
+from onepair.runs.folder import RunFolder
+from onepair.runs.task import prepare_task
 from tests.training.processes import command, exit_code
 from tests.training.tiny import CLASSES, train_tiny, write_images
 
@@ -94,7 +94,7 @@ def test_the_summary_agrees_with_the_suggestions(found):
 
 def test_the_review_takes_what_was_found(found):
     run, _ = found
-    suggestions = read_suggestions(open_run(run))
+    suggestions = read_queue(open_run(run))
     assert len(suggestions) == len(read(run / "finding" / "suggestions.csv"))
     assert suggestions.maps is not None
     assert suggestions.maps.dtype == np.uint8

@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from onepair.decisions import Decisions
-from onepair.review.suggestions import open_run, read_suggestions
+from onepair.probability.decisions import Decisions
+from onepair.review.queue import open_run, read_queue
 from tests.training.tiny import CLASSES, TEST, train_tiny, write_images
 
 
@@ -110,7 +110,7 @@ def test_demo_goes_from_nothing_to_a_report_and_to_what_can_be_reviewed(onepair,
     report = (tmp_path / "demo" / "report.html").read_text()
     assert "Learning all labels from one" in report
     assert f"onepair review {tmp_path / 'demo'}" in result.stdout.replace("\n", "")
-    assert len(read_suggestions(open_run(tmp_path / "demo"))) > 1000
+    assert len(read_queue(open_run(tmp_path / "demo"))) > 1000
 
 
 def test_decide_changes_what_is_predicted(finished, onepair):

@@ -4,8 +4,8 @@ from onepair.experiments.datasets import parse_dataset
 from onepair.experiments.records import Experiment, Row
 from onepair.experiments.settings import Wishes
 from onepair.experiments.study import Study
-from onepair.training.config import parse_setting
-from onepair.training.run import Machine, Silence
+from onepair.runs.config import parse_setting
+from onepair.training.machine import Machine, Silence
 from tests.training.tiny import SIZE
 
 SETTINGS = (f"model.image_size={SIZE}", "batch_size=8", "optimiser.weight_decay=0.0")

@@ -12,8 +12,8 @@ from PIL import Image
 from onepair.experiments.activations import IMAGES, MAPS, activations, choose_examples
 from onepair.experiments.drawing import draw
 from onepair.experiments.tables import csv_text
-from onepair.models import load_classifier
-from onepair.training.task import prepare_task
+from onepair.inference.model_files import load_model
+from onepair.runs.task import prepare_task
 from tests.decisions import plain
 from tests.experiments.small import TABLE
 
@@ -30,7 +30,7 @@ def task(outcome):
 
 @pytest.fixture(scope="module")
 def classifier(outcome):
-    return load_classifier(outcome.runs[0].path)[0]
+    return load_model(outcome.runs[0].path)[0]
 
 
 def test_labels_are_called_by_what_is_known_of_them(task, classifier):

@@ -7,8 +7,8 @@ import pytest
 
 from onepair.experiments.comparison import compare_runs, differing_settings, read_runs
 from onepair.metrics import mean_average_precision
-from onepair.training.config import parse_setting
-from onepair.training.folder import RunError
+from onepair.runs.config import parse_setting
+from onepair.runs.folder import RunError
 from tests.experiments.small import TABLE, WISHES
 from tests.training.tiny import TEST, TRAIN, labels_of, write_table
 

@@ -9,7 +9,7 @@ from onepair.cli.demo import RUNS, demo_config
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import EXPERIMENTS, Row
 from onepair.experiments.settings import Wishes, make_config
-from onepair.training.config import DataConfig, parse_setting, read_config, resolve_config
+from onepair.runs.config import DataConfig, parse_setting, read_config, resolve_config
 
 FILES = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 VOC, DIGITS = Dataset("voc2012", "VOCdevkit", "voc"), Dataset("digits", "digits", "digits")

@@ -10,7 +10,7 @@ import pytest
 from onepair.data.problems import DataError
 from onepair.experiments import study as running
 from onepair.experiments.records import Experiment, Row
-from onepair.training.config import ConfigError, parse_setting
+from onepair.runs.config import ConfigError, parse_setting
 from tests.experiments.small import ARGUMENTS, BCE, OPML, TABLE, WISHES
 from tests.training import processes
 from tests.training.tiny import TEST, TRAIN, labels_of, write_table
@@ -63,7 +63,7 @@ def test_the_search_chooses_by_validation_with_the_first_seed(searched):
     for outcome in outcomes:
         candidates = study.candidates(outcome.line)
         assert {cell.config.seed for cell in candidates} == {0}
-        maps = [cell.results()["validation_map"] for cell in candidates]
+        maps = [cell.results().validation_map for cell in candidates]
         best = candidates[maps.index(max(maps))]
         assert outcome.chosen == best.values
         assert outcome.cells[0].name == best.name

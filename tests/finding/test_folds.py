@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onepair.inference.oldprediction import score_images
 
 from onepair.data.problems import DataError
 from onepair.finding.folds import score_out_of_sample
 from onepair.labels import UNKNOWN
-from onepair.training.config import ConfigError, DataConfig
-from onepair.training.folder import RunError, RunFolder
-from onepair.training.prediction import score_images
-from onepair.training.run import Machine
-from onepair.training.task import prepare_task
+from onepair.runs.config import ConfigError, DataConfig
+from onepair.runs.folder import RunError, RunFolder
+from onepair.runs.task import prepare_task
+from onepair.training.machine import Machine
 from tests.training.tiny import CLASSES, TEST, TRAIN, Listener, labels_of, train_tiny, write_images, write_table
 
 FOLDS = 3
@@ -73,10 +73,10 @@ def test_a_row_is_scored_by_the_model_that_it_was_held_out_of(scored):
 
 
 def test_the_scores_are_not_those_of_the_run_itself(scored, place):
-    from onepair.models import load_classifier
+    from onepair.inference.model_files import load_model
 
     run, found, _ = scored
-    classifier, _ = load_classifier(run.path)
+    classifier, _ = load_model(run.path)
     fitted = score_images(classifier, found.task.table, found.task.train, workers=0)
     assert (np.abs(fitted - found.scores) > 1e-3).any(1).mean() > 0.8
 
@@ -143,7 +143,7 @@ def test_runs_without_parts_to_hold_out_are_refused(scored, place, tmp_path):
 
 @pytest.mark.parametrize("fold", ["2", "0/5", "6/5", "1/1", "a/b", "1/2/3", "-1/5", "1.5/3", "/", "²/5"])
 def test_folds_that_make_no_sense_are_refused(fold):
-    from onepair.training.config import build_config
+    from onepair.runs.config import build_config
 
     with pytest.raises(ConfigError, match=r"data\.fold must be a part of two or more, as 2/5, got"):
         build_config({"data": {"fold": fold}})

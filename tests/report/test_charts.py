@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onepair.report import charts
-from onepair.report.comparison import Comparison
+from onepair.report.side_by_side import Comparison
 from tests.report.summaries import four, records, summary
 
 PANELS = [charts.confidence_bars, charts.reliability_curves]

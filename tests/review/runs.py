@@ -11,9 +11,9 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.app import create_app
 from onepair.review.desk import Desk
 from onepair.review.pictures import Pictures
+from onepair.review.queue import open_run, read_queue
 from onepair.review.store import Store
-from onepair.review.suggestions import open_run, read_suggestions
-from onepair.training.config import build_config, to_toml
+from onepair.runs.config import build_config, to_toml
 
 CLASSES = ("bar", "circle", "cross", "square")
 TRAIN, VALIDATION, TEST = 30, 6, 8
@@ -97,7 +97,7 @@ def small_run(folder: Path, *, most: int = 40, **data) -> Path:
 
 def open_desk(run: Path) -> Desk:
     opened = open_run(run)
-    return Desk(opened, read_suggestions(opened), Store(opened.decisions))
+    return Desk(opened, read_queue(opened), Store(opened.decisions))
 
 
 def open_app(run: Path, *, name: str | None = "Ann"):

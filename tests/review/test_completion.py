@@ -12,10 +12,10 @@ from onepair.data.reading import read_dataset
 from onepair.data.table import write_table
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.completion import write_completed
+from onepair.review.queue import ReviewError, open_run
 from onepair.review.store import Decision, Entry
-from onepair.review.suggestions import ReviewError, open_run
-from onepair.training.config import build_config
-from onepair.training.folder import RunFolder
+from onepair.runs.config import build_config
+from onepair.runs.folder import RunFolder
 from tests.review.runs import (
     CLASSES,
     TEST,
@@ -186,7 +186,8 @@ def test_other_endings_are_refused_before_anything_is_written(run, tmp_path):
 
 def test_confirmed_suggestions_raise_the_map(tmp_path):
     """The loop closes: train, have suggestions confirmed by somebody who knows all labels, train again."""
-    from onepair.training.run import Machine, train
+    from onepair.training.machine import Machine
+    from onepair.training.run import train
     from tests.training.tiny import Listener
 
     scenes = read_digits(train=300, test=150)

@@ -11,10 +11,11 @@ import torch
 from lightning_fabric import Fabric
 
 from onepair.files import BusyError
-from onepair.training.config import ConfigError
-from onepair.training.folder import RunFolder
-from onepair.training.gathering import gather, on_first, shard_of, share_buffers
-from onepair.training.run import Machine, Silence, train
+from onepair.inference.scoring import gather, on_first, shard_of, share_buffers
+from onepair.runs.config import ConfigError
+from onepair.runs.folder import RunFolder
+from onepair.training.machine import Machine, Silence
+from onepair.training.run import train
 from tests.training.processes import dying_command, run_command, together
 from tests.training.test_run import model_scores
 from tests.training.tiny import SETTINGS, TEST, TRAIN, tiny_config, train_tiny
@@ -40,7 +41,7 @@ def assert_same(two, one):
         assert (a["epoch"], a["best_epoch"]) == (b["epoch"], b["best_epoch"])
         assert a["loss"] == pytest.approx(b["loss"], abs=1e-4)
         assert a["validation_map"] == pytest.approx(b["validation_map"], abs=1e-4)
-    assert two.results()["test_map"] == pytest.approx(one.results()["test_map"], abs=1e-4)
+    assert two.results().test_map == pytest.approx(one.results().test_map, abs=1e-4)
     weights = [safetensors.torch.load_file(folder.path / "model.safetensors") for folder in (two, one)]
     torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-4)
     for split in ("validation", "test"):

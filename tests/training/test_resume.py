@@ -5,8 +5,8 @@ import signal
 import numpy as np
 import pytest
 
+from onepair.runs.folder import RunFolder
 from onepair.training import loop
-from onepair.training.folder import RunFolder
 from tests.training.processes import command, exit_code
 from tests.training.tiny import SETTINGS
 

@@ -13,20 +13,20 @@ from onepair.data.images import normalise
 from onepair.data.loading import image_batches
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
-from onepair.decisions import fit_decisions
+from onepair.inference.model_files import load_model
 from onepair.methods import METHODS
 from onepair.methods.large_loss import LargeLoss
 from onepair.metrics import average_precision, mean_average_precision
-from onepair.models import load_classifier
+from onepair.probability.decisions import fit_decisions
+from onepair.runs.checkpoint import load_state
+from onepair.runs.config import ConfigError
+from onepair.runs.folder import RunError, RunFolder
+from onepair.runs.shared import Shared
+from onepair.runs.task import prepare_task
 from onepair.training import loop
 from onepair.training import run as running
-from onepair.training.checkpoint import load_state
-from onepair.training.config import ConfigError
-from onepair.training.folder import RunError, RunFolder
 from onepair.training.loop import Trainer, TrainingError
-from onepair.training.run import Machine
-from onepair.training.shared import Shared
-from onepair.training.task import prepare_task
+from onepair.training.machine import Machine
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, tiny_config, write_images, write_table
 
 SHORT = {"entmax-apl": ("method.options.warmup=1",)}  # options without which two epochs are too few
@@ -46,7 +46,7 @@ def checkpoint_every_epoch(monkeypatch):
 
 def model_scores(folder, rows, source):
     """The logits of the model in a run's folder, computed without the training code."""
-    classifier, _ = load_classifier(folder.path)
+    classifier, _ = load_model(folder.path)
     preprocessing = classifier.backbone.preprocessing
     batches = image_batches(read_dataset(source), rows, preprocessing, batch_size=64, training=False, workers=0)
     with torch.inference_mode():
@@ -56,8 +56,8 @@ def model_scores(folder, rows, source):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_trains(train, name):
     done = train(f"method.name={name}", "linear_epochs=2", *SHORT.get(name, ()))
-    assert done.results["method"] == name
-    assert 0 < done.results["test_map"] <= 1
+    assert done.results.method == name
+    assert 0 < done.results.test_map <= 1
     assert all(math.isfinite(record["loss"]) for record in done.folder.metrics())
 
 
@@ -72,18 +72,18 @@ def test_a_run_leaves_everything_behind(train, images, mode, name):
     assert [(record["phase"], record["epoch"]) for record in records] == expected
     assert done.watch.epochs == records
     last_phase = [record for record in records if record["phase"] == expected[-1][0]]
-    assert results["validation_map"] == max(record["validation_map"] for record in last_phase)
-    assert last_phase[results["best_epoch"] - 1]["validation_map"] == results["validation_map"]
+    assert results.validation_map == max(record["validation_map"] for record in last_phase)
+    assert last_phase[results.best_epoch - 1]["validation_map"] == results.validation_map
 
     task = prepare_task(tiny_config(images).data)
     validation, test = folder.scores("validation"), folder.scores("test")
     labels = labels_of(TRAIN + TEST)
-    assert mean_average_precision(validation, task.validation_labels).value == results["validation_map"]
-    assert tuple(mean_average_precision(test, labels[TRAIN:])) == (results["test_map"], results["test_classes"])
-    assert results["test_class_ap"] == dict(zip(CLASSES, average_precision(test, labels[TRAIN:]), strict=True))
+    assert mean_average_precision(validation, task.validation_labels).value == results.validation_map
+    assert tuple(mean_average_precision(test, labels[TRAIN:])) == (results.test_map, results.test_classes)
+    assert results.test_class_ap == dict(zip(CLASSES, average_precision(test, labels[TRAIN:]), strict=True))
     assert folder.results() == results
 
-    classifier, decisions = load_classifier(folder.path)
+    classifier, decisions = load_model(folder.path)
     assert classifier.classes == CLASSES
     assert decisions.to_dict() == fit_decisions(validation, task.validation_labels).to_dict()
     precise = {"rtol": 1e-5, "atol": 1e-5} if mode != "linear" else {"rtol": 1e-2, "atol": 1e-2}  # features are halves
@@ -95,7 +95,7 @@ def test_training_teaches(train):
     done = train("model.mode=finetune", "data.observe=given", "epochs=8")
     first, *_, last = done.folder.metrics()
     assert last["loss"] < 0.7 * first["loss"]
-    assert done.results["test_map"] > 0.9
+    assert done.results.test_map > 0.9
 
 
 def test_linear_training_is_that_of_a_plain_loop(train, images, cache, tmp_path):
@@ -286,7 +286,7 @@ def test_unreadable_training_images_are_left_out_by_name(train, own_images, sett
         with pytest.raises(DataError, match=r"\.png: "):
             train(*settings, source=own_images, out="refused")
     done = train("data.on_error=skip", *settings, source=own_images)
-    assert done.results["skipped_images"] == sorted(map(str, broken))
+    assert done.results.skipped_images == sorted(map(str, broken))
     told = [sentence for sentence in done.watch.said if sentence.startswith("left out: ")]
     assert len(told) == 2
     assert all(str(path) in sentence for path, sentence in zip(sorted(broken), told, strict=True))
@@ -306,7 +306,7 @@ def test_test_labels_without_a_positive_do_not_end_the_run(train, own_images, kn
     write_table(own_images, ["train"] * TRAIN + ["test"] * TEST, labels)
     done = train(source=own_images)
     assert "test_map" not in done.results
-    assert done.results["test_class_ap"] == dict.fromkeys(CLASSES)
+    assert done.results.test_class_ap == dict.fromkeys(CLASSES)
     assert any("no test image has a positive label" in sentence for sentence in done.watch.said)
     assert done.folder.scores("test").shape == (TEST, len(CLASSES))
 
@@ -316,7 +316,7 @@ def test_a_class_without_test_positives_is_left_out_of_the_mean(train, own_image
     labels[TRAIN:, 1] = 0
     write_table(own_images, ["train"] * TRAIN + ["test"] * TEST, labels)
     done = train(source=own_images)
-    assert done.results["test_classes"] == len(CLASSES) - 1
+    assert done.results.test_classes == len(CLASSES) - 1
     assert json.loads((done.folder.path / "results.json").read_text())["test_class_ap"]["green"] is None
 
 

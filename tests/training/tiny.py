@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from onepair.training.config import parse_setting, resolve_config
-from onepair.training.folder import RunFolder
-from onepair.training.run import Machine, train
+from onepair.runs.config import parse_setting, resolve_config
+from onepair.runs.folder import RunFolder
+from onepair.training.machine import Machine
+from onepair.training.run import train
 
 CLASSES = ("red", "green", "blue", "striped")
 TRAIN, TEST, SIZE = 37, 9, 16  # odd numbers, so that batches and their parts are uneven

@@ -47,7 +47,7 @@ def _print_runs(runs: "Sequence[TestedRun]") -> None:
     from onepair.report.wording import points
 
     for run in runs:
-        typer.echo(f"{run.number:>3}  {run.folder.path}")
+        typer.echo(f"{run.number:>3}  {run.run.path}")
     differing = differing_settings(runs)
     shown = [key for key in differing if key not in ("method.name", "data.source")][:MOST_SETTINGS]
     table = Table(box=box.SIMPLE_HEAD)
@@ -60,10 +60,10 @@ def _print_runs(runs: "Sequence[TestedRun]") -> None:
         values = (differing[key][run.number - 1] for key in shown)
         table.add_row(
             str(run.number),
-            run.title,
+            run.run.title,
             *("" if value is None else escape(str(value)) for value in values),
-            str(run.results["best_epoch"]),
-            points(run.results["validation_map"]),
+            str(run.run.results.best_epoch),
+            points(run.run.results.validation_map),
             points(run.test_map),
         )
     Console(highlight=False).print(table)
@@ -88,14 +88,14 @@ def _words(pair: "Pair") -> tuple[str, str, str, str]:
     """Which runs, their difference, its interval and the verdict."""
     from onepair.experiments.tables import signed
 
-    names = " against ".join(f"{run.title} ({run.number})" for run in (pair.second, pair.first))
+    names = " against ".join(f"{each.run.title} ({each.number})" for each in (pair.second, pair.first))
     difference, low, high = (signed(100 * value) for value in pair.interval)
     return names, difference, f"{low} to {high}", pair.interval.verdict
 
 
 def _write_report(path: Path, runs: "Sequence[TestedRun]", pairs: "Sequence[Pair]") -> None:
+    from onepair.files import writing
     from onepair.report import write_report
-    from onepair.training.folder import writing
 
     words = [_words(pair) for pair in pairs]
     sentences = [f"{names}: {difference} ({interval}), {verdict}." for names, difference, interval, verdict in words]

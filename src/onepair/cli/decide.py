@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
-    from onepair.decisions import Decisions
     from onepair.labels import Labels
+    from onepair.probability.decisions import Decisions
 
 
 def decide(
@@ -30,20 +32,19 @@ def decide(
     Training has chosen the best F1. What is chosen here, on the validation images too, is stored with the model, for
     evaluate, predict and export.
     """
-    from onepair.decisions import fit_decisions
-    from onepair.models import read_description, write_description
-    from onepair.training.folder import RunFolder, writing
-    from onepair.training.task import prepare_task
+    from onepair.files import writing
+    from onepair.probability import fit_decisions
+    from onepair.runs.finished import FinishedRun
 
-    folder, description = RunFolder(run), read_description(run)
-    scores, labels = folder.scores("validation"), prepare_task(folder.config().data).known_validation_labels
+    opened = FinishedRun(run)
+    scores, labels = opened.scores("validation"), opened.labels("validation")
     decisions = fit_decisions(scores, labels, calibration=calibration, rule=rule, precision=precision)
     with writing(run):
-        write_description(run, {**description, "decisions": decisions.to_dict()})
-    _print(decisions, scores, labels, description["classes"])
+        opened.decide(decisions)
+    _print(decisions, scores, labels, opened.classes)
 
 
-def _print(decisions: "Decisions", scores: "NDArray[np.float32]", labels: "Labels", classes: list[str]) -> None:
+def _print(decisions: "Decisions", scores: "NDArray[np.float32]", labels: "Labels", classes: "Sequence[str]") -> None:
     import numpy as np
     from rich import box
     from rich.console import Console

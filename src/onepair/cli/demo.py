@@ -7,9 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from onepair.report import RunSummary
-    from onepair.training.config import Config
-    from onepair.training.folder import RunFolder
-    from onepair.training.task import Task
+    from onepair.runs.config import Config
 
 EXAMPLES = 12
 FINDER, FOLDS = "opml-sp", 2  # the run that missing labels are found with
@@ -60,39 +58,42 @@ def demo(
     from onepair.cli.find import print_finding
     from onepair.cli.progress import Narration
     from onepair.finding.finding import find_labels
-    from onepair.report import Examples, write_report
-    from onepair.training.folder import RunFolder
-    from onepair.training.run import Machine, train
-    from onepair.training.task import prepare_task
+    from onepair.report import Examples, RunSummary, write_report
+    from onepair.runs.finished import FinishedRun
+    from onepair.runs.folder import RunFolder
+    from onepair.training.machine import Machine
+    from onepair.training.run import train
 
-    summaries = []
+    summaries, machine = [], Machine()
     with Narration() as narration:
         for each in RUNS:
             narration.say(f"\n{each.title} from {each.labels}")
             folder, config = RunFolder(out / each.name), demo_config(each, epochs)
-            train(config, folder, machine=Machine(), watch=narration)
-            task = prepare_task(config.data)
-            summaries.append(summarise(each, folder, task))
-    assert task.table.pixels is not None  # noqa: S101 (the embedded dataset has no files)
+            train(config, folder, machine=machine, watch=narration)
+            run = FinishedRun(folder.path, shared=machine.shared)
+            summaries.append(RunSummary.of(run, name=each.name, title=each.title, labels=each.labels))
+    pixels = run.table.pixels
+    assert pixels is not None  # noqa: S101 (the embedded dataset has no files)
     write_report(
         out / "report.html",
         summaries,
         title="Learning all labels from one",
         introduction=INTRODUCTION,
         ceiling="bce-full",
-        examples=Examples(images=task.table.pixels[task.test[:EXAMPLES]], rows=range(EXAMPLES)),
+        examples=Examples(images=pixels[run.rows("test")[:EXAMPLES]], rows=range(EXAMPLES)),
     )
     _print_table(summaries)
     typer.echo(f"The report with charts and examples is {out / 'report.html'}")
     with Narration() as narration:
         narration.say(f"\nWhich labels are missing? {FOLDS} models, each trained without the scenes it is asked about")
-        found = find_labels(RunFolder(out / FINDER), folds=FOLDS, machine=Machine(), watch=narration)
+        finder = FinishedRun(out / FINDER, shared=machine.shared)
+        found = find_labels(finder, folds=FOLDS, machine=machine, watch=narration)
     print_finding(found)
     typer.echo(f"To confirm them on a page: onepair review {out}")
 
 
 def demo_config(run: DemoRun, epochs: int) -> "Config":
-    from onepair.training.config import build_config
+    from onepair.runs.config import build_config
 
     return build_config(
         {
@@ -103,30 +104,6 @@ def demo_config(run: DemoRun, epochs: int) -> "Config":
             "epochs": epochs,
             "batch_size": 32,
         }
-    )
-
-
-def summarise(run: DemoRun, folder: "RunFolder", task: "Task") -> "RunSummary":
-    import numpy as np
-
-    from onepair.decisions import Decisions
-    from onepair.models import read_description
-    from onepair.report import RunSummary
-
-    results, records = folder.results(), folder.metrics()
-    return RunSummary(
-        name=run.name,
-        title=run.title,
-        labels=run.labels,
-        records=records,
-        classes=task.table.classes,
-        class_ap=np.array(list(results["test_class_ap"].values()), float),
-        test_map=results["test_map"],
-        best_epoch=results["best_epoch"],
-        seconds=sum(record["seconds"] for record in records),
-        test_scores=folder.scores("test"),
-        test_labels=task.table.labels[task.test],
-        decisions=Decisions.from_dict(read_description(folder.path)["decisions"]),
     )
 
 

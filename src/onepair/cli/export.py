@@ -18,7 +18,7 @@ def export(
     Scaled images go in; logits, calibrated probabilities and labels come out. The file is compared with torch before it
     is written.
     """
-    from onepair.export import export_onnx
+    from onepair.inference.export import export_onnx
 
     file = out or run / "model.onnx"
     exported = export_onnx(run, file, float_input=float_input)

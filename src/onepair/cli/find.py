@@ -30,17 +30,17 @@ def find(
     """
     from onepair.cli.progress import Narration
     from onepair.files import cache_folder
-    from onepair.finding.files import require_writable
     from onepair.finding.finding import find_labels
-    from onepair.training.folder import RunFolder
-    from onepair.training.run import Machine
+    from onepair.finding.suggestions import require_writable
+    from onepair.runs.finished import FinishedRun
+    from onepair.training.machine import Machine
 
     if out is not None:
         require_writable(out)
     machine = Machine(workers=workers, cache=cache or cache_folder())
     with Narration() as narration:
         found = find_labels(
-            RunFolder(run),
+            FinishedRun(run, shared=machine.shared),
             folds=folds,
             top=top,
             min_probability=min_probability,

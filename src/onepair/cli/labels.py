@@ -18,13 +18,14 @@ def labels(
     when, goes to a file beside it, as completed_decisions.csv.
     """
     from onepair.review.completion import write_completed
+    from onepair.review.queue import ReviewError, answers_file, open_run
     from onepair.review.store import Store
-    from onepair.review.suggestions import ReviewError, open_run
 
     opened = open_run(run)
-    if not opened.decisions.exists():
-        raise ReviewError(f"{opened.folder}: nobody has reviewed it yet; run onepair review {run} first")
-    found = write_completed(opened, Store(opened.decisions).entries(), out)
+    answers = answers_file(opened)
+    if not answers.exists():
+        raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run onepair review {run} first")
+    found = write_completed(opened, Store(answers).entries(), out)
     typer.echo(
         f"labels confirmed: {found.confirmed:,}, rejected: {found.rejected:,}, corrected: {found.corrected:,}, "
         f"still unknown: {found.unknown:,}"

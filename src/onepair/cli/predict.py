@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from onepair.prediction import Model, Prediction
+    from onepair.inference.prediction import Model, Prediction
 
 
 def predict(
@@ -19,9 +19,8 @@ def predict(
 ) -> None:
     """Predict labels: for each image the labels above their thresholds, and the probability of every class."""
     from onepair.errors import UserError
-    from onepair.files import write_atomically
-    from onepair.prediction import load
-    from onepair.training.folder import writing
+    from onepair.files import write_atomically, writing
+    from onepair.inference.prediction import load
 
     if out is not None and out.suffix not in (".csv", ".json"):
         raise UserError(f"{out}: predictions are written as .csv or .json")

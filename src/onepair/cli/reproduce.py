@@ -65,10 +65,10 @@ def reproduce(
     from onepair.experiments.settings import Wishes
     from onepair.experiments.study import Study
     from onepair.experiments.tables import ResultTable, make_tables
+    from onepair.files import writing
     from onepair.methods import find_method
-    from onepair.training.config import parse_setting
-    from onepair.training.folder import writing
-    from onepair.training.run import Machine
+    from onepair.runs.config import parse_setting
+    from onepair.training.machine import Machine
 
     asked = list(EXPERIMENTS.values()) if what == "all" else [find_experiment(what)]
     tables: list[ResultTable] = []

@@ -27,12 +27,12 @@ def review(
     from onepair.review.app import create_app
     from onepair.review.desk import Desk
     from onepair.review.pictures import Pictures
+    from onepair.review.queue import answers_file, open_run, read_queue
     from onepair.review.server import listen, serve
     from onepair.review.store import Store
-    from onepair.review.suggestions import open_run, read_suggestions
 
     opened = open_run(run)
-    desk = Desk(opened, read_suggestions(opened), Store(opened.decisions))
+    desk = Desk(opened, read_queue(opened), Store(answers_file(opened)))
     pictures = Pictures(desk.table, cache=cache_folder() / "thumbnails", follow_links=follow_links)
     listener = listen(host, port)
     alone = listener.rules.token is None

@@ -38,7 +38,7 @@ class StudyNarration(Narration):
     def finished(self, cell: "Cell") -> None:
         self.done += 1
         self.bar.update(self.all_runs, completed=self.done)
-        result = "failed" if cell.failure else f"validation mAP {100 * cell.results()['validation_map']:.2f}"
+        result = "failed" if cell.failure else f"validation mAP {100 * cell.results().validation_map:.2f}"
         left = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
         rest = f", about {duration(left)} left" if self.done < self.total else ""
         self.console.print(f"[{self.done}/{self.total}] {cell.title}: {result}{rest}", markup=False, soft_wrap=True)

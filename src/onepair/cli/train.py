@@ -2,11 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from onepair.errors import UserError
+
+if TYPE_CHECKING:
+    from onepair.runs.folder import Results
 
 
 def train(
@@ -45,9 +48,9 @@ def train(
     """
     from onepair.cli.progress import Narration
     from onepair.files import cache_folder
-    from onepair.training.config import parse_setting, read_config, resolve_config
-    from onepair.training.folder import RunFolder
-    from onepair.training.run import Machine
+    from onepair.runs.config import parse_setting, read_config, resolve_config
+    from onepair.runs.folder import RunFolder
+    from onepair.training.machine import Machine
     from onepair.training.run import train as run
     from onepair.training.tensorboard import TensorBoard
 
@@ -85,10 +88,10 @@ def _number_or_auto(devices: str) -> int | Literal["auto"]:
     return int(devices)
 
 
-def _print(results: dict[str, Any], folder: Path) -> None:
+def _print(results: "Results", folder: Path) -> None:
     """The outcome of a run, in three lines."""
-    best = f"best epoch {results['best_epoch']}, validation mAP {100 * results['validation_map']:.2f}"
-    typer.echo(f"{best} ({results['selected_on']})")
-    if "test_map" in results:
-        typer.echo(f"test mAP {100 * results['test_map']:.2f} over {results['test_classes']} classes")
+    best = f"best epoch {results.best_epoch}, validation mAP {100 * results.validation_map:.2f}"
+    typer.echo(f"{best} ({results.selected_on})")
+    if results.test_map is not None:
+        typer.echo(f"test mAP {100 * results.test_map:.2f} over {results.test_classes} classes")
     typer.echo(f"everything is in {folder}")

@@ -1,5 +1,6 @@
 """The one form that every dataset is read into."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,3 +49,12 @@ class LabelTable:
     def path(self, row: int) -> Path:
         """Where the image of a row lies."""
         return self.root / self.files[row]
+
+    def fingerprint(self) -> str:
+        """What tells this table from any other: its files, classes, splits and labels, in their order."""
+        digest = hashlib.sha256()
+        for names in (self.files, self.classes, self.split.tolist()):
+            digest.update(f"{len(names)}\n".encode())
+            digest.update("\0".join(names).encode("utf-8", "surrogateescape"))
+        digest.update(np.ascontiguousarray(self.labels, np.int8).tobytes())
+        return digest.hexdigest()

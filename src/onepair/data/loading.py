@@ -1,8 +1,9 @@
 """Batches of images: the same ones for the same seed and epoch, however many processes read them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from onepair.data.decoding import Pixels, decode
+from onepair.data.decoding import Pixels, decode, image_files
 from onepair.data.images import prepare
 from onepair.data.labeltable import LabelTable
 from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError, Problem, Report, refuse
-from onepair.labels import Indices
+from onepair.labels import UNKNOWN, Indices
 
 
 class Batch(NamedTuple):
@@ -118,3 +119,15 @@ def _stack(images: list[Tensor], size: int) -> Tensor:
     for place, image in zip(batch, images, strict=True):
         place.copy_(image)
     return batch
+
+
+def table_of_files(paths: Iterable[Path], classes: Sequence[str]) -> LabelTable:
+    """A table of image files, and of all those in folders and the folders below, with nothing known of their labels."""
+    files = [file for path in paths for file in image_files(path)]
+    return LabelTable(
+        files=tuple(map(str, files)),
+        classes=tuple(classes),
+        labels=np.full((len(files), len(classes)), UNKNOWN, np.int8),
+        split=np.full(len(files), "test"),
+        root=Path(),
+    )

@@ -3,27 +3,23 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from onepair.data.images import normalise
-from onepair.data.loading import image_batches
-from onepair.decisions import Decisions
+from onepair.data.decoding import decode
 from onepair.experiments.drawing import Drawing
 from onepair.experiments.figures import Panels
-from onepair.labels import POSITIVE, Indices
-from onepair.models import Classifier, load_classifier
-from onepair.training.prediction import score_images
-from onepair.training.task import Task, prepare_task
+from onepair.inference.scoring import score_images
+from onepair.labels import POSITIVE
+from onepair.models.maps import suggestion_maps
+from onepair.report.picture import fitted, overlay
+from onepair.runs.finished import FinishedRun
 
 LOOKED_AT = 200  # training images to choose examples from
 IMAGES, MAPS = 4, 4  # rows of the figure, and labels in each
 INCHES = 1.45  # of one picture
-STRENGTH = 0.7  # of a map over its image
 
 _COLOURS = {"observed": "#0067a8", "missing": "#00785a", "other": "#c24a00"}
 _WORDS = {
@@ -35,7 +31,7 @@ _WORDS = {
 }
 
 
-class Mark(NamedTuple):
+class Sign(NamedTuple):
     """A label of an image, and what is known of it."""
 
     column: int  # of the class
@@ -48,7 +44,7 @@ class Example(NamedTuple):
     """A training image, and its labels to show."""
 
     row: int  # of the table
-    marks: Sequence[Mark]
+    marks: Sequence[Sign]
 
     @property
     def completed(self) -> int:
@@ -65,23 +61,22 @@ def activations(panels: Panels) -> Drawing:
     """Training images, each followed by the maps of its labels: observed, missing, and others that the model finds."""
     parts = []
     for dataset, outcomes in panels.items():
-        run, task = outcomes[0].runs[0], prepare_task(outcomes[0].cells[0].config.data)
-        classifier, decisions = load_classifier(run.path)
-        parts.append((dataset, task, classifier, choose_examples(task, classifier, decisions)))
+        run = outcomes[0].runs[0]
+        parts.append((dataset, run, choose_examples(run)))
     height = sum(len(examples) for *_, examples in parts)
     across = 1 + max(len(example.marks) for *_, examples in parts for example in examples)
     figure = Figure(figsize=(across * INCHES, height * (INCHES + 0.35)), layout="constrained")
     rows = iter(figure.subplots(height, across, squeeze=False))
     numbers: list[dict[str, Any]] = []
     findings = []
-    for dataset, task, classifier, examples in parts:
-        for example, (image, maps) in zip(examples, _pictures(task, classifier, examples), strict=True):
-            _draw(next(rows), image, maps, example.marks, task.table.classes)
+    for dataset, run, examples in parts:
+        for example, (image, maps) in zip(examples, _pictures(run, examples), strict=True):
+            _draw(next(rows), image, maps, example.marks, run.classes)
             numbers += [
                 {
                     "dataset": dataset.name,
-                    "image": task.table.files[example.row],
-                    "label": task.table.classes[mark.column],
+                    "image": run.table.files[example.row],
+                    "label": run.classes[mark.column],
                     "kind": mark.kind,
                     "found": int(mark.found),
                     "probability": round(mark.probability, 4),
@@ -97,12 +92,13 @@ def activations(panels: Panels) -> Drawing:
     return Drawing(figure, numbers, findings)
 
 
-def choose_examples(task: Task, classifier: Classifier, decisions: Decisions) -> list[Example]:
+def choose_examples(run: FinishedRun) -> list[Example]:
     """Of some training images with several labels, those with the most to show: missing labels found, or others."""
+    task, decisions = run.task, run.decisions
     truth = task.table.labels[task.train]
     positives = (truth == POSITIVE).sum(axis=1)
     several = np.flatnonzero(positives >= min(2, positives.max()))[:LOOKED_AT]
-    scores = score_images(classifier, task.table, task.train[several])
+    scores = score_images(run.classifier, task.table, task.train[several])
     examples = []
     for place, chances, seen in zip(
         several.tolist(), decisions.probabilities(scores), decisions.labels(scores), strict=True
@@ -111,44 +107,37 @@ def choose_examples(task: Task, classifier: Classifier, decisions: Decisions) ->
         kinds = np.where(observed, "observed", np.where(true, "missing", "other"))
         shown = np.flatnonzero(true | seen)
         marks = [
-            Mark(column, str(kinds[column]), bool(seen[column]), float(chances[column])) for column in shown.tolist()
+            Sign(column, str(kinds[column]), bool(seen[column]), float(chances[column])) for column in shown.tolist()
         ]
         marks.sort(key=lambda mark: (list(_COLOURS).index(mark.kind), -mark.probability))
         examples.append(Example(int(task.train[place]), marks[:MAPS]))
     return sorted(examples, key=lambda example: -example.completed - example.goes_beyond)[:IMAGES]
 
 
-def _pictures(
-    task: Task, classifier: Classifier, examples: Sequence[Example]
-) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
-    """The image (S, S, 3) of each example, and the maps (K, h, w) of its labels, from 0 to 1."""
-    from onepair.finding.maps import activation_maps, evidence
-
-    preprocessing = classifier.backbone.preprocessing
-    rows: Indices = np.array([example.row for example in examples])
-    batches = image_batches(task.table, rows, preprocessing, batch_size=1, training=False, workers=0)
-    for example, batch in zip(examples, batches, strict=True):
-        classes = torch.tensor([[mark.column for mark in example.marks]])
-        maps = evidence(activation_maps(classifier, normalise(batch.images, preprocessing), classes))
-        yield batch.images[0].permute(1, 2, 0).numpy(), maps[0].detach().numpy()
+def _pictures(run: FinishedRun, examples: Sequence[Example]) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+    """The image (H, W, 3) of each example, and the evidence (K, h, w) for its labels."""
+    cells = [(example.row, mark.column) for example in examples for mark in example.marks]
+    rows, columns = (np.array(each) for each in zip(*cells, strict=True))
+    maps = iter(suggestion_maps(run.classifier, run.table, rows, columns, workers=0))
+    for example in examples:
+        row = example.row
+        pixels = decode(run.table.path(row)) if run.table.pixels is None else run.table.pixels[row]
+        yield pixels, np.stack([next(maps) for _ in example.marks])
 
 
 def _draw(
     axes: Sequence[Axes],
     image: NDArray[np.uint8],
-    maps: NDArray[np.float32],
-    marks: Sequence[Mark],
+    maps: NDArray[np.uint8],
+    marks: Sequence[Sign],
     classes: Sequence[str],
 ) -> None:
-    """One row: the image, then the map of each label over it."""
-    side = image.shape[0]
+    """One row: the image, then the evidence for each label over it."""
+    image = fitted(image)
     axes[0].imshow(image)
     axes[0].set_title("image", fontsize=8)
-    for panel, mark, strength in zip(axes[1:], marks, maps, strict=False):
-        colours = matplotlib.colormaps["inferno"](strength)
-        colours[..., 3] = STRENGTH * strength
-        panel.imshow(image)
-        panel.imshow(colours, extent=(-0.5, side - 0.5, side - 0.5, -0.5), interpolation="bilinear")
+    for panel, mark, evidence in zip(axes[1:], marks, maps, strict=False):
+        panel.imshow(overlay(image, evidence))
         words = f"{classes[mark.column]} {mark.probability:.2f}\n{_WORDS[mark.kind, mark.found]}"
         panel.set_title(words, fontsize=7.5, color=_COLOURS[mark.kind])
     for panel in axes:

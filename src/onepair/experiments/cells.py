@@ -5,12 +5,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import Row, Values, values_text
-from onepair.training.config import Config, differences
-from onepair.training.folder import RunFolder
+from onepair.runs.config import Config, differences
+from onepair.runs.folder import Results, RunFolder
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,7 @@ class Cell:
     def fail(self, reason: str) -> None:
         self.folder.write_json("failure.json", {"reason": reason})
 
-    def results(self) -> dict[str, Any]:
+    def results(self) -> Results:
         return self.folder.results()
 
     def start_anew(self) -> None:

@@ -1,7 +1,7 @@
 """Finished runs side by side: what differs between them, and whether it matters."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,65 +9,33 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.decisions import Decisions
 from onepair.experiments.bootstrap import Interval, paired_interval, resampled_maps
 from onepair.labels import Labels
-from onepair.methods import METHODS
-from onepair.models import read_description
 from onepair.report import RunSummary
-from onepair.training.config import Config, DataConfig
-from onepair.training.folder import RunError, RunFolder
-from onepair.training.task import prepare_task
+from onepair.runs.config import flatten
+from onepair.runs.finished import FinishedRun
+from onepair.runs.folder import RunError
+from onepair.runs.shared import Shared
 
 ALL_PAIRS = 4  # of more runs, each is compared with the first only
 
 
 @dataclass(frozen=True, eq=False)
 class TestedRun:
-    """A finished run, with its scores on the test images and their labels."""
+    """A finished run that is compared with others."""
 
     __test__ = False  # not a class of tests
 
     number: int  # from 1, in the order given
-    folder: RunFolder
-    config: Config
-    results: dict[str, Any]
-    classes: Sequence[str]
-    decisions: Decisions
-    scores: NDArray[np.float32]  # (N, L)
+    run: FinishedRun
+    test_map: float
+    scores: NDArray[np.float32]  # (N, L), of the test images
     labels: Labels  # (N, L)
-
-    @property
-    def test_map(self) -> float:
-        test_map: float = self.results["test_map"]
-        return test_map
-
-    @property
-    def title(self) -> str:
-        info = METHODS.get(self.config.method.name)
-        return self.config.method.name if info is None else info.title
-
-    @property
-    def trained_on(self) -> str:
-        return "single positives" if self.config.data.observe == "single-positive" else "labels as given"
 
     def summary(self) -> RunSummary:
         """The run as a report shows it."""
-        records = self.folder.metrics()
-        return RunSummary(
-            name=str(self.folder.path),
-            title=f"{self.title} ({self.number})",
-            labels=self.trained_on,
-            records=records,
-            classes=self.classes,
-            class_ap=np.array(list(self.results["test_class_ap"].values()), float),
-            test_map=self.test_map,
-            best_epoch=self.results["best_epoch"],
-            seconds=sum(record["seconds"] for record in records),
-            test_scores=self.scores,
-            test_labels=self.labels,
-            decisions=self.decisions,
-        )
+        title = f"{self.run.title} ({self.number})"
+        return RunSummary.of(self.run, name=str(self.run.path), title=title, labels=self.run.trained_on)
 
 
 class Pair(NamedTuple):
@@ -82,32 +50,23 @@ def read_runs(paths: Sequence[Path]) -> list[TestedRun]:
     """The runs in some folders, which must all have been tested on the same labels."""
     if len(paths) < 2:
         raise RunError("name two runs or more to compare")
-    labels: dict[DataConfig, Labels] = {}
-    runs = [_read(path, number, labels) for number, path in enumerate(paths, start=1)]
-    for run in runs[1:]:
-        if run.classes != runs[0].classes or not np.array_equal(run.labels, runs[0].labels):
+    shared = Shared()
+    runs = [_read(FinishedRun(path, shared=shared), number) for number, path in enumerate(paths, start=1)]
+    for each in runs[1:]:
+        if each.run.classes != runs[0].run.classes or not np.array_equal(each.labels, runs[0].labels):
             raise RunError(
-                f"{run.folder.path}: was tested on other images or classes than {runs[0].folder.path}; "
+                f"{each.run.path}: was tested on other images or classes than {runs[0].run.path}; "
                 "only runs with the same test labels can be compared"
             )
     return runs
 
 
-def _read(path: Path, number: int, labels: dict[DataConfig, Labels]) -> TestedRun:
-    folder = RunFolder(path)
-    results, config, description = folder.results(), folder.config(), read_description(path)
-    if "test_map" not in results:
-        raise RunError(f"{path}: has no test mAP, since its dataset has no labelled test images")
-    try:
-        scores = folder.scores("test")
-    except FileNotFoundError:
-        raise RunError(f"{path}: its scores were not kept, as always of runs that only search for values") from None
-    data = replace(config.data, observe="given")  # the test labels do not depend on what is observed
-    if data not in labels:
-        task = prepare_task(data)
-        labels[data] = task.table.labels[task.test]
-    decisions = Decisions.from_dict(description["decisions"])
-    return TestedRun(number, folder, config, results, description["classes"], decisions, scores, labels[data])
+def _read(run: FinishedRun, number: int) -> TestedRun:
+    if run.results.test_map is None:
+        raise RunError(f"{run.path}: has no test mAP, since its dataset has no labelled test images")
+    if not (run.path / "model.safetensors").exists():
+        raise RunError(f"{run.path}: its scores were not kept, as always of runs that only search for values")
+    return TestedRun(number, run, run.results.test_map, run.scores("test"), run.labels("test"))
 
 
 def compare_runs(runs: Sequence[TestedRun], *, resamples: int, seed: int) -> list[Pair]:
@@ -127,15 +86,7 @@ def compare_runs(runs: Sequence[TestedRun], *, resamples: int, seed: int) -> lis
 
 def differing_settings(runs: Sequence[TestedRun]) -> dict[str, list[Any]]:
     """The settings that are not the same in all runs, with the value in each."""
-    flat = [dict(_flatten(asdict(run.config))) for run in runs]
+    flat = [flatten(each.run.config) for each in runs]
     keys = dict.fromkeys(key for settings in flat for key in settings)
     values = {key: [settings.get(key) for settings in flat] for key in keys}
     return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
-
-
-def _flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -19,7 +19,6 @@ from onepair.experiments.study import Outcome
 from onepair.labels import POSITIVE, Labels
 from onepair.metrics import Floats
 from onepair.report.wording import NOTHING
-from onepair.training.task import prepare_task
 
 Panels = Mapping[Dataset, Sequence[Outcome]]
 Numbers = list[dict[str, Any]]
@@ -35,8 +34,7 @@ def confidence(panels: Panels) -> Drawing:
     numbers: Numbers = []
     findings = []
     for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
-        task = prepare_task(outcomes[0].cells[0].config.data)
-        labels = task.table.labels[task.test]
+        labels = outcomes[0].runs[0].labels("test")
         width, timid = 0.17 / len(outcomes), []
         for place, (outcome, fill) in enumerate(zip(outcomes, cycle(FILLS), strict=False)):
             counts = np.mean([confidence_counts(run.scores("test"), labels) for run in outcome.runs], axis=0)
@@ -86,7 +84,7 @@ def epochs(panels: Panels) -> Drawing:
         falls = []
         low = math.inf
         for place, (outcome, look) in enumerate(zip(outcomes, cycle(LOOKS), strict=False)):
-            curves = 100 * np.array([[record["validation_map"] for record in run.metrics()] for run in outcome.runs])
+            curves = 100 * np.array([[record["validation_map"] for record in run.history] for run in outcome.runs])
             mean, std = curves.mean(axis=0), curves.std(axis=0, ddof=1 if len(curves) > 1 else 0)
             numbered = np.arange(1, len(mean) + 1)
             step = max(1, len(mean) // 8)

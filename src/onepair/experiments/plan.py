@@ -11,8 +11,8 @@ from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import Experiment
 from onepair.experiments.search import choose
 from onepair.experiments.study import Line, Study
-from onepair.training.folder import RunFolder
-from onepair.training.task import prepare_task
+from onepair.runs.folder import RunFolder
+from onepair.runs.task import prepare_task
 
 GUESSES = {"linear": 5e-5, "small-cnn": 6e-4, "other": 0.06}  # seconds for one image in one epoch, on two cores
 

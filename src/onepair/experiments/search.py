@@ -22,7 +22,7 @@ class JournalError(UserError, ValueError):
 def best_of(candidates: Sequence[Cell]) -> Cell | None:
     """The finished candidate with the best validation mAP, the first of equals; None if not one could be trained."""
     trained = [cell for cell in candidates if cell.folder.finished]
-    return max(trained, key=lambda cell: cell.results()["validation_map"], default=None)
+    return max(trained, key=lambda cell: cell.results().validation_map, default=None)
 
 
 def choose(candidates: Sequence[Cell]) -> Values | None:
@@ -65,7 +65,7 @@ def record(journal: Path, candidates: Sequence[Cell], grid: Grid) -> None:
                 study.add_trial(
                     create_trial(
                         state=TrialState.FAIL if failed else TrialState.COMPLETE,
-                        value=None if failed else cell.results()["validation_map"],
+                        value=None if failed else cell.results().validation_map,
                         params=dict(cell.values),
                         distributions=distributions,
                         user_attrs={"run": cell.name},

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import Row, Values
-from onepair.training.config import Config, merge, resolve_config
+from onepair.runs.config import Config, merge, resolve_config
 
 Mode = Literal["linear", "finetune"]
 

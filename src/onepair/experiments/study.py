@@ -15,12 +15,14 @@ from onepair.experiments.published import Spread
 from onepair.experiments.records import Experiment, Grid, Row, Values, combinations
 from onepair.experiments.search import best_of, choose, record
 from onepair.experiments.settings import Wishes, make_config
-from onepair.files import BusyError, locked
+from onepair.files import BusyError, locked, writing
 from onepair.labels import POSITIVE
-from onepair.training.folder import RunFolder, writing
+from onepair.runs.finished import FinishedRun
+from onepair.runs.shared import Shared
+from onepair.runs.task import prepare_task
 from onepair.training.loop import TrainingError
-from onepair.training.run import Machine, Narrator, method_of, train
-from onepair.training.task import prepare_task
+from onepair.training.machine import Machine, Narrator
+from onepair.training.run import method_of, train
 
 SECONDS_BETWEEN_LOOKS = 1.0  # at runs that other processes are at work on
 FIRST_SEED = 0
@@ -50,13 +52,15 @@ class Outcome:
         return next((cell.failure for cell in self.cells if cell.failure is not None), None)
 
     @property
-    def runs(self) -> list[RunFolder]:
-        return [cell.folder for cell in self.cells if cell.folder.finished]
+    def runs(self) -> list[FinishedRun]:
+        """The finished ones; they share a dataset."""
+        shared = Shared()
+        return [FinishedRun(cell.folder.path, shared=shared) for cell in self.cells if cell.folder.finished]
 
     @property
     def test_maps(self) -> list[float]:
         """Of each run, from 0 to 100."""
-        return [100 * run.results()["test_map"] for run in self.runs]
+        return [100 * run.results.test_map for run in self.runs if run.results.test_map is not None]
 
     @property
     def spread(self) -> Spread | None:

@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onepair.finding.rank import Floats, check_cells
+from onepair.finding.rank import check_cells
 from onepair.labels import UNKNOWN
+from onepair.metrics import Floats
 
 
 def thresholds(labels: ArrayLike, probabilities: ArrayLike, missing: ArrayLike) -> Floats:

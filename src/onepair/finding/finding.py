@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from onepair.files import locked, write_atomically
-from onepair.finding.files import write_suggestions
+from onepair.files import locked, write_atomically, writing
 from onepair.finding.folds import OutOfSample, score_out_of_sample
-from onepair.finding.probability import judge
-from onepair.finding.rank import Suggestions, rank
+from onepair.finding.rank import rank
+from onepair.finding.suggestions import Suggestions, write_suggestions
 from onepair.finding.summary import ClassSummary, summarise
-from onepair.incomplete import Estimate
-from onepair.models import load_classifier
-from onepair.training.folder import RunFolder, writing
-from onepair.training.run import Machine, Narrator
+from onepair.probability.judgement import judge
+from onepair.probability.observation import Estimate
+from onepair.runs.finished import FinishedRun
+from onepair.runs.folder import RunFolder
+from onepair.training.machine import Machine, Narrator
 
 MIN_PROBABILITY = 0.05
 MOST = 100_000  # suggestions, unless more are asked for
@@ -55,7 +55,7 @@ class Finding:
 
 
 def find_labels(
-    run: RunFolder,
+    run: FinishedRun,
     *,
     folds: int = 5,
     top: int | None = None,
@@ -76,7 +76,6 @@ def find_labels(
         maps: whether to compute where in its image each suggested label is.
         machine, watch: as for training.
     """
-    run.results()  # or a sentence that there is no finished run
     folder = run.path / "finding"
     with writing(folder):
         folder.mkdir(exist_ok=True)
@@ -111,15 +110,14 @@ def find_in(scored: OutOfSample, *, top: int | None = None, min_probability: flo
 
 
 def _write_maps(
-    path: Path, run: RunFolder, scored: OutOfSample, found: Suggestions, machine: Machine, watch: Narrator
+    path: Path, run: FinishedRun, scored: OutOfSample, found: Suggestions, machine: Machine, watch: Narrator
 ) -> None:
-    from onepair.finding.maps import suggestion_maps
+    from onepair.models.maps import suggestion_maps
 
-    classifier, _ = load_classifier(run.path)
     rows = scored.task.train[found.row]
     watch.say(f"looking where in {len(np.unique(rows)):,} images the {len(found):,} labels are")
     device = machine.fabric("32-true").device
-    maps = suggestion_maps(classifier.to(device), scored.task.table, rows, found.label, workers=machine.workers)
+    maps = suggestion_maps(run.classifier.to(device), scored.task.table, rows, found.label, workers=machine.workers)
     content = io.BytesIO()
     np.save(content, maps)
     write_atomically(path, content.getvalue())

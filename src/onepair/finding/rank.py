@@ -1,32 +1,11 @@
 """Which cells of a label matrix to look at first."""
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels, validate_labels
-
-Floats = NDArray[np.float64]
-Kind = Literal["missing", "wrong"]
-
-
-@dataclass(frozen=True, eq=False)
-class Suggestions:
-    """Cells to look at, the most probable finding first; entry i of every array is the same cell."""
-
-    row: Indices
-    label: Indices  # column of the label matrix
-    probability: Floats  # that the unknown label is positive, or that the observed one is wrong
-    kind: NDArray[np.str_]  # "missing" or "wrong"
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    def __getitem__(self, chosen: slice | NDArray[np.bool_]) -> "Suggestions":
-        """Some of them, in the same order."""
-        return Suggestions(self.row[chosen], self.label[chosen], self.probability[chosen], self.kind[chosen])
+from onepair.finding.suggestions import Suggestions
+from onepair.labels import POSITIVE, UNKNOWN, Labels, validate_labels
+from onepair.metrics import Floats
 
 
 def rank(labels: ArrayLike, probabilities: ArrayLike) -> Suggestions:

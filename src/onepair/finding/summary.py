@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from onepair.finding.filter import likely, thresholds
-from onepair.incomplete import Estimate
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, validate_labels
+from onepair.probability.observation import Estimate
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.contract import Loss, Reduction, Unknown, cells, check_at_least_zero, reduce
+from onepair.losses.cells import Loss, Reduction, Unknown, cells, check_at_least_zero, reduce
 
 
 def bce_loss(

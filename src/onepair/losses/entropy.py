@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.contract import Loss, Reduction, cells, check_at_least_zero, check_choice, reduce, unknown_cells
+from onepair.losses.cells import Loss, Reduction, cells, check_at_least_zero, check_choice, reduce, unknown_cells
 
 
 def entropy_maximization_loss(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from onepair.losses.contract import Loss, Reduction, Unknown, check_batch, masks, reduce
+from onepair.losses.cells import Loss, Reduction, Unknown, check_batch, masks, reduce
 
 _CELLS_PER_BLOCK = 2**18  # 1 MB of float32
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from onepair.losses.contract import Loss, Reduction, Unknown, cells, reduce, unknown_cells
+from onepair.losses.cells import Loss, Reduction, Unknown, cells, reduce, unknown_cells
 from onepair.losses.opml import odds
 from onepair.numerics import masked_logsumexp, widen
 

@@ -6,7 +6,7 @@ Every file in this package registers its methods by `@register`; a new method is
 from importlib import import_module
 from pkgutil import iter_modules
 
-from onepair.methods.contract import Method
+from onepair.methods.method import Method
 from onepair.methods.registry import METHODS, MethodInfo, create_method, find_method, register
 
 __all__ = ["METHODS", "Method", "MethodInfo", "create_method", "find_method", "register"]

@@ -6,9 +6,9 @@ from torch.nn import functional as F
 
 from onepair.labels import UNKNOWN
 from onepair.losses import EntropyMaximizationLoss
-from onepair.losses.contract import cells, check_at_least_zero, unknown_cells
+from onepair.losses.cells import cells, check_at_least_zero, unknown_cells
 from onepair.losses.entropy import binary_entropy
-from onepair.methods.contract import FixedTargets, Method, require_scores
+from onepair.methods.method import FixedTargets, Method, require_scores
 from onepair.methods.registry import register
 from onepair.methods.selection import highest_scored_per_class
 

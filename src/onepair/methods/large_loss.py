@@ -7,8 +7,8 @@ from torch import Tensor
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.losses import bce_loss
-from onepair.losses.contract import check_at_least_zero
-from onepair.methods.contract import Method
+from onepair.losses.cells import check_at_least_zero
+from onepair.methods.method import Method
 from onepair.methods.registry import register
 from onepair.methods.selection import highest_scored
 

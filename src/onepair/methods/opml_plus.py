@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from onepair.labels import POSITIVE
-from onepair.losses.contract import cells, check_at_least_zero, unknown_cells
+from onepair.losses.cells import cells, check_at_least_zero, unknown_cells
 from onepair.losses.opml import odds
-from onepair.methods.contract import Method, require_scores
-from onepair.methods.opml import label_correction, training_ap
+from onepair.methods.method import Method, require_scores
+from onepair.methods.opml_sp import label_correction, training_ap
 from onepair.methods.registry import register
 from onepair.numerics import masked_logsumexp
 

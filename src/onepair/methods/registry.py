@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from onepair.errors import UserError
-from onepair.methods.contract import Method
+from onepair.methods.method import Method
 
 Observes = Literal["as given", "single positive and all negatives"]
 MethodClass = TypeVar("MethodClass", bound=type[Method])

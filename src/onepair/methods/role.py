@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.losses import bce_loss
-from onepair.losses.contract import check_at_least_zero
-from onepair.methods.contract import Method, at_least_single
+from onepair.losses.cells import check_at_least_zero
+from onepair.methods.method import Method, at_least_single
 from onepair.methods.registry import register
 
 

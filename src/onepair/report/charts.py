@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.special import expit
 
-from onepair.calibration import expected_calibration_error, reliability
 from onepair.labels import POSITIVE, Indices
 from onepair.metrics import Floats
-from onepair.report.comparison import Comparison, RunSummary
+from onepair.probability.calibration import expected_calibration_error, reliability
+from onepair.report.side_by_side import Comparison, RunSummary
 from onepair.report.wording import signed
 
 INK, MUTED, RULE = "#1d2530", "#5b6470", "#d9dce1"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from onepair.labels import NEGATIVE, POSITIVE
-from onepair.report.comparison import Comparison, ReportError, RunSummary
+from onepair.report.side_by_side import Comparison, ReportError, RunSummary
 
 LONGEST_SIDE = 160  # pixels; larger images are scaled down
 SMALL = 80  # pixels; smaller images are shown with hard edges

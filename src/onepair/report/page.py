@@ -9,8 +9,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from onepair.files import write_atomically
 from onepair.labels import POSITIVE
 from onepair.report import charts
-from onepair.report.comparison import Comparison, RunSummary
 from onepair.report.examples import Examples, cards
+from onepair.report.side_by_side import Comparison, RunSummary
 from onepair.report.wording import duration, percent, points, signed
 
 WIDTHS = {"wide": 880, "narrow": 340}  # of each chart in pixels: for screens and paper, and for phones

@@ -1,6 +1,7 @@
-"""Numbers as a reader wants them."""
+"""Numbers and times as people say them."""
 
 import math
+from datetime import UTC, datetime
 
 MINUS, NOTHING = "−", "–"
 
@@ -42,3 +43,43 @@ def duration(seconds: float) -> str:
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 3597 else f"{seconds / 3600:.1f} h"
+
+
+def probability(share: float) -> str:
+    """A probability in whole percent; only what is certain is 0 or 100.
+
+    >>> probability(0.873), probability(0.9999), probability(0.0001)
+    ('87 %', '99 %', '1 %')
+    """
+    return f"{min(max(round(100 * share), 1), 99) if 0 < share < 1 else round(100 * share)} %"
+
+
+def number(value: int) -> str:
+    """
+    >>> number(12345)
+    '12,345'
+    """
+    return f"{value:,}"
+
+
+def time_left(seconds: float) -> str:
+    """
+    >>> time_left(10), time_left(300), time_left(5400), time_left(3600 * 20)
+    ('about 1 min left', 'about 5 min left', 'about 1.5 h left', 'about 20 h left')
+    """
+    if seconds < 3600:
+        return f"about {max(1, round(seconds / 60))} min left"
+    return f"about {round(seconds / 1800) / 2:g} h left"
+
+
+def ago(time: datetime, *, now: datetime | None = None) -> str:
+    """
+    >>> ago(datetime(2024, 1, 1, 12, 0, tzinfo=UTC), now=datetime(2024, 1, 1, 12, 5, tzinfo=UTC))
+    '5 minutes ago'
+    """
+    seconds = ((now or datetime.now(UTC)) - time).total_seconds()
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        count = int(seconds // size)
+        if count:
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"

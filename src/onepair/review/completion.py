@@ -14,12 +14,12 @@ from PIL import Image
 
 from onepair.data.labeltable import LabelTable
 from onepair.data.table import write_table
-from onepair.files import write_atomically
+from onepair.files import write_atomically, writing
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.review.queue import ReviewError
 from onepair.review.store import Answer, Entry
-from onepair.review.suggestions import ReviewedRun, ReviewError
-from onepair.training.folder import writing
-from onepair.training.task import Task
+from onepair.runs.finished import FinishedRun
+from onepair.runs.task import Task
 
 _LABEL_OF: dict[Answer | None, int] = {"yes": POSITIVE, "no": NEGATIVE}
 _WRITTEN = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
@@ -45,7 +45,7 @@ class Completion:
     decisions: Path  # where they are written
 
 
-def write_completed(run: ReviewedRun, entries: Sequence[Entry], out: Path) -> Completion:
+def write_completed(run: FinishedRun, entries: Sequence[Entry], out: Path) -> Completion:
     """Write the completed labels as a table, and beside it who decided what and when.
 
     The table has all images of the dataset with their split. Its training rows hold the labels that the run observed,
@@ -60,7 +60,7 @@ def write_completed(run: ReviewedRun, entries: Sequence[Entry], out: Path) -> Co
     """
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise ReviewError(f"{out}: labels are written as .csv or .parquet; name it so")
-    if out.resolve() == Path(run.data.source).resolve():
+    if out.resolve() == Path(run.config.data.source).resolve():
         raise ReviewError(f"{out}: holds the labels that the run began with; name another file")
     last = {(entry.file, entry.label): entry for entry in entries}
     before = _observed_table(run)
@@ -87,12 +87,12 @@ def write_completed(run: ReviewedRun, entries: Sequence[Entry], out: Path) -> Co
     )
 
 
-def _observed_table(run: ReviewedRun) -> LabelTable:
+def _observed_table(run: FinishedRun) -> LabelTable:
     """The dataset as the run saw it."""
     table, task = run.task.table, run.task
     labels, split = table.labels.copy(), table.split.astype("U10")
     labels[task.train] = task.observed
-    if run.data.observe == "single-positive":
+    if run.config.data.observe == "single-positive":
         split[task.validation] = "validation"
     return replace(table, labels=labels, split=split)
 

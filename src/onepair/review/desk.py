@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import NEGATIVE, POSITIVE
+from onepair.review.queue import ORDERS, Order, Queue
 from onepair.review.store import Answer, Decision, Entry, Store
-from onepair.review.suggestions import ORDERS, Order, ReviewedRun, Suggestions
+from onepair.runs.finished import FinishedRun
 
 BREAK = 120.0  # seconds without a decision that are a break, not time spent on one
 RECENT = 200  # decisions that the pace is measured on
@@ -62,7 +63,7 @@ class Kind(NamedTuple):
 class Desk:
     """Suggestions, and what people have decided on them so far; other processes may decide at the same time."""
 
-    def __init__(self, run: ReviewedRun, suggestions: Suggestions, store: Store) -> None:
+    def __init__(self, run: FinishedRun, suggestions: Queue, store: Store) -> None:
         self.run, self.suggestions, self.store = run, suggestions, store
         self.task, self.table = run.task, run.task.table
         self.open: NDArray[np.bool_] = np.ones(len(self.suggestions), bool)

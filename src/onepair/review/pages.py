@@ -9,11 +9,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onepair.data.problems import DataError
 from onepair.labels import POSITIVE, UNKNOWN
-from onepair.review import wording
+from onepair.report import wording
 from onepair.review.desk import Desk, Kind
 from onepair.review.pictures import Frame, Pictures
+from onepair.review.queue import Order
 from onepair.review.store import Entry
-from onepair.review.suggestions import Order
 
 GRID = 24  # thumbnails on a page
 
@@ -45,10 +45,10 @@ class Pages:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            percent=wording.percent, number=wording.number, time_left=wording.time_left, ago=wording.ago
+            percent=wording.probability, number=wording.number, time_left=wording.time_left, ago=wording.ago
         )
         self._environment.globals.update(
-            run=desk.run.folder,
+            run=desk.run.path,
             started=secrets.token_hex(4),  # the version of all heat maps: others may be there after a restart
             static=static,
             address=address,

@@ -10,17 +10,18 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from onepair.errors import UserError
+from onepair.inference.inputs import Inputs, Source
+from onepair.inference.scoring import gather, score, shard_of
 from onepair.labels import Indices
 from onepair.methods import Method
 from onepair.metrics import mean_average_precision
-from onepair.training.checkpoint import cpu_state, load_state, save_state
-from onepair.training.config import Config
-from onepair.training.folder import RunFolder
-from onepair.training.gathering import gather, score, shard_of, share_buffers
+from onepair.runs.checkpoint import load_state, save_state
+from onepair.runs.config import Config
+from onepair.runs.folder import RunFolder
+from onepair.runs.task import Task
 from onepair.training.optimisation import Group, averaged, lr_factor, make_optimiser, restore, set_lr
-from onepair.training.sharding import load_whole, whole
-from onepair.training.sources import Inputs, Source
-from onepair.training.task import Task
+from onepair.training.processes import share_buffers
+from onepair.training.sharding import cpu_state, load_whole, whole
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from onepair.training.config import OptimiserConfig
+from onepair.runs.config import OptimiserConfig
 from onepair.training.sharding import is_spread, spread_like
 
 Group = tuple[nn.Module, float]  # what learns, and the factor on its learning rate

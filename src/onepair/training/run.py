@@ -1,85 +1,40 @@
 """A run, from its configuration to its results."""
 
 import copy
-import os
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from onepair.data.features import OnProgress, cached_features
+from onepair.data.features import cached_features
 from onepair.data.loading import image_batches
 from onepair.data.problems import Problem
-from onepair.decisions import fit_decisions
-from onepair.files import cache_folder
+from onepair.inference.inputs import FeatureSource, ImageSource
+from onepair.inference.model_files import save_model
+from onepair.inference.scoring import score
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import METHODS, Method, create_method
 from onepair.metrics import average_precision, mean_average_precision
-from onepair.models import Backbone, Classifier, create_backbone, parse_weights, save_classifier
-from onepair.training.checkpoint import cpu_state
-from onepair.training.config import Config, ConfigError
-from onepair.training.folder import RunFolder
-from onepair.training.gathering import on_first, score
-from onepair.training.loop import EpochRecord, Phase, Trainer, Watcher
-from onepair.training.sharding import fsdp, load_whole
-from onepair.training.shared import Shared
-from onepair.training.sources import FeatureSource, ImageSource
-from onepair.training.task import Task, hold_out, prepare_task
+from onepair.models import Backbone, Classifier, create_backbone, parse_weights
+from onepair.probability.decisions import fit_decisions
+from onepair.runs.config import Config, ConfigError
+from onepair.runs.folder import Results, RunFolder
+from onepair.runs.shared import Shared
+from onepair.runs.task import Task, task_of
+from onepair.training.loop import EpochRecord, Phase, Trainer
+from onepair.training.machine import Machine, Narrator, Silence
+from onepair.training.processes import on_first
+from onepair.training.sharding import cpu_state, load_whole
 
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What a run computes on. It may change when a run is resumed, since it does not decide what is computed."""
-
-    accelerator: str = "auto"
-    devices: int | Literal["auto"] = "auto"
-    num_nodes: int = 1
-    strategy: str = "auto"
-    workers: int | None = None  # processes that read images; None: as many as there are cores to spare
-    cache: Path = field(default_factory=cache_folder)
-    shared: Shared = field(default_factory=Shared)  # by the runs that are done with this very object, one after another
-
-    def fabric(self, precision: Any) -> Fabric:
-        if not torch.cuda.is_available():
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # or optimisers look for a driver at every step
-        one_cpu = self.devices == "auto" and not torch.cuda.is_available()
-        try:
-            return Fabric(
-                accelerator=self.accelerator,
-                devices=1 if one_cpu else self.devices,
-                num_nodes=self.num_nodes,
-                strategy=fsdp() if self.strategy == "fsdp" else self.strategy,
-                precision=precision,
-            )
-        except (ValueError, RuntimeError, ImportError) as error:  # Fabric's words on a machine that is not this one
-            raise ConfigError(f"cannot compute as asked: {error}") from None
-
-
-class Narrator(Watcher, Protocol):
-    """A watcher that is also told what is about to happen."""
-
-    def say(self, sentence: str) -> None: ...
-    def extraction(self) -> OnProgress | None: ...
-
-
-class Silence:
-    """A narrator that says nothing: of several processes, one speaks."""
-
-    def say(self, sentence: str) -> None: ...
-    def extraction(self) -> OnProgress | None: ...
-    def batch(self, *, phase: str, epoch: int, epochs: int, done: int, rows: int, loss: float) -> None: ...
-    def epoch(self, record: EpochRecord) -> None: ...
-
-
-def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator) -> dict[str, Any]:
+def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator) -> Results:
     """Do a run in `folder`, or go on with it where it stopped; returns its results.
 
     The folder then holds config.toml, environment.json, metrics.jsonl (a line per epoch), of each phase the last
@@ -94,7 +49,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     if folder.finished:
         watch.say(f"{folder.path} holds this run already; delete the folder to do it again")
         return folder.results()
-    task = task_of(config, machine)
+    task = task_of(config, machine.shared)
     classifier = _create_classifier(config, task, machine.shared)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
     fabric.launch()
@@ -106,14 +61,6 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         results = run.run()
         fabric.barrier()
     return results
-
-
-def task_of(config: Config, machine: Machine) -> Task:
-    """What a run with this configuration learns; runs that differ in their folds share the dataset."""
-    oracle = METHODS[config.method.name].observes == "single positive and all negatives"
-    whole = replace(config.data, fold=None)
-    task = machine.shared.once(("task", whole, oracle), lambda: prepare_task(whole, with_all_negatives=oracle))
-    return hold_out(task, config.data)
 
 
 def method_of(config: Config) -> Method:
@@ -164,15 +111,15 @@ class _Run:
         self.records: list[EpochRecord] = []
         self.skipped: list[Problem] = []
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Results:
         """Train the phases that the mode asks for, the later from the best weights of the earlier."""
         if self.config.data.on_error == "skip" and self.task.table.pixels is None:
             self.skipped = self._unreadable()
             self.task = self.task.without({problem.where for problem in self.skipped})
-        labels, weights = self.task.labels_hash(), self.backbone.weights_id()
+        data, weights = self.task.table.fingerprint(), self.backbone.weights_id()
         on_first(
             self.fabric,
-            lambda: self.folder.write_environment(labels=labels, weights=weights, processes=self.fabric.world_size),
+            lambda: self.folder.write_environment(data=data, weights=weights, processes=self.fabric.world_size),
         )
         self.watch.say(
             f"{len(self.task.train):,} images to train on, {len(self.task.validation):,} to select the best epoch by "
@@ -280,35 +227,37 @@ class _Run:
         by_row[used] = features
         return torch.from_numpy(by_row).to(self.fabric.device)
 
-    def _finish(self, trainer: Trainer) -> dict[str, Any]:
+    def _finish(self, trainer: Trainer) -> Results:
         """Score with the best weights, the test images for the first and only time, and write everything down."""
         task = self.task
         scores = {"validation": self._score(trainer.phase, task.validation)}
-        results: dict[str, Any] = {
-            "method": self.config.method.name,
-            "best_epoch": trainer.progress.best_epoch,
-            "selected_on": task.selected_on,
-            "validation_map": trainer.progress.best_map,
-            "skipped_images": [problem.where for problem in self.skipped],
-        }
+        tested: dict[str, Any] = {}
         if len(task.test):
             scores["test"] = self._score(trainer.phase, task.test)
             labels = task.table.labels[task.test]
             if (labels == POSITIVE).any():
-                results["test_map"], results["test_classes"] = mean_average_precision(scores["test"], labels)
+                tested["test_map"], tested["test_classes"] = mean_average_precision(scores["test"], labels)
             else:
                 self.watch.say("no test image has a positive label, so there is no test mAP")
             class_ap = average_precision(scores["test"], labels)
-            results["test_class_ap"] = {
+            tested["test_class_ap"] = {
                 name: None if np.isnan(ap) else float(ap) for name, ap in zip(task.table.classes, class_ap, strict=True)
             }
+        results = Results(
+            method=self.config.method.name,
+            best_epoch=trainer.progress.best_epoch,
+            selected_on=task.selected_on,
+            validation_map=trainer.progress.best_map,
+            skipped_images=[problem.where for problem in self.skipped],
+            **tested,
+        )
         weights = cpu_state(self.classifier)
         if self.fabric.is_global_zero:
             decisions = fit_decisions(scores["validation"], task.known_validation_labels)
-            save_classifier(self.classifier, self.folder.path, decisions=decisions, weights=weights)
+            save_model(self.folder.path, self.classifier, decisions, weights=weights)
             for split, matrix in scores.items():
                 self.folder.write_scores(split, matrix)
-            self.folder.write_json("results.json", results)
+            self.folder.write_results(results)
         return results
 
     def _score(self, phase: Phase, rows: Indices) -> NDArray[np.float32]:

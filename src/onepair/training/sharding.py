@@ -43,6 +43,12 @@ def load_whole(module: nn.Module, state: dict[str, Tensor]) -> None:
     module.load_state_dict({name: spread_like(tensor, own.get(name, tensor)) for name, tensor in state.items()})
 
 
+def cpu_state(module: nn.Module) -> dict[str, Tensor]:
+    """The state of a module, on the CPU and under its plain names, whatever wraps it."""
+    state = whole(module.state_dict())
+    return {name.removeprefix("module."): tensor.detach().cpu() for name, tensor in state.items()}
+
+
 def _shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
     module.to(memory_format=torch.contiguous_format)  # the only one that can be cut into parts
     everyone = init_device_mesh(mesh.device_type, (torch.distributed.get_world_size(),))

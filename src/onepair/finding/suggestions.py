@@ -1,0 +1,138 @@
+"""Cells of a label matrix worth a look, and the file in which they wait for a person."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.errors import UserError
+from onepair.files import write_atomically
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
+from onepair.metrics import Floats
+
+Kind = Literal["missing", "wrong"]
+COLUMNS = ("file", "label", "probability", "rank", "kind")
+
+_KINDS = {UNKNOWN: "missing", POSITIVE: "wrong", NEGATIVE: "wrong"}  # by what is observed
+
+
+class FindingError(UserError, RuntimeError):
+    """Nothing can be found, or what was found cannot be read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Suggestions:
+    """Cells to look at, the most probable finding first; entry i of every array is the same cell."""
+
+    row: Indices
+    label: Indices  # column of the label matrix
+    probability: Floats  # that the unknown label is positive, or that the observed one is wrong
+    kind: NDArray[np.str_]  # "missing" or "wrong"
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def __getitem__(self, chosen: slice | NDArray[np.bool_]) -> "Suggestions":
+        """Some of them, in the same order."""
+        return Suggestions(self.row[chosen], self.label[chosen], self.probability[chosen], self.kind[chosen])
+
+
+def require_writable(path: Path) -> None:
+    """Refuse, before any work is done, a file that suggestions cannot be written to."""
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise FindingError(f"{path}: suggestions are written as .csv or .parquet; name it so")
+    if not path.parent.is_dir():
+        raise FindingError(f"{path}: there is no folder {path.parent}")
+
+
+def write_suggestions(path: Path, found: Suggestions, files: Sequence[str], classes: Sequence[str]) -> None:
+    """Write file, label, probability, rank and kind of every suggestion, best first, as .csv or .parquet.
+
+    Args:
+        path: where to; the file is complete or not there.
+        found: the suggestions.
+        files: the name of every row.
+        classes: the name of every label.
+    """
+    require_writable(path)
+    columns = (
+        [files[row] for row in found.row.tolist()],
+        [classes[label] for label in found.label.tolist()],
+        found.probability.round(6).tolist(),
+        list(range(1, len(found) + 1)),
+        found.kind.tolist(),
+    )
+    content = _as_csv(columns) if path.suffix.lower() == ".csv" else _as_parquet(columns)
+    write_atomically(path, content)
+
+
+def read_suggestions(path: Path, observed: Labels, files: Sequence[str], classes: Sequence[str]) -> Suggestions:
+    """Read the .csv file that `write_suggestions` wrote.
+
+    Args:
+        path: the file.
+        observed: (N, L), the labels that the suggestions are about.
+        files: the name of every row.
+        classes: the name of every label.
+    """
+    cells = list(_read_cells(path, observed, files, classes))
+    if not cells:
+        raise FindingError(f"{path}: suggests nothing")
+    row, label, probability, kind = (np.array(values) for values in zip(*cells, strict=True))
+    if len(np.unique(row * len(classes) + label)) < len(cells):
+        raise FindingError(f"{path}: suggests a label of an image twice; run onepair find again")
+    return Suggestions(row, label, probability, kind)
+
+
+def _read_cells(
+    path: Path, observed: Labels, files: Sequence[str], classes: Sequence[str]
+) -> Iterator[tuple[int, int, float, str]]:
+    """Row, column, probability and kind of each line."""
+    row_of = {name: row for row, name in enumerate(files)}
+    column_of = {name: column for column, name in enumerate(classes)}
+    try:
+        with path.open(encoding="utf-8", newline="") as text:
+            lines = csv.reader(text)
+            header = next(lines, [])
+            if not set(COLUMNS) - {"rank"} <= set(header):
+                raise FindingError(f"{path}: its columns are not {', '.join(COLUMNS)}; run onepair find again")
+            places = [header.index(name) for name in ("file", "label", "probability", "kind")]
+            for line in lines:
+                try:
+                    file, label, probability, kind = (line[place] for place in places)
+                    row, column = row_of[file], column_of[label]
+                    fits = kind == _KINDS[int(observed[row, column])] and 0 <= float(probability) <= 1
+                except (KeyError, ValueError, IndexError):
+                    fits = False
+                if not fits:
+                    raise FindingError(
+                        f"{path}, line {lines.line_num}: does not fit the run's dataset; run onepair find again"
+                    )
+                yield row, column, float(probability), kind
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise FindingError(f"{path}: is not a CSV file in UTF-8 ({error}); run onepair find again") from None
+    except OSError as error:
+        raise FindingError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _as_csv(columns: Sequence[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue().encode()
+
+
+def _as_parquet(columns: Sequence[Sequence[object]]) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.table(dict(zip(COLUMNS, columns, strict=True))), sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content

@@ -1,0 +1,192 @@
+"""A run's model as an ONNX file, which needs neither torch nor onepair to be used."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from onepair.data.images import normalise
+from onepair.errors import UserError
+from onepair.files import write_atomically, writing
+from onepair.inference.model_files import load_model, read_description
+from onepair.inference.prediction import METADATA
+from onepair.metrics import Floats
+from onepair.models import Classifier
+from onepair.probability.calibration import Isotonic, Platt
+from onepair.probability.decisions import Decisions
+
+_OPSET = 18
+_TOLERANCE = 1e-4
+_LARGEST = 2**31  # bytes of a protocol buffer
+
+
+class ExportError(UserError, RuntimeError):
+    """A model cannot be exported."""
+
+
+class Exported(NamedTuple):
+    """What was written."""
+
+    size: int  # bytes
+    inputs: list[str]  # as "images: uint8 (batch, 224, 224, 3)"
+    outputs: list[str]
+    difference: float  # the largest between its logits and torch's
+
+
+def export_onnx(run: Path, out: Path, *, float_input: bool = False) -> Exported:
+    """Write the model of a run as one ONNX file, after a check that it computes what torch does.
+
+    Its input `images` has RGB pixels, uint8 (batch, S, S, 3), scaled to size but otherwise as they are. Its outputs are
+    `logits`, calibrated `probabilities` and the predicted `labels`, all (batch, L). The metadata "onepair" holds, as
+    JSON, what else there is to know: classes, preprocessing, decisions, backbone.
+
+    Args:
+        run: the folder of a finished run.
+        out: the file to write, a .onnx.
+        float_input: take normalised images instead, float32 (batch, 3, S, S).
+    """
+    if out.suffix != ".onnx":
+        raise ExportError(f"{out}: the name of an ONNX file ends in .onnx")
+    missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise ExportError(f"the export needs {', '.join(missing)}; install with: pip install 'onepair[onnx]'")
+    described, (classifier, _) = read_description(run), load_model(run)
+    if not out.parent.is_dir():
+        raise ExportError(f"{out}: there is no folder {out.parent}")
+    if sum(tensor.nbytes for tensor in classifier.state_dict().values()) > _LARGEST:
+        raise ExportError(f"{run}: its weights are more than the 2 GB that an ONNX file can hold")
+    graph = _Graph(classifier, described.decisions, float_input=float_input).eval()
+    content = _convert(graph, {**described.to_dict(), "input": "float32" if float_input else "uint8"})
+    exported = _check(content, graph)
+    with writing(out):
+        write_atomically(out, content)
+    return exported
+
+
+class _Graph(nn.Module):
+    """What the file computes: logits, probabilities and labels of images."""
+
+    thresholds: Tensor
+
+    def __init__(self, classifier: Classifier, decisions: Decisions, *, float_input: bool) -> None:
+        super().__init__()
+        self.classifier = classifier
+        calibrator = decisions.calibrator
+        self.calibrator = _Line(calibrator) if isinstance(calibrator, Platt) else _Curve(calibrator)
+        self.register_buffer("thresholds", torch.from_numpy(_rounded_up(decisions.thresholds)))
+        self.float_input = float_input
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if not self.float_input:
+            images = normalise(images.permute(0, 3, 1, 2), self.classifier.backbone.preprocessing)
+        logits = self.classifier(images)
+        return logits, self.calibrator(logits), logits >= self.thresholds
+
+
+class _Line(nn.Module):
+    """`Platt` in torch."""
+
+    slope: Tensor
+    intercept: Tensor
+
+    def __init__(self, platt: Platt) -> None:
+        super().__init__()
+        self.register_buffer("slope", torch.from_numpy(platt.slope).float())
+        self.register_buffer("intercept", torch.from_numpy(platt.intercept).float())
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return torch.sigmoid(logits * self.slope + self.intercept)
+
+
+class _Curve(nn.Module):
+    """`Isotonic` in torch: the first probability, and what it rises over the pieces that a score has passed."""
+
+    first: Tensor  # (L,)
+    start: Tensor  # (L, K), and so the others: every class has as many pieces as the one with most, some of no height
+    width: Tensor
+    height: Tensor
+
+    def __init__(self, isotonic: Isotonic) -> None:
+        super().__init__()
+        length = max(map(len, isotonic.scores)) + 1  # at least one piece: ONNX Runtime cannot sum none
+        corners, levels = (
+            np.stack([np.pad(each, (0, length - len(each)), mode="edge") for each in curves])
+            for curves in (isotonic.scores, isotonic.probabilities)
+        )
+        widths, heights = np.diff(corners), np.diff(levels)
+        self.register_buffer("first", torch.from_numpy(levels[:, 0]).float())
+        self.register_buffer("start", torch.from_numpy(corners[:, :-1]).float())
+        self.register_buffer("width", torch.from_numpy(np.where(widths > 0, widths, 1.0)).float())
+        self.register_buffer("height", torch.from_numpy(heights).float())
+
+    def forward(self, logits: Tensor) -> Tensor:
+        passed = ((logits[..., None] - self.start) / self.width).clamp(0, 1)
+        return self.first + (passed * self.height).sum(-1)
+
+
+def _rounded_up(thresholds: Floats) -> NDArray[np.float32]:
+    """The least float32 that is at least a threshold: the same float32 logits reach both."""
+    near = thresholds.astype(np.float32)
+    return np.where(near < thresholds, np.nextafter(near, np.float32(np.inf)), near)
+
+
+def _convert(graph: _Graph, description: dict[str, Any]) -> bytes:
+    import onnx
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+
+    try:
+        program: Any = torch.onnx.export(
+            graph,
+            (_example(graph, 2),),
+            dynamo=True,
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            input_names=["images"],
+            output_names=["logits", "probabilities", "labels"],
+            opset_version=_OPSET,
+            external_data=False,
+            verbose=False,
+        )
+    except torch.onnx.OnnxExporterError as error:
+        raise ExportError(f"{description['backbone']} cannot be exported by torch {torch.__version__}") from error
+    ClearMetadataAndDocStringPass()(program.model)  # of every node, where in the code on this machine it comes from
+    model = program.model_proto
+    onnx.helper.set_model_props(model, {METADATA: json.dumps(description, ensure_ascii=False)})
+    onnx.checker.check_model(model, full_check=True)
+    return bytes(model.SerializeToString())
+
+
+def _check(content: bytes, graph: _Graph) -> Exported:
+    """Compute random images with ONNX Runtime and with torch, and compare."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    images = _example(graph, 3)
+    with torch.inference_mode():
+        expected = graph(images)[0].numpy()
+    (found,) = session.run(["logits"], {"images": images.numpy()})
+    difference = float(np.abs(found - expected).max())
+    if not difference <= _TOLERANCE * max(1, np.abs(expected).max()):
+        raise ExportError(
+            f"{graph.classifier.backbone.name} cannot be exported by torch {torch.__version__}: "
+            f"the file's logits would differ from torch's by {difference:.1g}"
+        )
+    inputs, outputs = (list(map(_in_words, each)) for each in (session.get_inputs(), session.get_outputs()))
+    return Exported(len(content), inputs, outputs, difference)
+
+
+def _example(graph: _Graph, images: int) -> Tensor:
+    """Random images as the graph takes them."""
+    preprocessing = graph.classifier.backbone.preprocessing
+    shape = (images, preprocessing.size, preprocessing.size, 3)
+    pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return normalise(pixels.permute(0, 3, 1, 2), preprocessing).contiguous() if graph.float_input else pixels
+
+
+def _in_words(tensor: Any) -> str:
+    kind = tensor.type.removeprefix("tensor(").removesuffix(")").replace("float", "float32")
+    return f"{tensor.name}: {kind} ({', '.join(map(str, tensor.shape))})"

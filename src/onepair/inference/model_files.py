@@ -1,0 +1,115 @@
+"""What there is to know of a model beside its weights: model.json of a run, and the metadata of an ONNX file."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from onepair import __version__
+from onepair.data.preprocessing import Preprocessing
+from onepair.errors import UserError
+from onepair.files import write_atomically
+from onepair.probability.decisions import Decisions, StoredDecisions
+
+if TYPE_CHECKING:
+    from onepair.models import Classifier, State
+
+FORMAT = 2
+NAME = "model.json"
+
+
+class ModelError(UserError, ValueError):
+    """There is no model at the path given, or none that can be used."""
+
+
+class Description(NamedTuple):
+    """A model, but for its weights."""
+
+    backbone: str
+    preprocessing: Preprocessing
+    classes: tuple[str, ...]
+    decisions: Decisions
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": __version__,
+            "backbone": self.backbone,
+            "preprocessing": asdict(self.preprocessing),
+            "classes": list(self.classes),
+            "decisions": self.decisions.to_dict(),
+        }
+
+
+class _Stored(BaseModel):
+    """The form that `to_dict` has; what a file adds, as an ONNX file its kind of input, is not looked at."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format: Literal[2]
+    backbone: str
+    preprocessing: Preprocessing
+    classes: tuple[str, ...]
+    decisions: StoredDecisions
+
+
+def parse_description(stored: Any, *, where: Path) -> Description:
+    """The description that `to_dict` made, or a sentence on what is not right about the one at `where`."""
+    if isinstance(stored, dict) and stored.get("format") != FORMAT:
+        raise ModelError(
+            f"{where}: was written by another version of onepair, {stored.get('version', 'an early one')}; "
+            f"this is {__version__}: use that one, or train or export again"
+        )
+    try:
+        given = _Stored.model_validate(stored)
+        decisions = Decisions.from_stored(given.decisions, classes=len(given.classes))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "it"
+        raise ModelError(f"{where}: is damaged, {key}: {first['msg'].lower()}") from None
+    except ValueError as error:
+        raise ModelError(f"{where}: is damaged, {error}") from None
+    return Description(given.backbone, given.preprocessing, given.classes, decisions)
+
+
+def write_description(folder: Path, description: Description) -> None:
+    """Write model.json."""
+    content = json.dumps(description.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomically(folder / NAME, content.encode())
+
+
+def read_description(folder: Path) -> Description:
+    """What model.json says."""
+    path = folder / NAME
+    try:
+        stored = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelError(f"{folder}: holds no model; a finished run has model.json and model.safetensors") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: is not JSON ({error})") from None
+    return parse_description(stored, where=path)
+
+
+def save_model(folder: Path, classifier: "Classifier", decisions: Decisions, *, weights: "State | None" = None) -> None:
+    """Write model.safetensors, and model.json with all that is needed to use it.
+
+    Weights are the classifier's own, unless they are spread over processes and were gathered by the caller.
+    """
+    from onepair.models import save_weights
+
+    backbone = classifier.backbone
+    save_weights(folder / "model.safetensors", classifier.state_dict() if weights is None else weights)
+    write_description(folder, Description(backbone.name, backbone.preprocessing, classifier.classes, decisions))
+
+
+def load_model(folder: Path) -> "tuple[Classifier, Decisions]":
+    """The classifier that `save_model` wrote, on the CPU and ready to predict, and what its scores mean."""
+    from onepair.models import load_classifier
+
+    backbone, preprocessing, classes, decisions = read_description(folder)
+    weights = folder / "model.safetensors"
+    return load_classifier(weights, backbone=backbone, preprocessing=preprocessing, classes=classes), decisions

@@ -1,0 +1,47 @@
+"""The losses that everybody uses, as methods: they assume unknown labels negative, and never change their mind."""
+
+from onepair.losses import AsymmetricLoss, FocalLoss, ZLPRLoss
+from onepair.methods.method import FixedTargets
+from onepair.methods.registry import register
+
+
+@register(
+    name="focal",
+    title="Focal",
+    paper="Lin et al. 2017",
+    equation="mean of -a_t (1 - p_t)^γ log p_t",
+    description="Assumes unknown labels negative; easy labels count less.",
+)
+class Focal(FixedTargets):
+    """Focal loss of the observed labels; γ = 2 and a = 0.25 or none (None) in its authors' work."""
+
+    def __init__(self, *, gamma: float = 2.0, alpha: float | None = 0.25) -> None:
+        super().__init__(FocalLoss(gamma=gamma, alpha=alpha))
+
+
+@register(
+    name="asl",
+    title="ASL",
+    paper="Ridnik et al. 2021",
+    equation="mean of -(1-p)^γ₊ log p if positive, -p_m^γ₋ log(1-p_m) if not, p_m = max(p - m, 0)",
+    description="Assumes unknown labels negative; easy negatives count less, very easy ones not at all.",
+)
+class Asymmetric(FixedTargets):
+    """Asymmetric loss of the observed labels; γ₋ = 4, γ₊ = 0 or 1 and m = 0.05 in its authors' work."""
+
+    def __init__(self, *, gamma_negative: float = 4.0, gamma_positive: float = 0.0, margin: float = 0.05) -> None:
+        super().__init__(AsymmetricLoss(gamma_negative, gamma_positive, margin))
+
+
+@register(
+    name="zlpr",
+    title="ZLPR",
+    paper="Su et al. 2022",
+    equation="log(1 + Σ exp(-s_p)) + log(1 + Σ exp(s_n))",
+    description="Assumes unknown labels negative; OPML with α = β = 1.",
+)
+class ZLPR(FixedTargets):
+    """ZLPR loss of the observed labels."""
+
+    def __init__(self) -> None:
+        super().__init__(ZLPRLoss())

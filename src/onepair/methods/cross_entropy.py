@@ -1,0 +1,139 @@
+"""Binary cross entropy, and its variants that learning from single positives is compared with."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onepair.losses import BCELoss
+from onepair.losses.cells import cells, check_at_least_zero, unknown_cells
+from onepair.methods.method import FixedTargets, Method
+from onepair.methods.registry import register
+
+COLE = "Cole et al. 2021"
+
+
+@register(
+    name="bce",
+    title="BCE",
+    paper=COLE,
+    equation="mean of -t log p - (1-t) log(1-p)",
+    description="Binary cross entropy; unknown labels are assumed negative.",
+)
+class BCE(FixedTargets):
+    """Binary cross entropy that assumes unknown labels negative (AN); with full labels, the upper bound."""
+
+    def __init__(self) -> None:
+        super().__init__(BCELoss())
+
+
+@register(
+    name="bce-1p-alln",
+    title="BCE (1P, all N)",
+    paper=COLE,
+    equation="mean of -log p if positive, -log(1-p) if negative, 0 if unknown",
+    description="An oracle: binary cross entropy of one positive and all true negatives; the rest is ignored.",
+    observes="single positive and all negatives",
+)
+class BCEKnown(FixedTargets):
+    """Binary cross entropy of the known labels; unknown labels add 0."""
+
+    def __init__(self) -> None:
+        super().__init__(BCELoss(unknown="ignore"))
+
+
+@register(
+    name="bce-dw",
+    title="BCE+DW",
+    paper=COLE,
+    equation="mean of -log p if positive, -log(1-p) / (L-1) if not",
+    description="Assumes unknown labels negative; the negatives of a row weigh as much together as one positive.",
+)
+class BCEDownWeighted(FixedTargets):
+    """Binary cross entropy with the loss of negatives divided by L-1."""
+
+    def __init__(self) -> None:
+        super().__init__(BCELoss())
+
+    def begin(self, observed: Tensor) -> None:
+        super().begin(observed)
+        self.loss = BCELoss(negative_weight=1 / max(observed.shape[1] - 1, 1))
+
+
+@register(
+    name="bce-l1",
+    title="BCE+L1R",
+    paper=COLE,
+    equation="BCE + weight × Σ |w|",
+    description="Assumes unknown labels negative; a penalty on the absolute weights of the classifier.",
+)
+class BCEL1(BCE):
+    """BCE with an l1 penalty on the classifier's weights; its authors searched for the weight."""
+
+    def __init__(self, *, weight: float = 1e-5) -> None:
+        check_at_least_zero(weight=weight)
+        super().__init__()
+        self.weight = weight
+
+    def penalty(self, classifier: nn.Module) -> Tensor:
+        return self.weight * sum((weights.abs().sum() for weights in _weights(classifier)), start=torch.zeros(()))
+
+
+@register(
+    name="bce-l2",
+    title="BCE+L2R",
+    paper=COLE,
+    equation="BCE + weight × Σ w²",
+    description="Assumes unknown labels negative; a penalty on the squared weights of the classifier.",
+)
+class BCEL2(BCE):
+    """BCE with an l2 penalty on the classifier's weights; its authors searched for the weight."""
+
+    def __init__(self, *, weight: float = 1e-4) -> None:
+        check_at_least_zero(weight=weight)
+        super().__init__()
+        self.weight = weight
+
+    def penalty(self, classifier: nn.Module) -> Tensor:
+        return self.weight * sum((weights.square().sum() for weights in _weights(classifier)), start=torch.zeros(()))
+
+
+@register(
+    name="bce-ls",
+    title="BCE+LS",
+    paper=COLE,
+    equation="BCE with t = 1-ε if positive, ε if not",
+    description="Assumes unknown labels negative and smooths all labels.",
+)
+class BCESmoothed(FixedTargets):
+    """Binary cross entropy with label smoothing of all labels, known or assumed; ε = 0.1 in its authors' work."""
+
+    def __init__(self, *, smoothing: float = 0.1) -> None:
+        super().__init__(BCELoss(smoothing=smoothing))
+
+
+@register(
+    name="bce-nls",
+    title="BCE+N-LS",
+    paper=COLE,
+    equation="BCE with t = 1 if positive, 0 if negative, ε if unknown",
+    description="Assumes unknown labels negative and smooths only these.",
+)
+class BCENegativeSmoothed(Method):
+    """Binary cross entropy with label smoothing of the assumed negatives; ε = 0.1 in its authors' work."""
+
+    def __init__(self, *, smoothing: float = 0.1) -> None:
+        if not 0 <= smoothing <= 1:
+            raise ValueError(f"smoothing must lie between 0 and 1, got {smoothing}")
+        super().__init__()
+        self.smoothing = smoothing
+
+    def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
+        labels = self.observed[rows]
+        batch = cells(logits, labels, unknown="negative")
+        targets = batch.positive.add(unknown_cells(labels, batch.logits.dtype), alpha=self.smoothing)
+        return F.binary_cross_entropy_with_logits(batch.logits, targets)
+
+
+def _weights(classifier: nn.Module) -> list[Tensor]:
+    """The matrices of the classifier: a bias is no weight."""
+    return [parameter for parameter in classifier.parameters() if parameter.ndim > 1]

@@ -1,0 +1,135 @@
+"""Heat maps: where in an image a classifier sees a class."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onepair.data.images import normalise
+from onepair.data.labeltable import LabelTable
+from onepair.data.loading import image_batches
+from onepair.labels import Indices
+from onepair.models.backbone import Classifier, Spatial
+
+_BATCH = 16
+
+
+def activation_maps(classifier: Classifier, images: Tensor, classes: Tensor | None = None) -> Tensor:
+    """Class activation maps (B, C, h, w), in logits: the mean over each map is the logit of its class.
+
+    Where features are averaged over their places before the linear layer, the logit of an image is the mean of the
+    logits of its places, and one forward pass gives the maps of all classes (CAM, Zhou et al. 2016). Elsewhere it is
+    Grad-CAM (Selvaraju et al. 2017) on the last features that have a place, without its ReLU, in the unit of logits and
+    moved to the right mean; where features are averaged it would give the same.
+
+    The classifier is used in evaluation mode, and left as it was.
+
+    Args:
+        classifier: on the device of the images.
+        images: (B, 3, S, S), normalised.
+        classes: (B, C), for each image those that are wanted; None for all.
+    """
+    with _evaluating(classifier):
+        spatial = classifier.backbone.spatial(images)
+        return (_averaged if _is_mean(spatial) else _grad_cam)(classifier.head, spatial, classes)
+
+
+def evidence(maps: Tensor) -> Tensor:
+    """How strongly each place speaks for a class, from 0 to 1: activation maps (B, C, h, w) made fit to be shown.
+
+    Places share what they say with their neighbours, since what a network sees at one place reaches beyond it. What
+    speaks against the class is 0. The strongest place is 1, unless it is below a logit of 1: a map without evidence
+    stays dark.
+    """
+    steps = torch.tensor([1.0, 2.0, 1.0], device=maps.device, dtype=maps.dtype) / 4
+    kernel = torch.outer(steps, steps).expand(maps.shape[1], 1, 3, 3)
+    smooth = F.conv2d(F.pad(maps, (1, 1, 1, 1), mode="replicate"), kernel, groups=maps.shape[1]).clamp(min=0)
+    return smooth / smooth.amax((2, 3), keepdim=True).clamp(min=1)
+
+
+def suggestion_maps(
+    classifier: Classifier,
+    table: LabelTable,
+    rows: Indices,
+    classes: Indices,
+    *,
+    workers: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> NDArray[np.uint8]:
+    """The `evidence` (S, h, w) for S pairs of an image and a class, from 0 to 255.
+
+    Every image is read once, however many of its classes are asked for.
+
+    Args:
+        classifier: computes on the device where it is.
+        table, rows: the images, (S,) rows of the table in any order.
+        classes: (S,) columns of the table.
+        workers: as in `image_batches`.
+        on_progress: called after each batch with the images done and the images in all.
+    """
+    if len(rows) == 0:
+        return np.zeros((0, 1, 1), np.uint8)
+    order = np.argsort(rows, kind="stable")  # image by image
+    images, counts = np.unique(rows, return_counts=True)
+    ends = np.cumsum(counts)
+    backbone, device = classifier.backbone, classifier.head.weight.device
+    preprocessing = replace(backbone.preprocessing, size=backbone.map_size)
+    found, done = [], 0
+    for batch in image_batches(table, images, preprocessing, batch_size=_BATCH, training=False, workers=workers):
+        count = counts[done : done + len(batch.rows)]
+        done += len(batch.rows)
+        used = np.arange(count.max()) < count[:, None]  # images have different numbers of classes
+        wanted = np.zeros(used.shape, np.int64)
+        wanted[used] = classes[order[ends[done - 1] - count.sum() : ends[done - 1]]]
+        inputs = normalise(batch.images.to(device), preprocessing)
+        maps = evidence(activation_maps(classifier, inputs, torch.from_numpy(wanted).to(device)))
+        found.append((255 * maps).round().byte().cpu().numpy()[used])
+        if on_progress:
+            on_progress(done, len(images))
+    by_image = np.concatenate(found)
+    maps_of = np.empty_like(by_image)
+    maps_of[order] = by_image
+    return maps_of
+
+
+def _averaged(head: nn.Linear, spatial: Spatial, classes: Tensor | None) -> Tensor:
+    """The logits of each place."""
+    with torch.no_grad():
+        maps = torch.einsum("bdhw,cd->bchw", spatial.features, head.weight) + head.bias[:, None, None]
+        return maps if classes is None else maps.take_along_dim(classes[:, :, None, None], dim=1)
+
+
+@torch.enable_grad()
+def _grad_cam(head: nn.Linear, spatial: Spatial, classes: Tensor | None) -> Tensor:
+    """The features of each place, times the slope of the logit along each feature summed over all places."""
+    logits: Tensor = head(spatial.pooled)
+    chosen = logits if classes is None else logits.gather(1, classes)
+    maps = []
+    for logit in chosen.unbind(1):
+        # No image of a batch depends on another, so the gradient of the sum holds that of each.
+        (slopes,) = torch.autograd.grad(logit.sum(), spatial.features, retain_graph=True)
+        maps.append((slopes.sum((2, 3), keepdim=True) * spatial.features.detach()).sum(1))
+    stacked, means = torch.stack(maps, dim=1), chosen.detach()
+    return stacked + (means - stacked.mean((2, 3)))[:, :, None, None]
+
+
+def _is_mean(spatial: Spatial) -> bool:
+    mean, pooled = spatial.features.mean((2, 3)), spatial.pooled
+    return mean.shape == pooled.shape and torch.allclose(mean, pooled, rtol=1e-4, atol=1e-5)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; each part then goes back to the mode it was in."""
+    training = [part for part in model.modules() if part.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

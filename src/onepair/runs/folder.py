@@ -1,0 +1,178 @@
+"""The folder of a run: what is in it, and who may write there."""
+
+import io
+import json
+import platform
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from onepair.errors import UserError
+from onepair.files import locked, write_atomically, writing
+from onepair.runs.config import Config, build_config, differences, read_config, to_toml
+
+_VERSIONS = ("onepair", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
+
+
+class RunError(UserError, RuntimeError):
+    """A run's folder cannot be used."""
+
+
+class Results(BaseModel):
+    """What a finished run found out."""
+
+    model_config = ConfigDict(frozen=True)
+
+    method: str
+    best_epoch: int  # of the last stage
+    selected_on: str  # a few words on the labels that the best epoch was selected by
+    validation_map: float
+    skipped_images: list[str] = []
+    test_map: float | None = None  # None without labelled test images
+    test_classes: int | None = None  # that it is a mean of
+    test_class_ap: dict[str, float | None] = {}  # None for a class without positives
+
+
+class RunFolder:
+    """Where a run keeps everything; each file appears complete or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def opened(self, config: Config) -> Iterator[None]:
+        """Hold the folder for a run with this configuration: a new run's, or the same one's as before."""
+        self.require_usable(config)
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            with locked(self.path / ".lock"):
+                self.require_usable(config)
+                if not self._config_file.exists():
+                    write_atomically(self._config_file, to_toml(config).encode())
+                yield
+
+    def require_usable(self, config: Config) -> None:
+        """Refuse, before anything is written, a folder that a run with this configuration may not use."""
+        with writing(self.path):
+            if self._config_file.exists():
+                self._require_same(config)
+            # Hidden files are no reason: a lock, or what a run that was killed at its start left.
+            elif self.path.exists() and not all(entry.name.startswith(".") for entry in self.path.iterdir()):
+                raise RunError(f"{self.path}: holds files but no run; name another folder with --out")
+
+    def _require_same(self, config: Config) -> None:
+        changed = differences(self.config(), config)
+        if changed:
+            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+            raise RunError(
+                f"{self.path}: holds a run of another configuration ({'; '.join(changed[:3])}{more}); "
+                "go on with the old settings, or name another folder with --out"
+            )
+
+    def config(self) -> Config:
+        return build_config(read_config(self._config_file))
+
+    @property
+    def _config_file(self) -> Path:
+        return self.path / "config.toml"
+
+    def write_environment(self, *, data: str, weights: str, processes: int) -> None:
+        """What the run ran on, for those who wonder later; a run does not go on with other data or weights."""
+        facts = {"data": data, "weights": weights}
+        if (self.path / "environment.json").exists():
+            before = self.environment()
+            for name, fact in facts.items():
+                if before[name] != fact:
+                    raise RunError(
+                        f"{self.path}: the {name} are not those that the run began with; "
+                        "bring the old ones back, or name another folder with --out"
+                    )
+        versions = {name: version(name) for name in _VERSIONS}
+        machine = {"python": platform.python_version(), "system": platform.platform()}
+        self.write_json("environment.json", {**facts, "processes": processes, **machine, "versions": versions})
+
+    def environment(self) -> dict[str, Any]:
+        """What the run ran on: at least the fingerprints of its data and of the weights it began with."""
+        facts = self._read_json("environment.json")
+        if not (isinstance(facts, dict) and {"data", "weights"} <= facts.keys()):
+            raise RunError(f"{self.path}: was made by another version of onepair; train it again in another folder")
+        return facts
+
+    def start_metrics(self, records: Iterable[dict[str, Any]]) -> None:
+        """Write the epochs known so far, one to a line."""
+        lines = "".join(f"{json.dumps(record)}\n" for record in records)
+        write_atomically(self.path / "metrics.jsonl", lines.encode())
+
+    def add_metrics(self, record: dict[str, Any]) -> None:
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(f"{json.dumps(record)}\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The epochs so far."""
+        source = self.path / "metrics.jsonl"
+        try:
+            return [json.loads(line) for line in source.read_text("utf-8").splitlines()]
+        except FileNotFoundError:
+            raise RunError(f"{self.path}: has no metrics.jsonl") from None
+        except ValueError as error:
+            raise RunError(f"{source}: is damaged ({error})") from None
+
+    def write_scores(self, split: str, scores: NDArray[np.float32]) -> None:
+        content = io.BytesIO()
+        np.save(content, scores)
+        write_atomically(self.path / f"scores_{split}.npy", content.getvalue())
+
+    def scores(self, split: str) -> NDArray[np.float32] | None:
+        """The scores that were kept of a split, if any."""
+        source = self.path / f"scores_{split}.npy"
+        try:
+            scores: NDArray[np.float32] = np.load(source, allow_pickle=False)
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # numpy parses the header with Python's own tokenizer, whose errors are many
+            raise RunError(f"{source}: cannot be read ({error}); delete it to compute the scores anew") from None
+        if scores.dtype != np.float32 or scores.ndim != 2 or not np.isfinite(scores).all():
+            raise RunError(f"{source}: holds no finite scores; delete it to compute them anew")
+        return scores
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        write_atomically(
+            self.path / name, f"{json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)}\n".encode()
+        )
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "results.json").exists()
+
+    def write_results(self, results: Results) -> None:
+        self.write_json("results.json", results.model_dump(exclude_unset=True))
+
+    def results(self) -> Results:
+        """What a finished run found out."""
+        stored = self._read_json("results.json")
+        if stored is None:
+            raise RunError(f"{self.path}: holds no finished run; train one with onepair train")
+        try:
+            return Results.model_validate(stored)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"])) or "it"
+            raise RunError(f"{self.path / 'results.json'}: is damaged, {key}: {first['msg'].lower()}") from None
+
+    def _read_json(self, name: str) -> Any:
+        """What a file holds; None if there is no such file."""
+        source = self.path / name
+        try:
+            return json.loads(source.read_text("utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise RunError(f"{source}: cannot be read ({error.strerror})") from None
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{source}: is not JSON ({error})") from None

