@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onepair.labels import NEGATIVE, POSITIVE
-from onepair.review.queue import ReviewError, open_run, read_queue
+from onepair.review.queue import Queue, ReviewError, open_run, read_queue
 from tests.review.runs import small_run, write_suggestions
 
 
