@@ -130,7 +130,7 @@ def main() -> None:
     rows = []
     for words, (method, tried) in VARIANTS.items():
         chosen = max(tried, key=lambda options: run(method, options, SEEDS[0]).validation_map)
-        maps = [100 * run(method, chosen, seed).test_map for seed in SEEDS]
+        maps = [100 * (run(method, chosen, seed).test_map or 0.0) for seed in SEEDS]
         rows.append(
             {
                 "variant": words,

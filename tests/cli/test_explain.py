@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from onepair.inference.oldprediction import score_images
 from PIL import Image
 
-from onepair.cli.explain import MOST
 from onepair.data.decoding import decode
 from onepair.data.digits import CLASSES as DIGITS
-from onepair.finding import picture
 from onepair.inference.model_files import load_model, save_model
+from onepair.inference.scoring import score_images
 from onepair.models import Classifier, create_backbone
-from onepair.runs.config import to_toml
+from onepair.report import picture
+from onepair.report.explanation import MOST
 from onepair.runs.task import prepare_task
 from tests.decisions import plain
+from tests.runs.pretended import pretend_finished
 from tests.training.tiny import CLASSES, SIZE, TRAIN, tiny_config, write_images
 
 THRESHOLDS = [-0.2, 0.0, 0.1, 0.3]
@@ -27,7 +27,7 @@ def write_run(folder, source, classes, *, size, thresholds):
     classifier = Classifier(create_backbone("small-cnn", image_size=size), classes).eval()
     torch.nn.init.normal_(classifier.head.weight, std=4)
     save_model(folder, classifier, plain(thresholds))
-    (folder / "config.toml").write_text(to_toml(tiny_config(source)))
+    pretend_finished(folder, tiny_config(source))
     return classifier
 
 

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from onepair.probability.decisions import Decisions
+from onepair.inference.model_files import read_description
 from onepair.review.queue import open_run, read_queue
 from tests.training.tiny import CLASSES, TEST, train_tiny, write_images
 
@@ -51,7 +51,7 @@ def test_evaluate_prints_a_table(onepair):
 
 def test_predict_writes_probabilities_and_labels(finished, onepair):
     scores = np.load(finished / "run" / "scores_test.npy")
-    decisions = Decisions.from_dict(json.loads((finished / "run" / "model.json").read_text())["decisions"])
+    decisions = read_description(finished / "run").decisions
     for suffix in ("csv", "json"):
         result = onepair("predict", "run", "images", "--out", f"out.{suffix}")
         assert result.returncode == 0, result.stderr
@@ -71,8 +71,8 @@ def test_predict_writes_probabilities_and_labels(finished, onepair):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("evaluate", "images"), "images: holds no model"),
-        (("decide", "images"), "images: holds no model"),
+        (("evaluate", "images"), "images: holds no finished run"),
+        (("decide", "images"), "images: holds no finished run"),
         (
             ("decide", "run", "--rule", "precision", "--precision", 2),
             "a precision lies above 0 and is at most 1, got 2",

@@ -8,14 +8,15 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 import pytest
-from onepair.inference.oldprediction import score_images, table_of_files
 from PIL import Image
 
 import onepair
+from onepair.data.loading import table_of_files
 from onepair.data.problems import DataError
 from onepair.errors import UserError
 from onepair.inference.export import export_onnx
 from onepair.inference.prediction import Model, OnnxModel, Prediction, TorchModel, load
+from onepair.inference.scoring import score_images
 from tests.saved import SCENES, save_model
 
 TEST = SCENES.pixels[SCENES.rows("test")]

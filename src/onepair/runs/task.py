@@ -11,7 +11,6 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, observe_positives, split_validation
-from onepair.methods import METHODS
 from onepair.runs.config import Config, DataConfig, parse_fold
 from onepair.runs.shared import Shared
 
@@ -58,10 +57,16 @@ class Task:
 
 def task_of(config: Config, shared: Shared) -> Task:
     """What a run with this configuration learns; runs that differ in their folds share the dataset."""
-    oracle = METHODS[config.method.name].observes == "single positive and all negatives"
+    oracle = config.data.observe == "single-positive" and _knows_negatives(config.method.name)
     whole = replace(config.data, fold=None)
     task = shared.once(("task", whole, oracle), lambda: prepare_task(whole, with_all_negatives=oracle))
     return hold_out(task, config.data)
+
+
+def _knows_negatives(method: str) -> bool:
+    from onepair.methods import METHODS  # and torch with them, which labels as given do not need
+
+    return METHODS[method].observes == "single positive and all negatives"
 
 
 def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Task:
