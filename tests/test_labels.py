@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from onepair import NEGATIVE, POSITIVE, UNKNOWN, observe_fraction, observe_positives, split_validation, validate_labels
+from onepair.labels import split_stratified
 
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 12))
 full_labels = shapes.flatmap(lambda shape: arrays(np.int8, shape, elements=st.integers(0, 1)))
@@ -125,3 +126,26 @@ def test_bad_labels_are_refused(labels, sentence):
 def test_bad_arguments_are_refused(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_stratified_split_deals_out_every_class(seed):
+    random = np.random.default_rng(seed)
+    shares = 10.0 ** -random.uniform(0.3, 3, size=30)
+    labels = np.where(random.random((1000, 30)) < shares, 1, random.choice([0, -1], (1000, 30))).astype(np.int8)
+    train, validation = split_stratified(labels, fraction=0.2, seed=seed)
+    assert len(validation) == 200
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, validation])), np.arange(1000))
+    positives, held_out = (labels == 1).sum(0), (labels[validation] == 1).sum(0)
+    assert (held_out[positives <= 2] == 0).all()
+    assert (held_out[positives >= 5] > 0).all()
+    assert (np.abs(held_out - 0.2 * positives) <= 1.5 + 0.1 * positives).all()
+    np.testing.assert_array_equal(split_stratified(labels, seed=seed)[1], validation)
+    assert set(split_stratified(labels, seed=seed + 1)[1]) != set(validation)
+
+
+def test_a_stratified_split_without_positives_is_a_random_one():
+    train, validation = split_stratified(np.full((10, 3), -1), fraction=0.3)
+    assert (len(train), len(validation)) == (7, 3)
+    with pytest.raises(ValueError, match="leaves training or validation empty"):
+        split_stratified([[1, 0]], fraction=0.2)

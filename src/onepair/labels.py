@@ -102,12 +102,51 @@ def split_validation(n: int, *, fraction: float = 0.2, seed: int = PUBLISHED_SEE
     >>> len(train), len(validation)
     (4574, 1143)
     """
-    validation_size = round(fraction * n) if 0 < fraction < 1 else 0
-    if not 0 < validation_size < n:
-        raise ValueError(f"a fraction of {fraction} of {n} rows leaves training or validation empty")
+    train_size = n - _validation_size(n, fraction)
     order = np.random.RandomState(seed).permutation(n)
-    train_size = n - validation_size
     return np.sort(order[:train_size]), np.sort(order[train_size:])
+
+
+def split_stratified(
+    labels: ArrayLike, *, fraction: float = 0.2, seed: int = PUBLISHED_SEED
+) -> tuple[Indices, Indices]:
+    """Split the rows of labels (N, L) so that every class has about `fraction` of its known positives in validation.
+
+    The rarest class is dealt out first, each of its rows to the part that still lacks most of the class, then the next
+    one (Sechidis, Tsoumakas, Vlahavas 2011). Of a class with one or two positives none goes to validation: what cannot
+    be learned need not be judged. Rows without a known positive fill both parts up at random.
+
+    >>> train, validation = split_stratified([[1, 0]] * 6 + [[0, 1]] * 3 + [[-1, -1]], fraction=0.3)
+    >>> len(train), len(validation), int((validation < 6).sum())
+    (7, 3, 2)
+    """
+    known = validate_labels(labels)
+    validation_size = _validation_size(len(known), fraction)
+    random = np.random.default_rng(seed)
+    shuffled = random.permutation(len(known))
+    positive = known[shuffled] == POSITIVE
+    room = np.array([len(known) - validation_size, validation_size], float)  # of training and of validation
+    lacking = np.outer([1 - fraction, fraction], positive.sum(0))
+    part = np.full(len(known), -1)
+    left = positive.sum(0)
+    while left.any():
+        rarest = int(np.where(left > 0, left, len(known) + 1).argmin())
+        for row in np.flatnonzero(positive[:, rarest] & (part < 0)).tolist():
+            chosen = int(np.lexsort((room, lacking[:, rarest], room > 0))[-1])  # what has room, then what lacks most
+            part[row] = chosen
+            room[chosen] -= 1
+            lacking[chosen] -= positive[row]
+            left -= positive[row]
+    free = np.flatnonzero(part < 0)
+    part[free] = np.arange(len(free)) >= room[0]
+    return np.sort(shuffled[part == 0]), np.sort(shuffled[part == 1])
+
+
+def _validation_size(n: int, fraction: float) -> int:
+    size = round(fraction * n) if 0 < fraction < 1 else 0
+    if not 0 < size < n:
+        raise ValueError(f"a fraction of {fraction} of {n} rows leaves training or validation empty")
+    return size
 
 
 def _require_full(labels: ArrayLike) -> Labels:

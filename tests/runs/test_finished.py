@@ -50,7 +50,7 @@ def test_scores_that_were_not_kept_are_computed(folder, run, tmp_path):
     (tmp_path / "run" / "scores_test.npy").unlink()
     np.testing.assert_allclose(FinishedRun(tmp_path / "run").scores("test"), kept, atol=2e-2)  # of half floats before
     np.save(tmp_path / "run" / "scores_test.npy", kept[1:])
-    with pytest.raises(RunError, match="scores_test.npy is not of 9 images and 4 classes"):
+    with pytest.raises(RunError, match=r"scores_test\.npy is not of 9 images and 4 classes"):
         FinishedRun(tmp_path / "run").scores("test")
 
 
@@ -113,7 +113,9 @@ def test_other_decisions_are_kept(folder, tmp_path):
         (lambda stored: stored["decisions"]["thresholds"].pop(), "is damaged, it has 3 thresholds for 4 classes"),
         (lambda stored: stored["decisions"]["calibration"].update(kind="oracle"), "is damaged, decisions.calibration"),
         (
-            lambda stored: stored["decisions"].update(calibration={"kind": "platt", "slope": [1.0], "intercept": [0.0]}),
+            lambda stored: stored["decisions"].update(
+                calibration={"kind": "platt", "slope": [1.0], "intercept": [0.0]}
+            ),
             "calibration is not of 4 classes",
         ),
         (lambda stored: stored.update(classes=7), "is damaged, classes: input should be"),
@@ -124,7 +126,7 @@ def test_a_model_json_that_is_not_ours_is_a_sentence(folder, tmp_path, change, s
     stored = json.loads((tmp_path / "run" / "model.json").read_text())
     change(stored)
     (tmp_path / "run" / "model.json").write_text(json.dumps(stored))
-    with pytest.raises(ModelError, match="model.json: ") as caught:
+    with pytest.raises(ModelError, match=r"model\.json: ") as caught:
         _ = FinishedRun(tmp_path / "run").decisions
     assert sentence in str(caught.value)
 

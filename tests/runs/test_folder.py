@@ -147,7 +147,11 @@ def test_results_make_a_run_finished(tmp_path):
     with pytest.raises(RunError, match="holds no finished run"):
         folder.results()
     results = Results(
-        method="bce", best_epoch=2, selected_on="Äpfel", validation_map=0.5, test_class_ap={"Äpfel": 0.1, "Birnen": None}
+        method="bce",
+        best_epoch=2,
+        selected_on="Äpfel",
+        validation_map=0.5,
+        test_class_ap={"Äpfel": 0.1, "Birnen": None},
     )
     folder.write_results(results)
     assert folder.finished
@@ -171,7 +175,7 @@ def test_results_make_a_run_finished(tmp_path):
 )
 def test_damaged_results_are_a_sentence(tmp_path, content, sentence):
     (tmp_path / "results.json").write_bytes(content)
-    with pytest.raises(RunError, match="results.json: ") as caught:
+    with pytest.raises(RunError, match=r"results\.json: ") as caught:
         RunFolder(tmp_path).results()
     assert sentence in str(caught.value)
 

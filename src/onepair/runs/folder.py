@@ -82,9 +82,7 @@ class RunFolder:
     def _config_file(self) -> Path:
         return self.path / "config.toml"
 
-    def write_environment(
-        self, *, data: str, weights: str, processes: int, with_all_negatives: bool = False
-    ) -> None:
+    def write_environment(self, *, data: str, weights: str, processes: int, with_all_negatives: bool = False) -> None:
         """What the run ran on, for those who wonder later; a run does not go on with other data or weights."""
         facts: dict[str, Any] = {"data": data, "weights": weights}
         if (self.path / "environment.json").exists():
