@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class FinishedRun:
     """What a run was asked to do, what it learned from, and what came of it.
 
-    Everything is read when it is first asked for. The dataset is the one that the run was trained on, or a sentence that
-    it has changed since: scores belong to rows, and other rows would make other figures of them.
+    Everything is read when it is first asked for. The dataset is the one that the run was trained on, or a sentence
+    that it has changed since: scores belong to rows, and other rows would make other figures of them.
 
     Args:
         path: the run's folder.
@@ -69,8 +69,8 @@ class FinishedRun:
         task = task_of(self.config, self._shared)
         if self.folder.environment()["data"] != task.table.fingerprint():
             raise RunError(
-                f"{self.path}: {self.config.data.source} has changed since it was trained (its files, classes, splits or "
-                "labels); bring the old one back, or train a new run"
+                f"{self.path}: {self.config.data.source} has changed since it was trained (its files, classes, splits "
+                "or labels); bring the old one back, or train a new run"
             )
         return task.without(self.results.skipped_images)
 
@@ -120,8 +120,8 @@ class FinishedRun:
         if kept is not None:
             if kept.shape != (len(rows), len(self.table.classes)):
                 raise RunError(
-                    f"{self.path}: scores_{split}.npy is not of {len(rows)} images and {len(self.table.classes)} classes; "
-                    "it is damaged, delete it to compute the scores anew"
+                    f"{self.path}: scores_{split}.npy is not of {len(rows)} images and {len(self.table.classes)} "
+                    "classes; it is damaged, delete it to compute the scores anew"
                 )
             return kept
         from onepair.inference.scoring import score_images
