@@ -51,7 +51,7 @@ def configuration(source: str, method: str) -> Config:
             "data": {"source": source, "observe": "single-positive"},
             "model": {"backbone": "tf_efficientnet_lite0", "mode": "linear"},
             "method": {"name": method, "options": settings.get("options", {})},
-            "optimiser": {"name": "adam", "lr": settings.get("lr", 3e-4), "weight_decay": 0.0},
+            "linear": {"optimiser": {"lr": settings.get("lr", 3e-4)}},
         }
     )
 

@@ -117,7 +117,7 @@ def main() -> None:
                 "data": {"source": arguments.data, "observe": "single-positive"},
                 "model": {"backbone": "tf_efficientnet_lite0", "mode": "linear"},
                 "method": {"name": method, "options": options},
-                "optimiser": {"name": "adam", "lr": values.get("lr", 3e-4), "weight_decay": 0.0},
+                "linear": {"optimiser": {"lr": values.get("lr", 3e-4)}},
                 "seed": seed,
             }
         )

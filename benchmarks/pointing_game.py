@@ -39,12 +39,12 @@ from onepair.labels import POSITIVE, Indices
 from onepair.models import Classifier
 from onepair.models.maps import activation_maps, evidence
 from onepair.probability.decisions import Decisions
-from onepair.runs.config import read_config, resolve_config
+from onepair.runs.config import resolve_config
 from onepair.runs.folder import RunFolder
+from onepair.runs.presets import preset
 from onepair.training.machine import Machine, Silence
 from onepair.training.run import train
 
-CONFIG = Path(__file__).parent.parent / "configs" / "voc2012_opml-sp.toml"
 TOLERANCE = 15 / 500  # of the longer side
 FINE = 112  # points across an interpolated map
 SHOWN = "as shown"
@@ -90,7 +90,7 @@ def parse_arguments() -> argparse.Namespace:
 def train_linear(devkit: Path) -> tuple[Classifier, Decisions]:
     data = {"source": str(devkit), "observe": "single-positive"}
     model = {"backbone": "tf_efficientnet_lite0", "mode": "linear"}
-    config = resolve_config(read_config(CONFIG), {"data": data, "model": model, "method": {"name": "opml-sp"}})
+    config = resolve_config(preset("voc2012", "opml-sp"), {"data": data, "model": model})
     with tempfile.TemporaryDirectory() as folder:
         train(config, RunFolder(Path(folder)), machine=Machine(cache=cache_folder()), watch=Silence())
         return load_model(Path(folder))

@@ -19,14 +19,13 @@ from onepair.labels import observe_positives
 from onepair.methods import METHODS, create_method
 from onepair.metrics import mean_average_precision
 from onepair.models import Classifier, create_backbone
-from onepair.runs.config import Config, OptimiserConfig
+from onepair.runs.config import Config, LinearConfig, StageConfig
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
-from onepair.training.loop import Phase, Trainer
+from onepair.training.loop import Stage, Trainer
 from onepair.training.machine import Machine, Silence
 
 TRAIN, VALIDATION, CLASSES, FEATURES, BATCH = 4574, 1143, 20, 1280, 16
-ADAM = OptimiserConfig(name="adam", lr=3e-4, weight_decay=0.0)
 
 
 def make_task(train: int, validation: int) -> Task:
@@ -50,19 +49,19 @@ def make_task(train: int, validation: int) -> Task:
     )
 
 
-def make_trainer(name: str, task: Task, phase: Phase, config: Config, folder: str) -> Trainer:
-    method = create_method(name, **({"epochs": phase.epochs} if METHODS[name].needs_epochs else {}))
+def make_trainer(name: str, task: Task, stage: Stage, config: Config, folder: str) -> Trainer:
+    method = create_method(name, **({"epochs": stage.config.epochs} if METHODS[name].needs_epochs else {}))
     method.begin(torch.from_numpy(task.observed))
     fabric = Machine(accelerator="cpu", devices=1).fabric("32-true")
-    return Trainer(fabric, phase, method, task, config, folder=RunFolder(Path(folder)), watch=Silence(), earlier=[])
+    return Trainer(fabric, stage, method, task, config, folder=RunFolder(Path(folder)), watch=Silence(), earlier=[])
 
 
 def linear_epoch(name: str, task: Task, features: Tensor, epochs: int) -> float:
     """Seconds an epoch of a linear run takes, with its validation, its method's scores and its checkpoint."""
-    head = nn.Linear(FEATURES, CLASSES)
-    phase = Phase("linear", head, head, FeatureSource(features), [(head, 1.0)], epochs, ADAM.lr, 4096)
+    head, config = nn.Linear(FEATURES, CLASSES), LinearConfig(epochs=epochs, batch_size=BATCH)
+    stage = Stage("linear", head, head, FeatureSource(features), [(head, 1.0)], config, 4096)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(name, task, phase, Config(optimiser=ADAM, batch_size=BATCH), folder)
+        trainer = make_trainer(name, task, stage, Config(), folder)
         start = time.perf_counter()
         trainer.run()
         return (time.perf_counter() - start) / epochs
@@ -110,17 +109,19 @@ def added_to_a_step(name: str, task: Task) -> float:
     """
     features = torch.rand(len(task.table), 1)
     head, plain = nn.Linear(1, CLASSES), nn.Linear(1, CLASSES)
-    phase = Phase("finetune", head, head, FeatureSource(features), [(head, 1.0)], 15, 1e-4, 4096)
+    stage = Stage(
+        "finetune", head, head, FeatureSource(features), [(head, 1.0)], StageConfig(epochs=15, batch_size=8), 4096
+    )
     optimiser = torch.optim.SGD(plain.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-3, fused=True)
     targets = torch.from_numpy(task.observed).clamp(min=0).float()
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(name, task, phase, Config(batch_size=8), folder)
+        trainer = make_trainer(name, task, stage, Config(), folder)
         differences = []
         for _ in range(4):
             start = time.perf_counter()
             trainer.train_epoch(1)
             middle = time.perf_counter()
-            for inputs in phase.source.batches(task.train, batch_size=8, shard=Shard(), training=True):
+            for inputs in stage.source.batches(task.train, batch_size=8, shard=Shard(), training=True):
                 loss = binary_cross_entropy_with_logits(plain(inputs.inputs), targets[inputs.rows])
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]

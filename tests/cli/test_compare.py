@@ -11,7 +11,11 @@ from tests.training.tiny import train_tiny, write_images
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
     images = write_images(folder)
-    for name, *settings in (("good",), ("bad", "linear_epochs=1", "optimiser.lr=1e-6"), ("asl", "method.name=asl")):
+    for name, *settings in (
+        ("good",),
+        ("bad", "linear.epochs=1", "linear.optimiser.lr=1e-6"),
+        ("asl", "method.name=asl"),
+    ):
         train_tiny(images, *settings, out=folder / name, cache=folder / "cache")
     return folder
 
@@ -25,7 +29,7 @@ def test_a_table_and_a_verdict_for_every_pair(command, runs):
     code, output, errors = command(runs / "good", runs / "bad", runs / "asl")
     assert (code, errors) == (0, "")
     assert f"  1  {runs / 'good'}\n  2  {runs / 'bad'}\n  3  {runs / 'asl'}\n" in output
-    assert "linear_epochs" in output
+    assert "linear.epochs" in output
     for pair in ("BCE (2) against BCE (1)", "ASL (3) against BCE (1)", "ASL (3) against BCE (2)"):
         line = next(line for line in output.splitlines() if pair in line)
         assert line.rstrip().endswith(("real", "could be noise"))

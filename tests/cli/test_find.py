@@ -21,7 +21,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("find")
     (folder / "images").mkdir()
     source = write_images(folder / "images")
-    train_tiny(source, "linear_epochs=8", out=folder / "trained", cache=folder / "cache")
+    train_tiny(source, "linear.epochs=8", out=folder / "trained", cache=folder / "cache")
     return folder
 
 

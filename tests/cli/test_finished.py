@@ -18,7 +18,7 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
     (folder / "images").mkdir()
     source = write_images(folder / "images")
-    train_tiny(source, "linear_epochs=8", "data.observe=given", out=folder / "run", cache=folder / "cache")
+    train_tiny(source, "linear.epochs=8", "data.observe=given", out=folder / "run", cache=folder / "cache")
     return folder
 
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from onepair.runs.folder import RunFolder
 from tests.cli.command import onepair
 from tests.training.tiny import SETTINGS, TEST, TRAIN, labels_of, write_images, write_table
 
@@ -52,14 +53,16 @@ def test_a_run_and_again(command, images, tmp_path):
 
 
 def test_settings_win_over_options_and_options_over_the_file(command, images, tmp_path):
-    (tmp_path / "a.toml").write_text('linear_epochs = 1\nbatch_size = 5\nepochs = 7\n[method]\nname = "role"\n')
+    (tmp_path / "a.toml").write_text(
+        'finetune.epochs = 7\n[linear]\nepochs = 1\nbatch_size = 5\n[method]\nname = "role"\n'
+    )
     network = ("--backbone", "small-cnn", "--mode", "linear", "--set", "model.image_size=16")
-    options = ("--config", tmp_path / "a.toml", "--method", "opml", "--set", "batch_size=6", "--out", "run")
+    options = ("--config", tmp_path / "a.toml", "--method", "opml", "--set", "linear.batch_size=6", "--out", "run")
     code, _, errors = command("train", images, *network, *options)
     assert code == 0, errors
-    config = (tmp_path / "here" / "run" / "config.toml").read_text()
-    for line in ('name = "opml"', "batch_size = 6", "linear_epochs = 1", "epochs = 7"):
-        assert f"{line}\n" in config
+    config = RunFolder(tmp_path / "here" / "run").config()
+    assert (config.method.name, config.linear.batch_size, config.linear.epochs) == ("opml", 6, 1)
+    assert config.finetune.epochs == 7
 
 
 def test_a_run_is_named_by_what_it_is(command, images, tmp_path):
@@ -76,9 +79,11 @@ def test_a_run_is_named_by_what_it_is(command, images, tmp_path):
         (["{data}", "--method", "opml-sb"], "there is no method 'opml-sb'; did you mean 'opml-sp'?"),
         (["{data}", "--backbone", "small-cnm"], "there is no backbone 'small-cnm'"),
         (["{data}", "--backbone", "test_resnet", "--weights", "gone.pth"], "gone.pth: no such file"),
-        (["{data}", "--set", "optimiser.momentun=1"], "did you mean optimiser.momentum?"),
+        (["{data}", "--set", "linear.optimiser.momentun=1"], "did you mean linear.optimiser.momentum?"),
         (["{data}", "--set", "epochs"], "--set epochs: expected key=value"),
-        (["{data}", "--set", "epochs=0"], "epochs must be above 0, got 0"),
+        (["{data}", "--set", "linear.epochs=0"], "linear.epochs must be above 0, got 0"),
+        (["{data}", "--set", "epochs=3"], "there is no setting epochs; each stage has its own: set finetune.epochs"),
+        (["{data}", "--preset", "voc2021"], "there is no preset voc2021; did you mean voc2012?"),
         (["{data}", "--config", "gone.toml"], "gone.toml: cannot be read (No such file or directory)"),
         (["{data}", "--accelerator", "abacus"], "abacus"),
         (["{data}", "--devices", "0"], "--devices must be a number above 0, or auto, got '0'"),
@@ -123,9 +128,12 @@ def test_labels_that_cannot_be_hidden(command, images, tmp_path):
 
 def test_a_run_with_other_settings_needs_another_folder(command, images):
     assert command("train", images, *TINY, "--out", "run")[0] == 0
-    code, _, errors = command("train", images, *TINY, "--set", "epochs=9", "--out", "run")
+    code, _, errors = command("train", images, *TINY, "--set", "finetune.epochs=9", "--out", "run")
     assert code == 2
-    assert "another configuration (epochs is 9, was 2); go on with the old settings, or name another folder" in errors
+    assert (
+        "another configuration (finetune.epochs is 9, was 2); go on with the old settings, or name another folder"
+        in errors
+    )
 
 
 def test_curves_for_tensorboard(command, images, tmp_path):

@@ -2,13 +2,13 @@
 
 from onepair.experiments.datasets import parse_dataset
 from onepair.experiments.records import Experiment, Row
-from onepair.experiments.settings import Wishes
 from onepair.experiments.study import Study
+from onepair.experiments.wishes import Wishes
 from onepair.runs.config import parse_setting
 from onepair.training.machine import Machine, Silence
 from tests.training.tiny import SIZE
 
-SETTINGS = (f"model.image_size={SIZE}", "batch_size=8", "optimiser.weight_decay=0.0")
+SETTINGS = (f"model.image_size={SIZE}", "linear.batch_size=8", "linear.optimiser.weight_decay=0.0")
 WISHES = Wishes(mode="linear", backbone="small-cnn", epochs=2, others=[parse_setting(text) for text in SETTINGS])
 ARGUMENTS = [
     *("--mode", "linear", "--backbone", "small-cnn", "--epochs", "2"),

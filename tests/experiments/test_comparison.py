@@ -76,6 +76,6 @@ def test_full_labels_and_single_positives_are_tested_alike(study):
 
 
 def test_wishes_reach_the_runs(study):
-    wishes = replace(WISHES, others=[*WISHES.others, parse_setting("optimiser.lr=0.125")])
+    wishes = replace(WISHES, others=[*WISHES.others, parse_setting("linear.optimiser.lr=0.125")])
     (outcome,) = study(seeds=1, methods=["bce"], wishes=wishes).run(TABLE)
-    assert outcome.runs[0].config.optimiser.lr == 0.125
+    assert outcome.runs[0].config.linear.optimiser.lr == 0.125

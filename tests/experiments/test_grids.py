@@ -5,7 +5,7 @@ import pytest
 from onepair.experiments.datasets import TITLES, Dataset
 from onepair.experiments.grids import GRIDS, LEARNING_RATES, grid_of
 from onepair.experiments.records import EXPERIMENTS, Row, combinations
-from onepair.experiments.settings import Wishes, make_config
+from onepair.experiments.wishes import Wishes, make_config
 from onepair.methods import METHODS, create_method
 
 
@@ -26,13 +26,14 @@ def test_every_point_makes_a_method(name):
 @pytest.mark.parametrize("dataset", TITLES)
 def test_the_learning_rate_of_the_settings_is_among_those_tried(dataset, mode):
     for row in EXPERIMENTS["table2"].known_rows():
-        lr = make_config(Dataset(dataset, "x"), row, {}, seed=0, wishes=Wishes(mode=mode)).optimiser.lr
+        config = make_config(Dataset(dataset, "x"), row, {}, seed=0, wishes=Wishes(mode=mode))
+        lr = config.stages[config.last_stage].optimiser.lr
         assert lr in grid_of(row.method, mode=mode, lr=lr)["lr"]
 
 
 def test_the_grid_of_voc_features():
     row = Row("OPML-SP", "opml-sp")
-    lr = make_config(Dataset("voc2012", "x"), row, {}, seed=0, wishes=Wishes(mode="linear")).optimiser.lr
+    lr = make_config(Dataset("voc2012", "x"), row, {}, seed=0, wishes=Wishes(mode="linear")).linear.optimiser.lr
     assert grid_of("opml-sp", mode="linear", lr=lr) == {
         "alpha": (0.1, 0.4, 0.7),
         "beta": (0.4, 0.7, 0.9),

@@ -123,11 +123,11 @@ def test_linear_starts_are_for_finetuning(study):
 
 
 def test_a_run_that_diverges_is_a_failure_and_not_tried_again(study):
-    wishes = replace(WISHES, others=[*WISHES.others, parse_setting("optimiser.lr=1e38")])
+    wishes = replace(WISHES, others=[*WISHES.others, parse_setting("linear.optimiser.lr=1e38")])
     first = study(seeds=1, methods=["bce"], wishes=wishes)
     (outcome,) = first.run(TABLE)
     assert outcome.spread is None
-    assert "try a smaller optimiser.lr" in outcome.failure
+    assert "try a smaller linear.optimiser.lr" in outcome.failure
     again = study(seeds=1, methods=["bce"], wishes=wishes)
     assert again.run(TABLE)[0].failure == outcome.failure
     assert again.watch.begun == []

@@ -30,7 +30,7 @@ def place(tmp_path_factory):
 def scored(place):
     """A run, its out-of-sample scores, and all that was told meanwhile."""
     machine, watch = Machine(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
-    run = train_tiny(place / "labels.csv", "linear_epochs=8", out=place / "run", cache=place / "cache").folder
+    run = train_tiny(place / "labels.csv", "linear.epochs=8", out=place / "run", cache=place / "cache").folder
     return run, score_out_of_sample(FinishedRun(run.path), FOLDS, machine=machine, watch=watch), watch
 
 

@@ -10,9 +10,9 @@ CLASSES = ("cat", "dog", "bird")
 LABELS = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, -1]], np.int8)
 
 
-def records(values, phase="linear"):
+def records(values, stage="linear"):
     return [
-        {"phase": phase, "epoch": i, "loss": 1.0, "validation_map": value, "best_epoch": 1, "images_per_second": 9.0}
+        {"stage": stage, "epoch": i, "loss": 1.0, "validation_map": value, "best_epoch": 1, "images_per_second": 9.0}
         for i, value in enumerate(values, start=1)
     ]
 

@@ -42,7 +42,7 @@ def test_every_run_looks_different():
     assert len({comparison.look(run) for run in comparison.runs}) == 30
 
 
-def test_a_later_phase_goes_on_where_the_earlier_ended():
+def test_a_later_stage_goes_on_where_the_earlier_ended():
     run = summary("a", 0.5, records=records([0.1, 0.2]) + records([0.3, 0.5, 0.4], "finetune"), best_epoch=2)
     assert run.validation_maps == [0.1, 0.2, 0.3, 0.5, 0.4]
     assert run.best_position == 3

@@ -215,8 +215,10 @@ def test_confirmed_suggestions_raise_the_map(tmp_path):
                 "data": {"source": str(source), "observe": observe},
                 "model": {"backbone": "small-cnn", "weights": "none", "flip": 0.0},
                 "method": {"name": "bce"},
-                "optimiser": {"name": "adam", "lr": 0.003, "head_lr_multiplier": 1.0, "weight_decay": 0.0},
-                "epochs": 10,
+                "finetune": {
+                    "epochs": 10,
+                    "optimiser": {"name": "adam", "lr": 0.003, "head_lr_multiplier": 1.0, "weight_decay": 0.0},
+                },
             }
         )
         machine = Machine(accelerator="cpu", devices=1, workers=0, cache=tmp_path / "cache")

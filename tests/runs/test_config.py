@@ -1,30 +1,38 @@
 """Settings: to TOML and back, and what is said of those that do not exist or do not fit."""
 
 import tomllib
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from onepair.runs.config import (
+    NOTHING,
     Config,
     ConfigError,
     DataConfig,
+    FinetuneConfig,
+    FinetuneOptimiserConfig,
+    LinearConfig,
+    LinearOptimiserConfig,
     MethodConfig,
     ModelConfig,
-    OptimiserConfig,
+    all_settings,
     build_config,
     differences,
+    flatten,
     merge,
     parse_setting,
     read_config,
+    resolve_config,
     to_toml,
 )
 
 positive = st.floats(1e-12, 1e12)
-text = st.text(st.characters(exclude_categories=["Cs"]))
-options = st.dictionaries(text, st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | text)
+text = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda word: word != NOTHING)
+values = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | text
+ema = st.none() | st.floats(0.01, 0.99)
 configs = st.builds(
     Config,
     data=st.builds(
@@ -33,12 +41,19 @@ configs = st.builds(
         images=st.none() | text,
         seed=st.integers(0, 2**32 - 1),
         validation=st.floats(0.01, 0.99),
+        fold=st.none() | st.just("2/5"),
     ),
-    model=st.builds(ModelConfig, weights=st.none() | text, image_size=st.none() | st.integers(1, 999)),
-    method=st.builds(MethodConfig, name=text, options=options),
-    optimiser=st.builds(OptimiserConfig, lr=positive, ema=st.none() | st.floats(0.01, 0.99)),
-    epochs=st.integers(1, 1000),
-    linear_lr=st.none() | positive,
+    model=st.builds(ModelConfig, weights=text | st.just("none"), image_size=st.none() | st.integers(1, 999)),
+    method=st.builds(MethodConfig, name=text, options=st.dictionaries(text, values)),
+    linear=st.builds(
+        LinearConfig,
+        epochs=st.integers(1, 1000),
+        batch_size=st.integers(1, 1000),
+        optimiser=st.builds(LinearOptimiserConfig, lr=positive, ema=ema),
+    ),
+    finetune=st.builds(
+        FinetuneConfig, optimiser=st.builds(FinetuneOptimiserConfig, lr=positive, head_lr_multiplier=positive)
+    ),
 )
 
 
@@ -48,9 +63,46 @@ def test_toml_gives_the_same_configuration_back(config):
 
 
 def test_a_file_is_read_and_defaults_fill_the_rest(tmp_path):
-    (tmp_path / "a.toml").write_text('epochs = 3\n[method]\nname = "role"\n[method.options]\nexpected_positives = 2\n')
-    config = build_config(read_config(tmp_path / "a.toml"))
-    assert config == Config(epochs=3, method=MethodConfig("role", {"expected_positives": 2}))
+    (tmp_path / "a.toml").write_text(
+        "[finetune]\nepochs = 3\n[linear.optimiser]\nlr = 1\n"
+        '[method]\nname = "role"\n[method.options]\nexpected_positives = 2\n'
+    )
+    assert build_config(read_config(tmp_path / "a.toml")) == Config(
+        finetune=FinetuneConfig(epochs=3),
+        linear=LinearConfig(optimiser=LinearOptimiserConfig(lr=1.0)),
+        method=MethodConfig("role", {"expected_positives": 2}),
+    )
+
+
+def test_the_defaults_of_the_stages():
+    assert asdict(Config().linear) == {
+        "epochs": 25,
+        "batch_size": 16,
+        "optimiser": {
+            **{"name": "adam", "lr": 3e-4, "momentum": 0.9, "weight_decay": 0.0},
+            **{"schedule": "constant", "warmup_epochs": 0.0, "ema": None},
+        },
+    }
+    assert asdict(Config().finetune) == {
+        "epochs": 10,
+        "batch_size": 16,
+        "optimiser": {
+            **{"name": "sgd", "lr": 1e-4, "momentum": 0.9, "weight_decay": 1e-3, "head_lr_multiplier": 10.0},
+            **{"schedule": "constant", "warmup_epochs": 0.0, "ema": None},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "stages"),
+    [("linear", ["linear"]), ("finetune", ["finetune"]), ("linear-init", ["linear", "finetune"])],
+)
+def test_the_mode_says_which_stages_there_are(mode, stages):
+    config = Config(model=ModelConfig(mode=mode))
+    assert list(config.stages) == stages
+    assert config.last_stage == stages[-1]
+    for name, stage in config.stages.items():
+        assert stage is getattr(config, name)
 
 
 @pytest.mark.parametrize("content", [b"epochs = = 3", b"\xff\xfe"])
@@ -68,35 +120,63 @@ def test_a_file_that_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"epoch": 3}, "there is no setting epoch; did you mean epochs?"),
-        ({"optimizer": {}}, "there is no setting optimizer; did you mean optimiser?"),
-        ({"optimiser": {"momentun": 1}}, "there is no setting optimiser.momentun; did you mean optimiser.momentum?"),
-        ({"zzz": 3}, "there is no setting zzz; there are data, model, method"),
-        ({"epochs": 2.5}, "epochs must be a whole number, got 2.5"),
-        ({"epochs": True}, "epochs must be a whole number, got True"),
-        ({"epochs": "3"}, "epochs must be a whole number, got '3'"),
-        ({"optimiser": {"lr": "fast"}}, "optimiser.lr must be a number, got 'fast'"),
-        ({"optimiser": {"lr": False}}, "optimiser.lr must be a number, got False"),
+        ({"linear": {"epoch": 3}}, "there is no setting linear.epoch; did you mean linear.epochs?"),
+        (
+            {"finetune": {"optimizer": {}}},
+            "there is no setting finetune.optimizer; did you mean finetune.optimiser?",
+        ),
+        (
+            {"linear": {"optimiser": {"momentun": 1}}},
+            "there is no setting linear.optimiser.momentun; did you mean linear.optimiser.momentum?",
+        ),
+        ({"zzz": 3}, "there is no setting zzz; there are data, model, method, linear, finetune, seed, precision"),
+        ({"backbone": "x"}, "there is no setting backbone; did you mean model.backbone?"),
+        ({"lr": 1}, "there is no setting lr; did you mean linear.optimiser.lr or finetune.optimiser.lr?"),
+        # Settings that once were the same for all stages
+        ({"epochs": 3}, "there is no setting epochs; each stage has its own: set finetune.epochs"),
+        ({"epochs": 3, "model": {"mode": "linear"}}, "each stage has its own: set linear.epochs"),
+        ({"batch_size": 3, "model": {"mode": "linear-init"}}, "set linear.batch_size and finetune.batch_size"),
+        (
+            {"optimiser": {"lr": 1}},
+            "there is no setting optimiser.lr; each stage has its own: set finetune.optimiser.lr",
+        ),
+        (
+            {"optimizer": {"lr": 1}},
+            "there is no setting optimizer.lr; each stage has its own: set finetune.optimiser.lr",
+        ),
+        ({"optimiser": {"head_lr_multiplier": 1}, "model": {"mode": "linear"}}, "set finetune.optimiser.head_lr_mul"),
+        ({"optimiser": 3}, "there is no setting optimiser; each stage has its own: set finetune.optimiser"),
+        ({"linear_epochs": 3}, "there is no setting linear_epochs; each stage has its own: set linear.epochs"),
+        ({"linear_lr": 3}, "there is no setting linear_lr; each stage has its own: set linear.optimiser.lr"),
+        ({"epochs": 3, "model": 5}, "model is a section of settings, got 5"),
+        # Values
+        ({"linear": {"epochs": 2.5}}, "linear.epochs must be a whole number, got 2.5"),
+        ({"linear": {"epochs": True}}, "linear.epochs must be a whole number, got True"),
+        ({"linear": {"epochs": "3"}}, "linear.epochs must be a whole number, got '3'"),
+        ({"linear": {"optimiser": {"lr": "fast"}}}, "linear.optimiser.lr must be a number, got 'fast'"),
+        ({"linear": {"optimiser": {"lr": False}}}, "linear.optimiser.lr must be a number, got False"),
+        ({"linear": {"optimiser": {"lr": "none"}}}, "linear.optimiser.lr must be a number, got 'none'"),
         ({"model": {"image_size": 1.5}}, "model.image_size must be a whole number, got 1.5"),
-        ({"model": {"mode": "linaer"}}, "model.mode must be 'linear', 'finetune', 'linear-init', got 'linaer'"),
+        ({"model": {"mode": "linaer"}}, "model.mode must be 'linear', 'finetune' or 'linear-init', got 'linaer'"),
         ({"model": {"mode": ["linear"]}}, "model.mode must be"),
         ({"model": "resnet"}, "model is a section of settings, got 'resnet'"),
         ({"data": {"source": 2012}}, "data.source must be text, got 2012"),
+        ({"data": {"fold": "3"}}, "data.fold must be a part of two or more, as 2/5, got '3'"),
         ({"method": {"options": 3}}, "method.options must be a table, got 3"),
-        ({"epochs": 0}, "epochs must be above 0, got 0"),
-        ({"batch_size": -1}, "batch_size must be above 0"),
-        ({"optimiser": {"lr": float("nan")}}, "optimiser.lr must be above 0, got nan"),
-        ({"optimiser": {"lr": float("inf")}}, "optimiser.lr must be above 0, got inf"),
-        ({"linear_lr": 0}, "linear_lr must be above 0, got 0.0"),
+        ({"finetune": {"epochs": 0}}, "finetune.epochs must be above 0, got 0"),
+        ({"finetune": {"batch_size": -1}}, "finetune.batch_size must be above 0, got -1"),
+        ({"linear": {"optimiser": {"lr": float("nan")}}}, "linear.optimiser.lr must be a finite number, got nan"),
+        ({"linear": {"optimiser": {"lr": float("inf")}}}, "linear.optimiser.lr must be a finite number, got inf"),
+        ({"linear": {"optimiser": {"lr": 0}}}, "linear.optimiser.lr must be above 0, got 0"),
         ({"model": {"image_size": 0}}, "model.image_size must be above 0"),
-        ({"model": {"flip": 2}}, "model.flip must lie between 0 and 1"),
-        ({"data": {"validation": 1}}, "data.validation must lie between 0 and 1"),
-        ({"data": {"seed": -1}}, "data.seed must be 0 or more"),
-        ({"seed": 2**32}, "seed must be 0 or more, and below 2^32"),
-        ({"optimiser": {"momentum": -0.1}}, "optimiser.momentum must be 0 or more"),
-        ({"optimiser": {"weight_decay": -1}}, "optimiser.weight_decay must be 0 or more"),
-        ({"optimiser": {"warmup_epochs": -1}}, "optimiser.warmup_epochs must be 0 or more"),
-        ({"optimiser": {"ema": 1.0}}, "optimiser.ema must lie between 0 and 1"),
+        ({"model": {"flip": 2}}, "model.flip must be 1 or less, got 2"),
+        ({"data": {"validation": 1}}, "data.validation must be below 1, got 1"),
+        ({"data": {"seed": -1}}, "data.seed must be 0 or more, got -1"),
+        ({"seed": 2**32}, "seed must be below 4294967296, got 4294967296"),
+        ({"linear": {"optimiser": {"momentum": -0.1}}}, "linear.optimiser.momentum must be 0 or more"),
+        ({"linear": {"optimiser": {"weight_decay": -1}}}, "linear.optimiser.weight_decay must be 0 or more"),
+        ({"linear": {"optimiser": {"warmup_epochs": -1}}}, "linear.optimiser.warmup_epochs must be 0 or more"),
+        ({"linear": {"optimiser": {"ema": 1.0}}}, "linear.optimiser.ema must be below 1, got 1.0"),
     ],
 )
 def test_mistakes_are_named(settings, sentence):
@@ -109,9 +189,9 @@ def test_mistakes_are_named(settings, sentence):
 @pytest.mark.parametrize(
     ("text", "setting"),
     [
-        ("epochs=3", {"epochs": 3}),
-        (" epochs = 3 ", {"epochs": 3}),
-        ("optimiser.lr=1e-3", {"optimiser": {"lr": 0.001}}),
+        ("seed=3", {"seed": 3}),
+        (" seed = 3 ", {"seed": 3}),
+        ("linear.optimiser.lr=1e-3", {"linear": {"optimiser": {"lr": 0.001}}}),
         ("method.name=opml-sp", {"method": {"name": "opml-sp"}}),
         ("data.source='a=b'", {"data": {"source": "a=b"}}),
         ("data.source=/a b/c.csv", {"data": {"source": "/a b/c.csv"}}),
@@ -129,9 +209,19 @@ def test_settings_that_are_none(text):
         parse_setting(text)
 
 
-def test_none_unsets_a_number():
-    settings = [{"optimiser": {"ema": 0.9}}, parse_setting("optimiser.ema=none")]
-    assert build_config(merge(settings)).optimiser.ema is None
+@pytest.mark.parametrize("key", [each.key for each in all_settings() if each.default is None])
+def test_none_unsets_a_setting(key):
+    some = {"data.images": "a", "data.fold": "1/2", "model.image_size": 9}.get(key, 0.5)
+    layers = [parse_setting(f"{key}={some}"), parse_setting(f"{key}=none")]
+    assert flatten(build_config(layers[0]))[key] == some
+    assert flatten(build_config(merge(layers)))[key] is None
+
+
+def test_an_option_can_be_set_to_nothing_and_stays_so():
+    settings = [{"method": {"name": "focal", "options": {"alpha": 0.25}}}, parse_setting("method.options.alpha=none")]
+    config = build_config(merge(settings))
+    assert config.method.options == {"alpha": None}
+    assert build_config(tomllib.loads(to_toml(config))) == config
 
 
 def test_weights_none_are_random_weights():
@@ -147,10 +237,10 @@ def test_later_layers_win_key_by_key():
 
 def test_differences_name_keys_and_values():
     old = Config(method=MethodConfig("opml", {"alpha": 0.6}))
-    new = replace(old, epochs=3, method=MethodConfig("opml", {"alpha": 0.7, "beta": 0.1}))
+    new = replace(old, finetune=FinetuneConfig(epochs=3), method=MethodConfig("opml", {"alpha": 0.7, "beta": 0.1}))
     assert differences(old, old) == []
     assert differences(old, new) == [
-        "epochs is 3, was 10",
+        "finetune.epochs is 3, was 10",
         "method.options.alpha is 0.7, was 0.6",
         "method.options.beta is 0.1, was None",
     ]
@@ -160,3 +250,25 @@ def test_configurations_cannot_be_changed():
     for field in fields(Config):
         with pytest.raises(AttributeError):
             setattr(Config(), field.name, None)
+
+
+def test_a_checked_copy_is_made_by_replace():
+    config = Config()
+    assert replace(config, linear=replace(config.linear, epochs=3)).linear.epochs == 3
+    with pytest.raises(ValueError, match="epochs"):
+        replace(config.linear, epochs=0)
+
+
+def test_every_setting_says_what_it_means():
+    settings = all_settings()
+    assert {each.key for each in settings} == {*flatten(Config()), "method.options"}
+    assert all(each.meaning and each.meaning.endswith(".") for each in settings)
+
+
+def test_another_backbone_leaves_the_image_size_and_weights_of_earlier_layers():
+    below = {"model": {"backbone": "a", "image_size": 448, "weights": "b.pth", "flip": 0.1}}
+    model = resolve_config(below, {"model": {"backbone": "c"}}).model
+    assert (model.backbone, model.image_size, model.weights, model.flip) == ("c", None, "auto", 0.1)
+    own = resolve_config(below, {"model": {"image_size": 9, "backbone": "c"}}).model
+    assert own.image_size == 9
+    assert resolve_config(below, {"model": {"mode": "linear"}}).model.image_size == 448

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onepair.files import BusyError, WriteError
-from onepair.runs.config import Config, MethodConfig
+from onepair.runs.config import Config, FinetuneConfig, LinearConfig, MethodConfig
 from onepair.runs.folder import Results, RunError, RunFolder
 
 CONFIG = Config()
@@ -40,10 +40,10 @@ def test_a_changed_configuration_is_refused_by_its_keys(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with folder.opened(CONFIG):
         pass
-    with pytest.raises(RunError, match=r"run: .*another configuration \(epochs is 3, was 10\)"):
-        folder.opened(Config(epochs=3)).__enter__()
-    many = Config(epochs=3, batch_size=2, seed=1, linear_epochs=2, method=MethodConfig("bce"))
-    with pytest.raises(RunError, match=r"batch_size is 2, was 16; .* and 2 more"):
+    with pytest.raises(RunError, match=r"run: .*another configuration \(finetune\.epochs is 3, was 10\)"):
+        folder.opened(Config(finetune=FinetuneConfig(epochs=3))).__enter__()
+    many = Config(seed=1, linear=LinearConfig(2, 2), finetune=FinetuneConfig(3), method=MethodConfig("bce"))
+    with pytest.raises(RunError, match=r"linear\.batch_size is 2, was 16; .* and 2 more"):
         folder.opened(many).__enter__()
     assert folder.config() == CONFIG
 
@@ -60,6 +60,12 @@ def test_hidden_leftovers_of_a_killed_start_do_not_block_the_next(tmp_path):
     (tmp_path / ".config.toml-4711").write_text("epochs = ")
     with RunFolder(tmp_path).opened(CONFIG):
         pass
+
+
+def test_a_configuration_of_an_earlier_version_is_named(tmp_path):
+    (tmp_path / "config.toml").write_text("epochs = 3\n")
+    with pytest.raises(RunError, match=r"config\.toml: there is no setting epochs; .* set finetune\.epochs"):
+        RunFolder(tmp_path).opened(CONFIG).__enter__()
 
 
 def test_a_damaged_configuration_is_named(tmp_path):

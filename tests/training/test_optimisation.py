@@ -29,9 +29,9 @@ def test_learning_rate_over_four_epochs(settings, expected):
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_every_group_keeps_its_own_rate(name):
-    config = OptimiserConfig(name=name, momentum=0.8, weight_decay=0.1)
+    config = OptimiserConfig(name=name, lr=0.5, momentum=0.8, weight_decay=0.1)
     body, head = nn.Linear(2, 2), nn.Linear(2, 1)
-    optimiser = make_optimiser(config, [(body, 1), (nn.Identity(), 5), (head, 10)], lr=0.5)
+    optimiser = make_optimiser(config, [(body, 1), (nn.Identity(), 5), (head, 10)])
     assert type(optimiser).__name__.lower() == name
     for factor in (1, 0, 0.25):
         set_lr(optimiser, factor)
@@ -51,11 +51,11 @@ def test_a_restored_optimiser_goes_on_alike_in_any_memory_layout(name):
             model.weight.grad = torch.empty_like(model.weight).copy_(gradient)
             optimiser.step()
 
-    config = OptimiserConfig(name=name)
-    one = make_optimiser(config, [(first, 1.0)], lr=0.1)
+    config = OptimiserConfig(name=name, lr=0.1)
+    one = make_optimiser(config, [(first, 1.0)])
     steps(first, one, gradients[:2])
     second = copy.deepcopy(first)
-    other = make_optimiser(config, [(second, 1.0)], lr=0.1)
+    other = make_optimiser(config, [(second, 1.0)])
     state = copy.deepcopy(one.state_dict())
     for values in state["state"].values():
         values.update({key: value.contiguous() for key, value in values.items()})

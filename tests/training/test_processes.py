@@ -54,15 +54,15 @@ def assert_same(two, one):
 @pytest.mark.parametrize(
     "settings",
     [
-        ("method.name=bce-l2", "optimiser.ema=0.8"),
+        ("method.name=bce-l2", "linear.optimiser.ema=0.8"),
         ("method.name=opml-sp", "method.options.label_num=2"),
-        ("method.name=role", "optimiser.name=sgd"),
+        ("method.name=role", "linear.optimiser.name=sgd"),
         ("method.name=ll-r", "method.options.delta=0.1"),
     ],
     ids=lambda settings: settings[0],
 )
 def test_two_processes_train_as_one(images, cache, tmp_path, settings, batch_size):
-    settings = (*settings, f"batch_size={batch_size}")
+    settings = (*settings, f"linear.batch_size={batch_size}")
     codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings))
     assert codes == [0, 0], logs
     assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
@@ -71,7 +71,7 @@ def test_two_processes_train_as_one(images, cache, tmp_path, settings, batch_siz
 
 
 def test_the_command_starts_its_processes_itself(images, cache, tmp_path):
-    settings = ("method.name=bce", "batch_size=7")
+    settings = ("method.name=bce", "linear.batch_size=7")
     command = [sys.executable, "-m", "onepair", *arguments(images, cache, tmp_path / "two", *settings)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
@@ -81,11 +81,11 @@ def test_the_command_starts_its_processes_itself(images, cache, tmp_path):
 
 @pytest.mark.parametrize(
     ("machine", "settings"),
-    [(TWO, ("model.mode=finetune", "optimiser.ema=0.5")), (SHARDED, ("model.mode=linear-init",))],
+    [(TWO, ("model.mode=finetune", "finetune.optimiser.ema=0.5")), (SHARDED, ("model.mode=linear-init",))],
     ids=["ddp", "fsdp"],
 )
 def test_the_model_of_two_processes_is_the_one_that_was_scored(images, cache, tmp_path, machine, settings):
-    settings = (*settings, "method.name=opml-sp", "batch_size=29")
+    settings = (*settings, "method.name=opml-sp", "linear.batch_size=29", "finetune.batch_size=29")
     codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings, machine=machine))
     assert codes == [0, 0], logs
     folder = RunFolder(tmp_path / "two")
@@ -97,8 +97,8 @@ def test_the_model_of_two_processes_is_the_one_that_was_scored(images, cache, tm
     "settings",
     [
         ("method.name=opml-sp", "method.options.label_num=2"),
-        ("method.name=bce-l2", "optimiser.name=sgd"),
-        ("method.name=role", "batch_size=29"),
+        ("method.name=bce-l2", "linear.optimiser.name=sgd"),
+        ("method.name=role", "linear.batch_size=29"),
     ],
     ids=lambda settings: settings[0],
 )
@@ -122,7 +122,7 @@ def test_processes_with_parts_of_the_weights_go_on_after_a_kill(images, cache, t
 def test_averaged_weights_are_not_spread(images, tmp_path):
     machine = Machine(accelerator="cpu", devices=1, strategy="fsdp")
     with pytest.raises(ConfigError, match=r"optimiser\.ema .* leave one of them out"):
-        train(tiny_config(images, "optimiser.ema=0.5"), RunFolder(tmp_path), machine=machine, watch=Silence())
+        train(tiny_config(images, "linear.optimiser.ema=0.5"), RunFolder(tmp_path), machine=machine, watch=Silence())
 
 
 def refuse_at_opening(given):

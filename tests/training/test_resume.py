@@ -13,15 +13,20 @@ from tests.training.tiny import SETTINGS
 RUNS = {
     "finetune, averaged": (
         "model.mode=finetune",
-        "epochs=6",
+        "finetune.epochs=6",
         "method.name=opml-sp",
-        "optimiser.ema=0.9",
-        "optimiser.name=sgd",
+        "finetune.optimiser.ema=0.9",
+        "finetune.optimiser.name=sgd",
     ),
-    "finetune, role": ("model.mode=finetune", "epochs=6", "method.name=role"),
-    "linear": ("linear_epochs=8", "method.name=opml-sp"),
-    "linear, role": ("linear_epochs=8", "method.name=role", "optimiser.name=sgd", "optimiser.schedule=cosine"),
-    "both phases": ("model.mode=linear-init", "linear_epochs=4", "epochs=3", "method.name=ll-cp"),
+    "finetune, role": ("model.mode=finetune", "finetune.epochs=6", "method.name=role"),
+    "linear": ("linear.epochs=8", "method.name=opml-sp"),
+    "linear, role": (
+        "linear.epochs=8",
+        "method.name=role",
+        "linear.optimiser.name=sgd",
+        "linear.optimiser.schedule=cosine",
+    ),
+    "both stages": ("model.mode=linear-init", "linear.epochs=4", "finetune.epochs=3", "method.name=ll-cp"),
 }
 
 

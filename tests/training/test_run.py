@@ -56,7 +56,7 @@ def model_scores(folder, rows, source):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_trains(train, name):
-    done = train(f"method.name={name}", "linear_epochs=2", *SHORT.get(name, ()))
+    done = train(f"method.name={name}", "linear.epochs=2", *SHORT.get(name, ()))
     assert done.results.method == name
     assert 0 < done.results.test_map <= 1
     assert all(math.isfinite(record["loss"]) for record in done.folder.metrics())
@@ -67,14 +67,14 @@ def test_every_method_trains(train, name):
 def test_a_run_leaves_everything_behind(train, images, mode, name):
     done = train(f"model.mode={mode}", f"method.name={name}", *SHORT.get(name, ()))
     folder, results = done.folder, done.results
-    phases = {"linear": [("linear", 3)], "finetune": [("finetune", 2)], "linear-init": [("linear", 3), ("finetune", 2)]}
-    expected = [(phase, epoch) for phase, epochs in phases[mode] for epoch in range(1, epochs + 1)]
+    stages = {"linear": [("linear", 3)], "finetune": [("finetune", 2)], "linear-init": [("linear", 3), ("finetune", 2)]}
+    expected = [(stage, epoch) for stage, epochs in stages[mode] for epoch in range(1, epochs + 1)]
     records = folder.metrics()
-    assert [(record["phase"], record["epoch"]) for record in records] == expected
+    assert [(record["stage"], record["epoch"]) for record in records] == expected
     assert done.watch.epochs == records
-    last_phase = [record for record in records if record["phase"] == expected[-1][0]]
-    assert results.validation_map == max(record["validation_map"] for record in last_phase)
-    assert last_phase[results.best_epoch - 1]["validation_map"] == results.validation_map
+    last_stage = [record for record in records if record["stage"] == expected[-1][0]]
+    assert results.validation_map == max(record["validation_map"] for record in last_stage)
+    assert last_stage[results.best_epoch - 1]["validation_map"] == results.validation_map
 
     task = prepare_task(tiny_config(images).data)
     validation, test = folder.scores("validation"), folder.scores("test")
@@ -93,14 +93,14 @@ def test_a_run_leaves_everything_behind(train, images, mode, name):
 
 
 def test_training_teaches(train):
-    done = train("model.mode=finetune", "data.observe=given", "epochs=8")
+    done = train("model.mode=finetune", "data.observe=given", "finetune.epochs=8")
     first, *_, last = done.folder.metrics()
     assert last["loss"] < 0.7 * first["loss"]
     assert done.results.test_map > 0.9
 
 
 def test_linear_training_is_that_of_a_plain_loop(train, images, cache, tmp_path):
-    settings = ("optimiser.name=sgd", "optimiser.lr=0.5")
+    settings = ("linear.optimiser.name=sgd", "linear.optimiser.lr=0.5")
     done = train(*settings)
     config = tiny_config(images, *settings)
     task = prepare_task(config.data)
@@ -161,8 +161,8 @@ def test_a_finished_run_is_returned_as_it_is(train, monkeypatch):
     assert again.results == first.results
     assert "holds this run already" in again.watch.said[0]
     assert {file: file.stat().st_mtime_ns for file in first.folder.path.iterdir()} == before
-    with pytest.raises(RunError, match="linear_epochs is 4, was 3"):
-        train("linear_epochs=4")
+    with pytest.raises(RunError, match=r"linear\.epochs is 4, was 3"):
+        train("linear.epochs=4")
 
 
 # Learning rates and averaged weights
@@ -176,14 +176,14 @@ def test_every_step_has_its_learning_rate(train, monkeypatch):
         rates.append([group["lr"] for group in optimiser.param_groups])
 
     monkeypatch.setattr(loop, "set_lr", spy)
-    settings = ("model.mode=finetune", "optimiser.head_lr_multiplier=10", "batch_size=16")
-    train(*settings, "optimiser.schedule=cosine", "optimiser.warmup_epochs=1")
+    settings = ("model.mode=finetune", "finetune.optimiser.head_lr_multiplier=10", "finetune.batch_size=16")
+    train(*settings, "finetune.optimiser.schedule=cosine", "finetune.optimiser.warmup_epochs=1")
     progress = [0, 16 / 30, 1, 1 + 16 / 30]  # in epochs, of the 30 rows
     factors = [min(1, done) * (1 + math.cos(math.pi * done / 2)) / 2 for done in progress]
     assert np.array(rates) == pytest.approx(np.array([[0.01 * factor, 0.1 * factor] for factor in factors]))
 
 
-def test_the_head_and_the_first_phase_have_rates_of_their_own(train, monkeypatch):
+def test_the_head_and_the_first_stage_have_rates_of_their_own(train, monkeypatch):
     rates, make = [], loop.make_optimiser
 
     def spy(*arguments, **options):
@@ -192,13 +192,14 @@ def test_the_head_and_the_first_phase_have_rates_of_their_own(train, monkeypatch
         return optimiser
 
     monkeypatch.setattr(loop, "make_optimiser", spy)
-    train("model.mode=linear-init", "linear_lr=0.5", "optimiser.head_lr_multiplier=10", "method.name=role", out="a")
-    train("model.mode=linear", "linear_lr=0.5", out="b")
+    settings = ("linear.optimiser.lr=0.5", "finetune.optimiser.head_lr_multiplier=10")
+    train("model.mode=linear-init", *settings, "method.name=role", out="a")
+    train("model.mode=linear", "finetune.optimiser.lr=0.5", out="b")
     assert rates == [[0.5, 5.0], [0.01, 0.1, 0.1], [0.01]]
 
 
 def test_averaged_weights_are_the_ones_evaluated(train):
-    plain, averaged = train(out="plain"), train("optimiser.ema=0.9", out="averaged")
+    plain, averaged = train(out="plain"), train("linear.optimiser.ema=0.9", out="averaged")
     assert [record["loss"] for record in plain.folder.metrics()] == [
         record["loss"] for record in averaged.folder.metrics()
     ]
@@ -208,10 +209,10 @@ def test_averaged_weights_are_the_ones_evaluated(train):
     assert plain.weights != averaged.weights
 
 
-# Methods over both phases
+# Methods over both stages
 
 
-def test_what_a_method_learned_is_carried_into_the_second_phase(train, monkeypatch):
+def test_what_a_method_learned_is_carried_into_the_second_stage(train, monkeypatch):
     starts, run = [], Trainer.run
 
     def spy(trainer):
@@ -226,7 +227,7 @@ def test_what_a_method_learned_is_carried_into_the_second_phase(train, monkeypat
     assert not torch.equal(second["label_estimates"], first["label_estimates"])
 
 
-def test_to_a_method_both_phases_are_one_training(train, monkeypatch):
+def test_to_a_method_both_stages_are_one_training(train, monkeypatch):
     epochs, end_epoch = [], LargeLoss.end_epoch
 
     def spy(method, epoch, scores):
@@ -240,11 +241,11 @@ def test_to_a_method_both_phases_are_one_training(train, monkeypatch):
     assert running.method_of(config).labelling_epochs == 5 - 2
 
 
-def test_the_second_phase_starts_from_the_best_head_of_the_first(train, monkeypatch):
+def test_the_second_stage_starts_from_the_best_head_of_the_first(train, monkeypatch):
     starts, run = [], Trainer.run
 
     def spy(trainer):
-        starts.append(trainer.phase.classifier.weight.detach().clone())
+        starts.append(trainer.stage.classifier.weight.detach().clone())
         run(trainer)
 
     monkeypatch.setattr(Trainer, "run", spy)
@@ -256,22 +257,26 @@ def test_the_second_phase_starts_from_the_best_head_of_the_first(train, monkeypa
 
 
 def test_an_infinite_loss_names_the_batch(train):
-    with pytest.raises(TrainingError, match=r"the loss of batch \d in epoch 1 is (nan|inf).*smaller optimiser\.lr"):
-        train("optimiser.name=sgd", "optimiser.lr=1e30")
+    with pytest.raises(
+        TrainingError, match=r"the loss of batch \d in epoch 1 is (nan|inf).*smaller linear\.optimiser\.lr"
+    ):
+        train("linear.optimiser.name=sgd", "linear.optimiser.lr=1e30")
 
 
 @pytest.mark.parametrize("name", ["bce", "opml-sp"])
 def test_infinite_scores_name_the_epoch(train, monkeypatch, name):
     monkeypatch.setattr(loop, "lr_factor", lambda config, progress, epochs: math.inf)
-    with pytest.raises(TrainingError, match=r"the scores after epoch 1 are not finite; try a smaller optimiser\.lr"):
-        train(f"method.name={name}", "optimiser.schedule=cosine", "batch_size=64")
+    with pytest.raises(
+        TrainingError, match=r"the scores after epoch 1 are not finite; try a smaller linear\.optimiser\.lr"
+    ):
+        train(f"method.name={name}", "linear.optimiser.schedule=cosine", "linear.batch_size=64")
 
 
 @pytest.mark.usefixtures("checkpoint_every_epoch")
 def test_the_last_good_state_is_kept(train, monkeypatch, tmp_path):
     monkeypatch.setattr(loop, "lr_factor", lambda config, progress, epochs: 1.0 if progress < 2 else 1e38)
     with pytest.raises(TrainingError, match=r"in epoch 3 is .*linear-last\.safetensors keeps the last good state"):
-        train("optimiser.schedule=cosine", "optimiser.name=sgd", "linear_epochs=4")
+        train("linear.optimiser.schedule=cosine", "linear.optimiser.name=sgd", "linear.epochs=4")
     state = load_state(tmp_path / "run" / "linear-last.safetensors")
     assert state["progress"]["epoch"] == 2
     assert all(tensor.isfinite().all() for tensor in state["model"].values())

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from onepair.runs.config import parse_setting, resolve_config
+from onepair.runs.config import build_config, merge, parse_setting
 from onepair.runs.folder import RunFolder
 from onepair.training.machine import Machine
 from onepair.training.run import train
@@ -15,19 +15,17 @@ from onepair.training.run import train
 CLASSES = ("red", "green", "blue", "striped")
 TRAIN, TEST, SIZE = 37, 9, 16  # odd numbers, so that batches and their parts are uneven
 
+ADAM = ("optimiser.name=adam", "optimiser.lr=0.01", "optimiser.weight_decay=0.001", "batch_size=8")
 SETTINGS = (
     "data.observe=single-positive",
     "model.backbone=small-cnn",
     f"model.image_size={SIZE}",
     "model.mode=linear",
     "method.name=bce",
-    "optimiser.name=adam",
-    "optimiser.lr=0.01",
-    "optimiser.weight_decay=0.001",
-    "optimiser.head_lr_multiplier=1",
-    "epochs=2",
-    "linear_epochs=3",
-    "batch_size=8",
+    *(f"{stage}.{setting}" for stage in ("linear", "finetune") for setting in ADAM),
+    "finetune.optimiser.head_lr_multiplier=1",
+    "finetune.epochs=2",
+    "linear.epochs=3",
     "seed=3",
 )
 
@@ -63,7 +61,7 @@ def write_images(folder: Path) -> Path:
 
 
 def tiny_config(source, *settings):
-    return resolve_config({}, *map(parse_setting, (f"data.source='{source}'", *SETTINGS, *settings)))
+    return build_config(merge([parse_setting(text) for text in (f"data.source='{source}'", *SETTINGS, *settings)]))
 
 
 class Listener:

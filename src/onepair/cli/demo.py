@@ -1,7 +1,7 @@
 """`onepair demo`: the main job on the embedded digits, in a few minutes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -22,7 +22,6 @@ class DemoRun(NamedTuple):
     title: str
     method: str
     observe: Literal["single-positive", "given"]
-    options: dict[str, Any]
 
     @property
     def labels(self) -> str:
@@ -30,18 +29,10 @@ class DemoRun(NamedTuple):
 
 
 RUNS = (
-    DemoRun("bce", "BCE", "bce", "single-positive", {}),
-    DemoRun("opml", "OPML", "opml", "single-positive", {}),
-    DemoRun(
-        "opml-sp",
-        "OPML-SP",
-        "opml-sp",
-        "single-positive",
-        # Chosen on validation scenes. With a gradient through γ, or corrections from the first epoch on, when the
-        # ranking is still poor, OPML-SP falls behind here.
-        {"alpha": 0.4, "beta": 0.5, "epsilon": 1.0, "gamma_gradient": False, "label_num": 1.6, "correction_start": 4},
-    ),
-    DemoRun("bce-full", "BCE", "bce", "given", {}),
+    DemoRun("bce", "BCE", "bce", "single-positive"),
+    DemoRun("opml", "OPML", "opml", "single-positive"),
+    DemoRun("opml-sp", "OPML-SP", "opml-sp", "single-positive"),
+    DemoRun("bce-full", "BCE", "bce", "given"),
 )
 
 
@@ -93,18 +84,11 @@ def demo(
 
 
 def demo_config(run: DemoRun, epochs: int) -> "Config":
-    from onepair.runs.config import build_config
+    from onepair.runs.config import resolve_config
+    from onepair.runs.presets import preset
 
-    return build_config(
-        {
-            "data": {"source": "digits", "format": "digits", "observe": run.observe},
-            "model": {"backbone": "small-cnn", "weights": "none", "flip": 0.0},
-            "method": {"name": run.method, "options": run.options},
-            "optimiser": {"name": "adam", "lr": 2e-3, "head_lr_multiplier": 1.0, "weight_decay": 0.0},
-            "epochs": epochs,
-            "batch_size": 32,
-        }
-    )
+    data = {"source": "digits", "format": "digits", "observe": run.observe}
+    return resolve_config(preset("digits", run.method), {"data": data, "finetune": {"epochs": epochs}})
 
 
 def _print_table(summaries: "list[RunSummary]") -> None:

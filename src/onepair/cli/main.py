@@ -8,6 +8,7 @@ import typer
 from onepair import __version__
 from onepair.cli.check import check
 from onepair.cli.compare import compare
+from onepair.cli.config import config
 from onepair.cli.datasets import datasets
 from onepair.cli.decide import decide
 from onepair.cli.demo import demo
@@ -35,6 +36,7 @@ for command in (
     demo,
     check,
     train,
+    config,
     evaluate,
     decide,
     predict,

@@ -62,14 +62,14 @@ class Narration:
 
         return show
 
-    def batch(self, *, phase: str, epoch: int, epochs: int, done: int, rows: int, loss: float) -> None:
+    def batch(self, *, stage: str, epoch: int, epochs: int, done: int, rows: int, loss: float) -> None:
         now = time.monotonic()
         if now - self.shown < REFRESH:
             return
         self.shown = now
         place = (epoch - 1) * rows + done
         detail = f"epoch {epoch}/{epochs}  loss {loss:.3f}  best mAP {self.best}"
-        self._show(phase, place, epochs * rows, detail)
+        self._show(stage, place, epochs * rows, detail)
 
     def epoch(self, record: dict[str, Any]) -> None:
         if self.tensorboard is not None:
@@ -79,7 +79,7 @@ class Narration:
         self.best = score if marked else self.best
         if not self.console.is_terminal:
             self.say(
-                f"{record['phase']} epoch {record['epoch']}: loss {record['loss']:.4f}, validation mAP {score}"
+                f"{record['stage']} epoch {record['epoch']}: loss {record['loss']:.4f}, validation mAP {score}"
                 f"{' (best)' if marked else ''}, {record['images_per_second']:,.0f} images/s"
             )
 

@@ -62,9 +62,9 @@ def reproduce(
     from onepair.experiments.output import write_output
     from onepair.experiments.plan import make_plan
     from onepair.experiments.records import EXPERIMENTS, find_experiment
-    from onepair.experiments.settings import Wishes
     from onepair.experiments.study import Study
     from onepair.experiments.tables import ResultTable, make_tables
+    from onepair.experiments.wishes import Wishes
     from onepair.files import writing
     from onepair.methods import find_method
     from onepair.runs.config import parse_setting

@@ -2,10 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from onepair.cli.settings import Backbone, ConfigFile, Method, Mode, Observe, Preset, Settings, Weights, chosen_config
 from onepair.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,21 +17,14 @@ def train(
     data: Annotated[
         str | None, typer.Argument(help="A dataset's folder or file, or 'digits'; may also come from the config.")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="See onepair methods.")] = None,
-    mode: Annotated[
-        Literal["linear", "finetune", "linear-init"] | None,
-        typer.Option(help="Train the classifier on fixed features, the whole network, or one after the other."),
-    ] = None,
-    backbone: Annotated[str | None, typer.Option(help="A network of timm's, by name, or small-cnn.")] = None,
-    weights: Annotated[str | None, typer.Option(help="A file of weights, 'pretrained' or 'none'.")] = None,
-    observe: Annotated[
-        Literal["given", "single-positive"] | None,
-        typer.Option(help="Hide all but one positive of each training image, by the published seed."),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as optimiser.lr=0.01.")
-    ] = None,
+    method: Method = None,
+    preset: Preset = None,
+    mode: Mode = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    observe: Observe = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder; by default in runs/, named by what it is.")
     ] = None,
@@ -44,23 +38,26 @@ def train(
 ) -> None:
     """Train a classifier. The same command again goes on where it stopped.
 
-    Settings come from the config file, then from the options, then from --set, the later ones winning.
+    Settings come from the preset, the config file, the options and --set, the later ones winning.
     """
     from onepair.cli.progress import Narration
     from onepair.files import cache_folder
-    from onepair.runs.config import parse_setting, read_config, resolve_config
     from onepair.runs.folder import RunFolder
     from onepair.training.machine import Machine
     from onepair.training.run import train as run
     from onepair.training.tensorboard import TensorBoard
 
-    options: dict[str, Any] = {
-        "data": {"source": data, "observe": observe},
-        "model": {"mode": mode, "backbone": backbone, "weights": weights},
-        "method": {"name": method},
-    }
-    given = {section: {k: v for k, v in values.items() if v is not None} for section, values in options.items()}
-    complete = resolve_config(read_config(config) if config else {}, given, *map(parse_setting, settings or []))
+    complete = chosen_config(
+        preset=preset,
+        file=config,
+        settings=settings,
+        data=data,
+        method=method,
+        mode=mode,
+        backbone=backbone,
+        weights=weights,
+        observe=observe,
+    )
     if not complete.data.source:
         raise UserError("name a dataset, as in: onepair train digits")
     machine = Machine(

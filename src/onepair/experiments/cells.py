@@ -41,8 +41,7 @@ class Cell:
 
     @property
     def epochs(self) -> int:
-        linear, fine = self.config.linear_epochs, self.config.epochs
-        return {"linear": linear, "finetune": fine, "linear-init": linear + fine}[self.config.model.mode]
+        return sum(stage.epochs for stage in self.config.stages.values())
 
     @property
     def done(self) -> bool:

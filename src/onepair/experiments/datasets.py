@@ -7,14 +7,9 @@ from pathlib import Path
 from onepair.data.problems import DataError
 from onepair.data.reading import FORMATS
 from onepair.data.sources import exists
+from onepair.runs.presets import preset_titles
 
-TITLES = {  # of the datasets that have settings of their own
-    "voc2012": "VOC 2012",
-    "coco2014": "COCO 2014",
-    "nuswide": "NUS-WIDE",
-    "cub": "CUB-200-2011",
-    "digits": "Digits",
-}
+TITLES = preset_titles()  # of the datasets that have settings of their own
 _FORMATS = {"voc2012": "voc", "coco2014": "coco", "nuswide": "nuswide", "cub": "cub", "digits": "digits"}
 
 

@@ -14,7 +14,7 @@ from onepair.experiments.grids import grid_of
 from onepair.experiments.published import Spread
 from onepair.experiments.records import Experiment, Grid, Row, Values, combinations
 from onepair.experiments.search import best_of, choose, record
-from onepair.experiments.settings import Wishes, make_config
+from onepair.experiments.wishes import Wishes, make_config
 from onepair.files import BusyError, locked, writing
 from onepair.labels import POSITIVE
 from onepair.runs.finished import FinishedRun
@@ -159,7 +159,7 @@ class Study:
 
     def _grid(self, line: Line) -> Grid:
         config = make_config(*line, {}, seed=FIRST_SEED, wishes=self.wishes)
-        return grid_of(line.row.method, mode=self.wishes.mode, lr=config.optimiser.lr)
+        return grid_of(line.row.method, mode=self.wishes.mode, lr=config.stages[config.last_stage].optimiser.lr)
 
     def _cell(self, line: Line, values: Values, *, seed: int, epochs: int | None = None, shown: bool = False) -> Cell:
         config = make_config(*line, values, seed=seed, wishes=self.wishes, epochs=epochs)

@@ -54,9 +54,9 @@ def create_backbone(name: str, *, weights: Weights = None, image_size: int | Non
 
 def parse_weights(text: str | None) -> Weights:
     """Where weights come from, as a user writes it: a word with a meaning, or a file."""
-    if text is None or text == "pretrained" or text == "none":
-        return text  # type: ignore[return-value]
-    return Path(text)
+    if text is None or text == "auto":
+        return None
+    return text if text == "pretrained" or text == "none" else Path(text)
 
 
 def read_state(path: Path) -> State:

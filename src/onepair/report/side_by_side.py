@@ -30,7 +30,7 @@ class RunSummary:
     classes: Sequence[str]  # (L,)
     class_ap: Floats  # (L,) on the test set, NaN for a class without positives
     test_map: float
-    best_epoch: int  # of the last phase
+    best_epoch: int  # of the last stage
     seconds: float  # of training
     test_scores: NDArray[np.floating[Any]]  # (N, L) logits
     test_labels: Labels  # (N, L)
@@ -71,13 +71,13 @@ class RunSummary:
 
     @property
     def validation_maps(self) -> list[float]:
-        """Of every epoch; a later phase goes on where the earlier one ended."""
+        """Of every epoch; a later stage goes on where the earlier one ended."""
         return [record["validation_map"] for record in self.records]
 
     @property
     def best_position(self) -> int:
         """Where the best epoch lies in `records`."""
-        epochs = [(record["phase"], record["epoch"]) for record in self.records]
+        epochs = [(record["stage"], record["epoch"]) for record in self.records]
         best = (epochs[-1][0], self.best_epoch)
         if best not in epochs:
             raise ReportError(f"run {self.name!r}: its records hold no epoch {self.best_epoch}, said to be its best")

@@ -1,111 +1,26 @@
-"""What a run is asked to do: frozen records, and one TOML file for all of them."""
+"""What a run is asked to do: frozen records that check themselves, and one TOML file for all of them."""
 
-import math
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
-from operator import attrgetter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, field, fields, is_dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tomli_w
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from onepair.errors import UserError
 from onepair.labels import PUBLISHED_SEED
+from onepair.runs.mistakes import sentence
 
-Record = TypeVar("Record")
+NOTHING = "none"  # how None is written in TOML, which has no word for it
 
-
-LINEAR_DEFAULTS = {"optimiser": {"name": "adam", "lr": 3e-4, "weight_decay": 0.0}}
+_CHECKED = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class ConfigError(UserError, ValueError):
     """A setting that does not exist, or a value that it cannot have."""
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """Which images and labels, and how many of the labels the learner gets to see."""
-
-    source: str = ""  # a path, or "digits"
-    format: str = "auto"
-    unlisted: Literal["unknown", "negative"] = "unknown"
-    images: str | None = None
-    observe: Literal["given", "single-positive"] = "given"
-    on_error: Literal["raise", "skip"] = "raise"  # what to do about training images that cannot be read
-    seed: int = PUBLISHED_SEED  # of the observed labels and of the validation split
-    validation: float = 0.2  # share of the training images, where the dataset has no validation split
-    fold: str | None = None  # "2/5" holds out the second of five parts of the training images, to test on
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """Which network, and which part of it learns."""
-
-    backbone: str = "resnet50.tv_in1k"
-    weights: str | None = None  # a file, "pretrained", "none"; None looks into packages before downloading
-    image_size: int | None = None  # None: the size the weights were trained with
-    flip: float = 0.5  # how often a training image is mirrored
-    mode: Literal["linear", "finetune", "linear-init"] = "finetune"
-
-
-@dataclass(frozen=True)
-class MethodConfig:
-    """Which method, and the options that differ from its defaults."""
-
-    name: str = "opml-sp"
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class OptimiserConfig:
-    """How the weights move."""
-
-    name: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: float = 1e-4
-    head_lr_multiplier: float = 10.0  # for the classifier, in finetune
-    momentum: float = 0.9  # of sgd
-    weight_decay: float = 1e-3
-    schedule: Literal["constant", "cosine"] = "constant"
-    warmup_epochs: float = 0.0
-    ema: float | None = None  # decay per step of averaged weights, which are then the ones evaluated
-
-
-@dataclass(frozen=True)
-class Config:
-    """All that decides the result of a run."""
-
-    data: DataConfig = DataConfig()
-    model: ModelConfig = ModelConfig()
-    method: MethodConfig = MethodConfig()
-    optimiser: OptimiserConfig = OptimiserConfig()
-    epochs: int = 10
-    linear_epochs: int = 25  # of mode linear, and of the first part of linear-init
-    linear_lr: float | None = None  # of the first part of linear-init; None: optimiser.lr
-    batch_size: int = 16  # over all processes together
-    seed: int = 0  # of the weights and of the order of batches
-    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
-
-    def __post_init__(self) -> None:
-        above_zero = ("epochs", "linear_epochs", "batch_size", "linear_lr", "model.image_size", "optimiser.lr")
-        at_least_zero = ("head_lr_multiplier", "momentum", "weight_decay", "warmup_epochs")
-        self._require(above_zero, lambda value: 0 < value < math.inf, "be above 0")
-        self._require(
-            [f"optimiser.{name}" for name in at_least_zero], lambda value: 0 <= value < math.inf, "be 0 or more"
-        )
-        self._require(("seed", "data.seed"), lambda value: 0 <= value < 2**32, "be 0 or more, and below 2^32")
-        self._require(("data.validation", "optimiser.ema"), lambda value: 0 < value < 1, "lie between 0 and 1")
-        self._require(("model.flip",), lambda value: 0 <= value <= 1, "lie between 0 and 1")
-        if self.data.fold is not None:
-            parse_fold(self.data.fold)
-
-    def _require(self, keys: Iterable[str], fits: Callable[[float], bool], rule: str) -> None:
-        for key in keys:
-            value = attrgetter(key)(self)
-            if value is not None and not fits(value):
-                raise ConfigError(f"{key} must {rule}, got {value}")
 
 
 def parse_fold(fold: str) -> tuple[int, int]:
@@ -120,6 +35,189 @@ def parse_fold(fold: str) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
+def _or_nothing(value: Any) -> Any:
+    return None if value == NOTHING else value
+
+
+def _options(value: Any) -> Any:
+    return {name: _or_nothing(option) for name, option in value.items()} if isinstance(value, Mapping) else value
+
+
+def _fold(value: str | None) -> str | None:
+    if value is not None:
+        parse_fold(value)
+    return value
+
+
+Count = Annotated[int, Strict(), Field(gt=0)]
+Seed = Annotated[int, Strict(), Field(ge=0, lt=2**32)]
+Above = Annotated[float, Strict(), Field(gt=0)]
+AtLeast = Annotated[float, Strict(), Field(ge=0)]
+Share = Annotated[float, Strict(), Field(gt=0, lt=1)]
+OrNothing = BeforeValidator(_or_nothing)
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class DataConfig:
+    """Which images and labels, and how many of the labels the learner gets to see."""
+
+    source: str = ""
+    """A path, or "digits"."""
+    format: str = "auto"
+    """How it is laid out: see `onepair datasets`."""
+    unlisted: Literal["unknown", "negative"] = "unknown"
+    """What a label is that a list of labels does not have."""
+    images: Annotated[str | None, OrNothing] = None
+    """The folder of the images, where it is not that of the labels."""
+    observe: Literal["given", "single-positive"] = "given"
+    """Whether all labels are seen, or one positive of each training image."""
+    on_error: Literal["raise", "skip"] = "raise"
+    """What to do about training images that cannot be read."""
+    seed: Seed = PUBLISHED_SEED
+    """Of the observed labels and of the validation split."""
+    validation: Share = 0.2
+    """The share of the training images to select by, where the dataset has no validation split."""
+    fold: Annotated[str | None, OrNothing, AfterValidator(_fold)] = None
+    """As 2/5: holds out the second of five parts of the training images, to test on."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class ModelConfig:
+    """Which network, and which part of it learns."""
+
+    backbone: str = "resnet50.tv_in1k"
+    """A network of timm's, by name, or small-cnn."""
+    weights: str = "auto"
+    """A file, "pretrained", "none" (random ones), or "auto": from a package if one has them, else downloaded."""
+    image_size: Annotated[Count | None, OrNothing] = None
+    """In pixels; "none" is the size that the weights were trained with."""
+    flip: Annotated[float, Strict(), Field(ge=0, le=1)] = 0.5
+    """How often a training image is mirrored."""
+    mode: Literal["linear", "finetune", "linear-init"] = "finetune"
+    """Which stages there are: the classifier on fixed features, the whole network, or one after the other."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class MethodConfig:
+    """Which method, and the options that differ from its defaults."""
+
+    name: str = "opml-sp"
+    """See `onepair methods`."""
+    options: Annotated[Mapping[str, Any], BeforeValidator(_options)] = field(default_factory=dict)
+    """Those of the method, by name; "none" is no value at all."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class OptimiserConfig:
+    """How the weights move."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    """The rule."""
+    lr: Above = 1e-4
+    """The learning rate."""
+    momentum: AtLeast = 0.9
+    """Of sgd."""
+    weight_decay: AtLeast = 1e-3
+    """Of all weights."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """The learning rate over time."""
+    warmup_epochs: AtLeast = 0.0
+    """Over which the learning rate grows from 0."""
+    ema: Annotated[Share | None, OrNothing] = None
+    """Decay per step of averaged weights, which are then the ones evaluated."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class LinearOptimiserConfig(OptimiserConfig):
+    """How the classifier's weights move on fixed features."""
+
+    name: Literal["sgd", "adam", "adamw"] = "adam"
+    """The rule."""
+    lr: Above = 3e-4
+    """The learning rate."""
+    weight_decay: AtLeast = 0.0
+    """Of all weights."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class FinetuneOptimiserConfig(OptimiserConfig):
+    """How all weights of a network move."""
+
+    head_lr_multiplier: AtLeast = 10.0
+    """The factor on the classifier's learning rate."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class StageConfig:
+    """One stage of training."""
+
+    epochs: Count = 10
+    """Passes over the training images."""
+    batch_size: Count = 16
+    """Images of a step, over all processes together."""
+    optimiser: OptimiserConfig = OptimiserConfig()
+    """How the weights move."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class LinearConfig(StageConfig):
+    """The stage that trains the classifier on fixed features."""
+
+    epochs: Count = 25
+    """Passes over the training images."""
+    optimiser: LinearOptimiserConfig = LinearOptimiserConfig()
+    """How the weights move."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class FinetuneConfig(StageConfig):
+    """The stage that trains the whole network."""
+
+    optimiser: FinetuneOptimiserConfig = FinetuneOptimiserConfig()
+    """How the weights move."""
+
+
+STAGES: Mapping[str, Sequence[Literal["linear", "finetune"]]] = {  # by mode
+    "linear": ("linear",),
+    "finetune": ("finetune",),
+    "linear-init": ("linear", "finetune"),
+}
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class Config:
+    """All that decides the result of a run."""
+
+    data: DataConfig = DataConfig()
+    """Which images and labels."""
+    model: ModelConfig = ModelConfig()
+    """Which network."""
+    method: MethodConfig = MethodConfig()
+    """Which method."""
+    linear: LinearConfig = LinearConfig()
+    """The stage of mode linear, and the first one of linear-init."""
+    finetune: FinetuneConfig = FinetuneConfig()
+    """The stage of mode finetune, and the second one of linear-init."""
+    seed: Seed = 0
+    """Of the weights and of the order of batches."""
+    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
+    """Of the arithmetic."""
+
+    @property
+    def stages(self) -> dict[str, StageConfig]:
+        """What the mode trains, in order, by name.
+
+        >>> list(Config(model=ModelConfig(mode="linear-init")).stages)
+        ['linear', 'finetune']
+        """
+        return {name: getattr(self, name) for name in STAGES[self.model.mode]}
+
+    @property
+    def last_stage(self) -> str:
+        """The name of the stage that a run ends with, and is judged by."""
+        return STAGES[self.model.mode][-1]
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, as nested dictionaries."""
     try:
@@ -131,14 +229,14 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def parse_setting(text: str) -> dict[str, Any]:
-    """A setting from the command line, as "optimiser.lr=0.01", as nested dictionaries.
+    """A setting from the command line, as "linear.optimiser.lr=0.01", as nested dictionaries.
 
     >>> parse_setting("method.options.alpha=0.7")
     {'method': {'options': {'alpha': 0.7}}}
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f"--set {text}: expected key=value, as optimiser.lr=0.01")
+        raise ConfigError(f"--set {text}: expected key=value, as linear.optimiser.lr=0.01")
     try:
         setting: Any = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -159,31 +257,39 @@ def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def build_config(settings: Mapping[str, Any]) -> Config:
-    """A checked configuration; an unknown key is refused with the nearest known one."""
-    return _build(Config, settings, "")
+def resolve_config(*layers: Mapping[str, Any]) -> Config:
+    """A checked configuration from settings of several origins, as a preset, a file, and a command line.
 
-
-def resolve_config(file: Mapping[str, Any], *others: Mapping[str, Any]) -> Config:
-    """A checked configuration from a file's settings and others that win over it.
-
-    A file's section `linear` holds settings for mode linear alone, where a small model on fixed features wants another
-    optimiser than a network. A backbone from elsewhere does not take over the file's image size and weights.
+    The later ones win. A backbone from a later one does not take over the image size and weights of the earlier.
     """
-    common = {key: value for key, value in file.items() if key != "linear"}
-    chosen = merge(others)
-    if "backbone" in chosen.get("model", {}):
-        model = common.get("model", {})
-        common["model"] = {key: value for key, value in model.items() if key not in ("image_size", "weights")}
-    settings = merge([common, chosen])
-    if settings.get("model", {}).get("mode") == "linear":
-        settings = merge([LINEAR_DEFAULTS, common, file.get("linear", {}), chosen])
+    settings: dict[str, Any] = {}
+    for layer in layers:
+        model = layer.get("model")
+        if isinstance(model, Mapping) and "backbone" in model and isinstance(settings.get("model"), Mapping):
+            kept = {key: value for key, value in settings["model"].items() if key not in ("image_size", "weights")}
+            settings = {**settings, "model": kept}
+        settings = merge([settings, layer])
     return build_config(settings)
 
 
+def build_config(settings: Mapping[str, Any]) -> Config:
+    """A checked configuration; an unknown key is refused with the nearest known one."""
+    try:
+        return _CONFIG.validate_python(dict(settings))
+    except ValidationError as error:
+        model = settings.get("model")
+        mode = str(model.get("mode")) if isinstance(model, Mapping) else ""
+        known = [setting.key for setting in all_settings()]
+        stages = STAGES.get(mode, STAGES[Config().model.mode])
+        raise ConfigError(sentence(error.errors()[0], known=known, stages=stages)) from None
+
+
+_CONFIG = TypeAdapter(Config)
+
+
 def to_toml(config: Config) -> str:
-    """The configuration as TOML, complete but for settings that are None."""
-    return tomli_w.dumps(_without_none(asdict(config)))
+    """The configuration as TOML, complete; what is None is written as "none"."""
+    return tomli_w.dumps(_written(asdict(config)))
 
 
 def flatten(config: Config) -> dict[str, Any]:
@@ -198,56 +304,39 @@ def differences(old: Config, new: Config) -> list[str]:
     return [f"{key} is {after.get(key)}, was {before.get(key)}" for key in keys if before.get(key) != after.get(key)]
 
 
-def _build(record: type[Record], settings: Mapping[str, Any], prefix: str) -> Record:
-    hints = get_type_hints(record)
-    names = [each.name for each in fields(record)]  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for key, value in settings.items():
-        if key not in names:
-            near = get_close_matches(key, names, n=1)
-            advice = f"did you mean {prefix}{near[0]}?" if near else f"there are {', '.join(names)}"
-            raise ConfigError(f"there is no setting {prefix}{key}; {advice}")
-        hint = hints[key]
-        if is_dataclass(hint):
-            if not isinstance(value, Mapping):
-                raise ConfigError(f"{prefix}{key} is a section of settings, got {value!r}")
-            values[key] = _build(hint, value, f"{prefix}{key}.")  # type: ignore[arg-type]
+class Setting(NamedTuple):
+    """What there is to know of a setting."""
+
+    key: str
+    default: Any
+    meaning: str
+
+
+def all_settings() -> list[Setting]:
+    """Every setting there is, with its default and its meaning."""
+    return list(_settings_of(Config(), ""))
+
+
+def _settings_of(section: Any, prefix: str) -> Iterator[Setting]:
+    for each in fields(section):
+        value, key = getattr(section, each.name), f"{prefix}{each.name}"
+        if is_dataclass(value):
+            yield from _settings_of(value, f"{key}.")
         else:
-            values[key] = _convert(value, hint, f"{prefix}{key}")
-    return record(**values)
+            yield Setting(key, value, _meaning(type(section), each.name))
 
 
-def _convert(value: Any, hint: Any, key: str) -> Any:
-    """`value` as the type of a field, if it is one."""
-    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    for choice in choices:
-        if get_origin(choice) is Literal and value in get_args(choice):
-            return value
-        if choice is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        if choice is type(None) and value in (None, "none"):
-            return None
-        kind = get_origin(choice) or choice
-        if kind not in (Literal, float) and isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
-            return dict(value) if isinstance(value, Mapping) else value
-    expected = " or ".join(
-        ", ".join(map(repr, get_args(choice)))
-        if get_origin(choice) is Literal
-        else _KINDS[get_origin(choice) or choice]
-        for choice in choices
-        if choice is not type(None)
-    )
-    raise ConfigError(f"{key} must be {expected}, got {value!r}")
+def _meaning(section: Any, name: str) -> str:
+    """What a field's docstring says, in the class that has it or in the one that it is inherited from."""
+    records = [record.__pydantic_fields__ for record in section.__mro__ if is_dataclass(record)]
+    found: str = next(known[name].description for known in records if name in known and known[name].description)
+    return found
 
 
-_KINDS = {str: "text", int: "a whole number", float: "a number", Mapping: "a table"}
-
-
-def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _written(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
+        key: _written(value) if isinstance(value, Mapping) else NOTHING if value is None else value
         for key, value in settings.items()
-        if value is not None
     }
 
 

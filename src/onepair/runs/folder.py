@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onepair.errors import UserError
 from onepair.files import locked, write_atomically, writing
-from onepair.runs.config import Config, build_config, differences, read_config, to_toml
+from onepair.runs.config import Config, ConfigError, build_config, differences, read_config, to_toml
 
 _VERSIONS = ("onepair", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
 
@@ -76,7 +76,11 @@ class RunFolder:
             )
 
     def config(self) -> Config:
-        return build_config(read_config(self._config_file))
+        settings = read_config(self._config_file)
+        try:
+            return build_config(settings)
+        except ConfigError as error:  # as of a run that another version of onepair made
+            raise RunError(f"{self._config_file}: {error}") from None
 
     @property
     def _config_file(self) -> Path:

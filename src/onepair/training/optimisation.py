@@ -15,10 +15,10 @@ from onepair.training.sharding import is_spread, spread_like
 Group = tuple[nn.Module, float]  # what learns, and the factor on its learning rate
 
 
-def make_optimiser(config: OptimiserConfig, groups: Iterable[Group], *, lr: float) -> Optimizer:
+def make_optimiser(config: OptimiserConfig, groups: Iterable[Group]) -> Optimizer:
     """An optimiser that remembers each group's own learning rate as `base_lr`."""
     parameters: list[dict[str, Any]] = [
-        {"params": members, "lr": lr * factor, "base_lr": lr * factor}
+        {"params": members, "lr": config.lr * factor, "base_lr": config.lr * factor}
         for members, factor in ((list(module.parameters()), factor) for module, factor in groups)
         if members
     ]

@@ -25,7 +25,7 @@ from onepair.runs.config import Config, ConfigError
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.shared import Shared
 from onepair.runs.task import Task, task_of
-from onepair.training.loop import EpochRecord, Phase, Trainer
+from onepair.training.loop import EpochRecord, Stage, Trainer
 from onepair.training.machine import Machine, Narrator, Silence
 from onepair.training.processes import on_first
 from onepair.training.sharding import cpu_state, load_whole
@@ -37,14 +37,17 @@ FEATURES_TO_SCORE = 4096
 def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator) -> Results:
     """Do a run in `folder`, or go on with it where it stopped; returns its results.
 
-    The folder then holds config.toml, environment.json, metrics.jsonl (a line per epoch), of each phase the last
+    The folder then holds config.toml, environment.json, metrics.jsonl (a line per epoch), of each stage the last
     checkpoint and the best weights, the model (model.safetensors and model.json), the scores of validation and test
     images (.npy) and results.json.
     """
     method = method_of(config)
     fabric = machine.fabric(config.precision)
-    if machine.strategy == "fsdp" and config.optimiser.ema is not None:
-        raise ConfigError("optimiser.ema averages whole weights, which strategy fsdp spreads; leave one of them out")
+    for name, stage in config.stages.items():
+        if machine.strategy == "fsdp" and stage.optimiser.ema is not None:
+            raise ConfigError(
+                f"{name}.optimiser.ema averages whole weights, which strategy fsdp spreads; leave one of them out"
+            )
     folder.require_usable(config)
     if folder.finished:
         watch.say(f"{folder.path} holds this run already; delete the folder to do it again")
@@ -73,8 +76,7 @@ def method_of(config: Config) -> Method:
     options = dict(config.method.options)
     info = METHODS.get(config.method.name)
     if info is not None and info.needs_epochs:
-        phases = {"linear": config.linear_epochs, "finetune": config.epochs}
-        options.setdefault("epochs", phases.get(config.model.mode, sum(phases.values())))
+        options.setdefault("epochs", sum(stage.epochs for stage in config.stages.values()))
     try:
         return create_method(config.method.name, **options)
     except (TypeError, ValueError) as error:
@@ -97,7 +99,7 @@ def _create_classifier(config: Config, task: Task, shared: Shared) -> Classifier
 
 
 class _Run:
-    """The phases of a run, and what is done with the best weights."""
+    """The stages of a run, and what is done with the best weights."""
 
     def __init__(
         self,
@@ -117,7 +119,7 @@ class _Run:
         self.skipped: list[Problem] = []
 
     def run(self) -> Results:
-        """Train the phases that the mode asks for, the later from the best weights of the earlier."""
+        """Train the stages that the mode asks for, the later from the best weights of the earlier."""
         if self.config.data.on_error == "skip" and self.task.table.pixels is None:
             self.skipped = self._unreadable()
             self.task = self.task.without({problem.where for problem in self.skipped})
@@ -136,11 +138,11 @@ class _Run:
             f"({self.task.selected_on}), {len(self.task.test):,} to test on"
         )
         self.method.begin(torch.from_numpy(self.task.observed))
-        phases = {"linear": [self._linear], "finetune": [self._finetune], "linear-init": [self._linear, self._finetune]}
-        for make_phase in phases[self.config.model.mode]:
+        make_stage = {"linear": self._linear, "finetune": self._finetune}
+        for name in self.config.stages:
             trainer = Trainer(
                 self.fabric,
-                make_phase(),
+                make_stage[name](),
                 self.method,
                 self.task,
                 self.config,
@@ -149,29 +151,27 @@ class _Run:
                 earlier=self.records,
             )
             trainer.run()
-            load_whole(trainer.phase.model, trainer.best)
-            if trainer.phase.name == "linear":
+            load_whole(trainer.stage.model, trainer.best)
+            if trainer.stage.name == "linear":
                 self.classifier.head.load_state_dict(trainer.best)
             self.records += trainer.progress.records
         return self._finish(trainer)
 
-    def _linear(self) -> Phase:
-        config, head = self.config, copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
-        only = config.model.mode == "linear"
-        return Phase(
+    def _linear(self) -> Stage:
+        head = copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
+        return Stage(
             name="linear",
             model=head,
             classifier=head,
             source=FeatureSource(self._shared_features()),
             groups=[(head, 1.0)],
-            epochs=config.linear_epochs,
-            lr=config.optimiser.lr if only or config.linear_lr is None else config.linear_lr,
+            config=self.config.linear,
             scoring_batch=FEATURES_TO_SCORE,
         )
 
-    def _finetune(self) -> Phase:
-        config, head = self.config, self.classifier.head
-        return Phase(
+    def _finetune(self) -> Stage:
+        config, head = self.config.finetune, self.classifier.head
+        return Stage(
             name="finetune",
             model=self.classifier,
             classifier=head,
@@ -185,8 +185,7 @@ class _Run:
                 (self.backbone, 1.0),
                 (head, config.optimiser.head_lr_multiplier),
             ],
-            epochs=config.epochs,
-            lr=config.optimiser.lr,
+            config=config,
             scoring_batch=IMAGES_TO_SCORE,
         )
 
@@ -240,10 +239,10 @@ class _Run:
     def _finish(self, trainer: Trainer) -> Results:
         """Score with the best weights, the test images for the first and only time, and write everything down."""
         task = self.task
-        scores = {"validation": self._score(trainer.phase, task.validation)}
+        scores = {"validation": self._score(trainer.stage, task.validation)}
         tested: dict[str, Any] = {}
         if len(task.test):
-            scores["test"] = self._score(trainer.phase, task.test)
+            scores["test"] = self._score(trainer.stage, task.test)
             labels = task.table.labels[task.test]
             if (labels == POSITIVE).any():
                 tested["test_map"], tested["test_classes"] = mean_average_precision(scores["test"], labels)
@@ -270,6 +269,6 @@ class _Run:
             self.folder.write_results(results)
         return results
 
-    def _score(self, phase: Phase, rows: Indices) -> NDArray[np.float32]:
-        scores = score(self.fabric, phase.model, phase.source, rows, batch_size=phase.scoring_batch)
+    def _score(self, stage: Stage, rows: Indices) -> NDArray[np.float32]:
+        scores = score(self.fabric, stage.model, stage.source, rows, batch_size=stage.scoring_batch)
         return scores.numpy()

@@ -25,9 +25,9 @@ class TensorBoard:
         """Add one epoch; a run that is resumed takes the place of what it had written from there on."""
         from torch.utils.tensorboard import SummaryWriter
 
-        phase, epoch = record["phase"], record["epoch"]
-        if phase not in self._writers:
-            self._writers[phase] = SummaryWriter(self.folder / phase, purge_step=epoch)
+        stage, epoch = record["stage"], record["epoch"]
+        if stage not in self._writers:
+            self._writers[stage] = SummaryWriter(self.folder / stage, purge_step=epoch)
         for name in _CURVES:
-            self._writers[phase].add_scalar(name, record[name], epoch)
-        self._writers[phase].flush()
+            self._writers[stage].add_scalar(name, record[name], epoch)
+        self._writers[stage].flush()

@@ -1,17 +1,17 @@
-"""The settings of each dataset, against the shipped configurations and the demo."""
+"""The configuration of each run of an experiment, against the presets and the demo."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from onepair.cli.demo import RUNS, demo_config
 from onepair.experiments.datasets import Dataset
-from onepair.experiments.records import EXPERIMENTS, Row
-from onepair.experiments.settings import Wishes, make_config
-from onepair.runs.config import DataConfig, parse_setting, read_config, resolve_config
+from onepair.experiments.records import Row
+from onepair.experiments.wishes import Wishes, make_config
+from onepair.methods import METHODS
+from onepair.runs.config import DataConfig, parse_setting, resolve_config
+from onepair.runs.presets import preset, preset_titles
 
-FILES = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 VOC, DIGITS = Dataset("voc2012", "VOCdevkit", "voc"), Dataset("digits", "digits", "digits")
 SP = Row("OPML-SP", "opml-sp")
 
@@ -22,16 +22,11 @@ def learning(config):
 
 
 @pytest.mark.parametrize("mode", ["linear", "finetune"])
-def test_they_are_those_of_the_shipped_configurations(mode):
-    rows = {row.method: row for row in EXPERIMENTS["table2"].rows if not row.linear_init and row.labels == "single"}
-    compared = 0
-    for file in FILES:
-        name, _, method = file.stem.partition("_")
-        row = rows.get(method, Row(method, method))
-        ours = make_config(Dataset(name, "path", "auto"), row, {}, seed=0, wishes=Wishes(mode=mode))
-        assert learning(ours) == learning(resolve_config(read_config(file), {"model": {"mode": mode}})), file.stem
-        compared += 1
-    assert compared >= 80
+@pytest.mark.parametrize("name", preset_titles())
+def test_they_are_those_of_the_preset(name, mode):
+    for method in METHODS:
+        ours = make_config(Dataset(name, "path"), Row(method, method), {}, seed=0, wishes=Wishes(mode=mode))
+        assert learning(ours) == learning(resolve_config(preset(name, method), {"model": {"mode": mode}})), method
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
@@ -57,18 +52,18 @@ def test_values_win_over_settings_and_wishes_over_values():
     values = {"alpha": 0.2, "lr": 0.5}
     config = make_config(VOC, SP, values, seed=1, wishes=Wishes())
     assert (config.method.options["alpha"], config.method.options["beta"]) == (0.2, 0.4)
-    assert (config.optimiser.lr, config.seed) == (0.5, 1)
-    others = [parse_setting("optimiser.lr=0.7"), parse_setting("method.options.alpha=0.3")]
+    assert (config.finetune.optimiser.lr, config.seed) == (0.5, 1)
+    others = [parse_setting("finetune.optimiser.lr=0.7"), parse_setting("method.options.alpha=0.3")]
     config = make_config(VOC, SP, values, seed=1, wishes=Wishes(others=others))
-    assert (config.optimiser.lr, config.method.options["alpha"]) == (0.7, 0.3)
+    assert (config.finetune.optimiser.lr, config.method.options["alpha"]) == (0.7, 0.3)
 
 
 def test_the_number_of_epochs_is_the_users_then_the_experiments_then_the_datasets():
-    for mode, key in (("finetune", "epochs"), ("linear", "linear_epochs")):
+    for mode, epochs in (("finetune", 15), ("linear", 25)):
         own = make_config(VOC, SP, {}, seed=0, wishes=Wishes(mode=mode))
         figure = make_config(VOC, SP, {}, seed=0, wishes=Wishes(mode=mode), epochs=40)
         asked = make_config(VOC, SP, {}, seed=0, wishes=Wishes(mode=mode, epochs=3), epochs=40)
-        assert [getattr(config, key) for config in (own, figure, asked)] == [{"epochs": 15}.get(key, 25), 40, 3]
+        assert [config.stages[mode].epochs for config in (own, figure, asked)] == [epochs, 40, 3]
 
 
 def test_another_backbone_does_not_take_over_the_image_size():

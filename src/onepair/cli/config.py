@@ -1,0 +1,91 @@
+"""`onepair config`: all settings of a run, to be read, kept and changed."""
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onepair.cli.settings import Backbone, ConfigFile, Method, Mode, Observe, Preset, Settings, Weights, chosen_config
+
+if TYPE_CHECKING:
+    from onepair.runs.config import Config
+
+
+def config(
+    preset: Preset = None,
+    method: Method = None,
+    mode: Mode = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    observe: Observe = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what every setting means instead.")] = False,
+) -> None:
+    """Print the complete settings of a run as TOML, for onepair train --config.
+
+    It takes the options of onepair train, and trains nothing.
+    """
+    from onepair.runs.config import to_toml
+    from onepair.training.run import method_of
+
+    complete = chosen_config(
+        preset=preset,
+        file=config,
+        settings=settings,
+        method=method,
+        mode=mode,
+        backbone=backbone,
+        weights=weights,
+        observe=observe,
+    )
+    method_of(complete)  # refuses what cannot be
+    if explain:
+        _print_settings(complete)
+        return
+    options = {"preset": preset, "method": method, "mode": mode, "backbone": backbone, "weights": weights}
+    given = {**options, "observe": observe, "config": config}
+    parts = [part for name, value in given.items() if value is not None for part in (f"--{name}", str(value))]
+    parts += [part for setting in settings or [] for part in ("--set", setting)]
+    typer.echo(
+        f"# Train with it: onepair train DATA --config FILE, or {shlex.join(['onepair', 'train', 'DATA', *parts])}"
+    )
+    if preset is not None and len(parts) <= 4 and method is not None:  # nothing but the preset and the method
+        _print_expectation(preset, method)
+    typer.echo(f"\n{to_toml(complete)}", nl=False)
+
+
+def _print_expectation(preset: str, method: str) -> None:
+    from onepair.experiments.published import published
+
+    if spread := published("single", method, preset):
+        typer.echo(f"# The paper's test mAP is {spread}, mean (standard deviation) of 3 runs.")
+
+
+def _print_settings(complete: "Config") -> None:
+    """Every setting, its value and its meaning."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from onepair.runs.config import all_settings, flatten
+
+    values = flatten(complete)
+    table = Table(box=box.SIMPLE_HEAD)
+    for title in ("setting", "value", "default", "meaning"):
+        table.add_column(title, overflow="fold")
+    for setting in all_settings():
+        value = values.get(setting.key, setting.default)
+        table.add_row(
+            setting.key, _word(value) if value != setting.default else "", _word(setting.default), setting.meaning
+        )
+    Console(highlight=False).print(table)
+
+
+def _word(value: object) -> str:
+    """A value as one would write it after --set."""
+    if value is None:
+        return "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "" if value in ("", {}) else str(value)
