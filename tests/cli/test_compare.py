@@ -42,7 +42,10 @@ def test_a_report(command, runs, tmp_path):
     assert code == 0
     assert f"The report is {tmp_path / 'report.html'}" in output
     page = (tmp_path / "report.html").read_text()
-    assert "ASL (2) against BCE (1): " in page
+    assert "ASL (2) against BCE (1)" in page
+    assert '<th scope="row">method.name</th><td>bce</td><td>asl</td>' in page
+    assert str(runs / "good") in page
+    assert page.count("data:image/png") == 9, "photos of the test images"
     assert page.count("<svg") >= 2
 
 

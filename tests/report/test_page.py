@@ -3,13 +3,16 @@ import io
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from onepair.probability.calibration import Platt
 from onepair.report import Examples, ReportError, write_report
+from onepair.report.wording import points
 from tests.decisions import plain
 from tests.report.summaries import CLASSES, LABELS, four, summary
 
@@ -69,8 +72,8 @@ def page(tmp_path_factory):
 
 def test_table_compares_with_baseline_and_ceiling(page):
     header, *rows = cells(page)[:5]
-    assert header[3:5] == ["Against BCE", "Gap closed"]
-    assert [row[1:] for row in rows] == [
+    assert header[3:6] == ["F1", "Against BCE", "Gap closed"]
+    assert [row[1:3] + row[4:] for row in rows] == [
         ["single positives", "70.0", "–", "0 %", "3", "1.2 min"],
         ["single positives", "75.0", "+5.0", "25 %", "3", "1.2 min"],
         ["single positives", "82.6", "+12.6", "63 %", "3", "1.2 min"],
@@ -164,8 +167,8 @@ def test_large_images_are_scaled_down(tmp_path):
 def test_a_single_run_without_ceiling_or_examples(tmp_path):
     page = report(tmp_path, [summary("a", 0.5)])
     assert cells(page)[:2] == [
-        ["Method", "Trained on", "Test mAP", "Best epoch", "Training time"],
-        ["● Asingle positives", "single positives", "50.0", "3", "1.2 min"],
+        ["Method", "Trained on", "Test mAP", "F1", "Best epoch", "Training time"],
+        ["● Asingle positives", "single positives", "50.0", points(summary("a", 0.5).f1), "3", "1.2 min"],
     ]
     text = Reader(page).text
     for absent in ("Gap closed", "Against", "Examples", "Gain"):
@@ -227,3 +230,36 @@ def test_report_needs_no_torch_and_the_package_no_matplotlib():
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.split() == ["False", "False"]
+
+
+def test_what_differs_is_said_where_it_is_known(tmp_path):
+    page = report(
+        tmp_path,
+        [summary("a", 0.5), summary("b", 0.6)],
+        named=True,
+        differences=[("B against A", "+10.0", "+2.0 to +18.0", "real")],
+        settings={"method.name": ["a", "b"], "method.options.<alpha>": [None, 0.5]},
+    )
+    rows = cells(page)
+    assert ["B against A", "+10.0", "+2.0 to +18.0", "real"] in rows
+    assert ["method.options.<alpha>", "–", "0.5"] in rows
+    assert '<span class="name">a</span>' in page
+
+
+def test_calibration_that_makes_it_worse_is_flagged(tmp_path):
+    random = np.random.default_rng(0)
+    labels = (random.random((400, 3)) < 0.3).astype(np.int8)
+    scores = np.log(0.3 / 0.7) + random.normal(size=(400, 3)) / 100  # right as they are
+    worse = summary("a", 0.5, test_labels=labels, test_scores=scores, decisions=shifted())
+    assert "(worse:" in report(tmp_path, [worse])
+
+
+def shifted():
+    return replace(plain([0.0] * 3), calibrator=Platt(np.ones(3), np.full(3, 2.0)))
+
+
+def test_charts_take_their_colours_from_the_page(page):
+    for chart in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        assert "var(--ink)" in chart
+        assert "#1d2530" not in chart
+    assert "prefers-color-scheme: dark" in page

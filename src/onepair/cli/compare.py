@@ -52,7 +52,7 @@ def _print_runs(runs: "Sequence[TestedRun]") -> None:
     shown = [key for key in differing if key not in ("method.name", "data.source")][:MOST_SETTINGS]
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("", justify="right")
-    for title in ("method", *(key.rpartition(".")[2] for key in shown)):
+    for title in ("method", *(key.removeprefix("method.options.") for key in shown)):
         table.add_column(title)
     for title in ("best epoch", "validation", "test mAP"):
         table.add_column(title, justify="right")
@@ -94,15 +94,19 @@ def _words(pair: "Pair") -> tuple[str, str, str, str]:
 
 
 def _write_report(path: Path, runs: "Sequence[TestedRun]", pairs: "Sequence[Pair]") -> None:
+    from onepair.experiments.comparison import differing_settings
     from onepair.files import writing
     from onepair.report import write_report
+    from onepair.report.examples import choose_examples
 
-    words = [_words(pair) for pair in pairs]
-    sentences = [f"{names}: {difference} ({interval}), {verdict}." for names, difference, interval, verdict in words]
     with writing(path):
         write_report(
             path,
             [run.summary() for run in runs],
             title="Runs side by side",
-            introduction="\n\n".join([INTRODUCTION, *sentences]),
+            introduction=INTRODUCTION,
+            named=True,
+            differences=[_words(pair) for pair in pairs],
+            settings=differing_settings(runs),
+            examples=choose_examples(runs[0].run),
         )

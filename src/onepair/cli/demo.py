@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from onepair.report import RunSummary
     from onepair.runs.config import Config
 
-EXAMPLES = 12
 FINDER, FOLDS = "opml-sp", 2  # the run that missing labels are found with
 INTRODUCTION = """Scenes of one to five handwritten digits; the labels say which digits appear.
 
@@ -49,7 +48,8 @@ def demo(
     from onepair.cli.find import print_finding
     from onepair.cli.progress import Narration
     from onepair.finding.finding import find_labels
-    from onepair.report import Examples, RunSummary, write_report
+    from onepair.report import RunSummary, write_report
+    from onepair.report.examples import choose_examples
     from onepair.runs.finished import FinishedRun
     from onepair.runs.folder import RunFolder
     from onepair.training.machine import Machine
@@ -63,15 +63,13 @@ def demo(
             train(config, folder, machine=machine, watch=narration)
             run = FinishedRun(folder.path, shared=machine.shared)
             summaries.append(RunSummary.of(run, name=each.name, title=each.title, labels=each.labels))
-    pixels = run.table.pixels
-    assert pixels is not None  # noqa: S101 (the embedded dataset has no files)
     write_report(
         out / "report.html",
         summaries,
         title="Learning all labels from one",
         introduction=INTRODUCTION,
         ceiling="bce-full",
-        examples=Examples(images=pixels[run.rows("test")[:EXAMPLES]], rows=range(EXAMPLES)),
+        examples=choose_examples(run),
     )
     _print_table(summaries)
     typer.echo(f"The report with charts and examples is {out / 'report.html'}")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import matplotlib
 from matplotlib.figure import Figure
 
-from onepair.report.charts import INK, MUTED, RULE
+from onepair.report.colours import INK, MUTED, RULE
 
 WIDTH, HEIGHT = 3.5, 2.6  # inches of a panel: the column of a paper
 # Told apart by lightness, dashes and markers as well: for grey print and every kind of colour blindness.

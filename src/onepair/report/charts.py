@@ -20,10 +20,10 @@ from scipy.special import expit
 from onepair.labels import POSITIVE, Indices
 from onepair.metrics import Floats
 from onepair.probability.calibration import expected_calibration_error, reliability
+from onepair.report.colours import INK, MUTED, PAPER, RULE, on_a_page
 from onepair.report.side_by_side import Comparison, RunSummary
 from onepair.report.wording import signed
 
-INK, MUTED, RULE = "#1d2530", "#5b6470", "#d9dce1"
 NARROW = 480  # pixels; charts below this width are for phones
 MOST_CLASSES = 40  # drawn in one chart; beyond that only those at both ends of the order
 LONGEST_NAME = 28  # characters of a class name in a chart
@@ -88,6 +88,8 @@ def for_a_page(svg: bytes, *, prefix: str, description: str) -> str:
             attributes["id"] = prefix + attributes["id"]
         for name in {"href", "clip-path"} & attributes.keys():
             attributes[name] = attributes[name].replace("#", f"#{prefix}")
+        for name in {"style", "fill", "stroke"} & attributes.keys():
+            attributes[name] = on_a_page(attributes[name])
         element.attrib = attributes
     root.attrib = {
         "viewBox": root.attrib["viewBox"],
@@ -115,7 +117,7 @@ def validation_curves(comparison: Comparison, width: int) -> Figure:
         dashes = "--" if run is comparison.ceiling else "-"
         axes.plot(np.arange(1, len(values) + 1), values, dashes, color=colour, linewidth=1.8)
         best = run.best_position
-        (dot,) = axes.plot(best + 1, values[best], "o", color=colour, markersize=7, markeredgecolor="white", zorder=3)
+        (dot,) = axes.plot(best + 1, values[best], "o", color=colour, markersize=7, markeredgecolor=PAPER, zorder=3)
         dot.set_clip_on(False)
     axes.set_xlim(1 - 0.02 * last, max(last, 2))
     axes.set_xlabel("Epoch")

@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,9 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from onepair.data.decoding import decode
+from onepair.data.problems import DataError
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.report.side_by_side import Comparison, ReportError, RunSummary
+from onepair.runs.finished import FinishedRun
 
+EXAMPLES = 12  # images, unless others are asked for
 LONGEST_SIDE = 160  # pixels; larger images are scaled down
 SMALL = 80  # pixels; smaller images are shown with hard edges
 
@@ -21,14 +26,15 @@ SMALL = 80  # pixels; smaller images are shown with hard edges
 class Examples:
     """Test images to show, and which rows of the test set they are."""
 
-    images: NDArray[np.uint8]  # (K, H, W, 3)
+    images: Sequence[NDArray[np.uint8]]  # K images (H, W, 3)
     rows: Sequence[int]  # (K,)
 
     def __post_init__(self) -> None:
-        if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[-1] != 3:
-            raise ReportError(
-                f"examples: images must be uint8 of shape (K, H, W, 3), got {self.images.dtype} of {self.images.shape}"
-            )
+        for image in self.images:
+            if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] != 3:
+                raise ReportError(
+                    f"examples: an image must be uint8 of shape (H, W, 3), got {image.dtype} of {image.shape}"
+                )
         if len(self.images) != len(self.rows):
             raise ReportError(f"examples: {len(self.images)} images need as many rows, got {len(self.rows)}")
 
@@ -47,6 +53,19 @@ class Card(NamedTuple):
     pixelated: bool
     truth: list[str]
     marks: list[tuple[RunSummary, list[Mark]]]
+
+
+def choose_examples(run: FinishedRun, *, most: int = EXAMPLES) -> Examples:
+    """The first test images of a run that can be read."""
+    images: list[NDArray[np.uint8]] = []
+    rows: list[int] = []
+    for place, row in enumerate(run.rows("test").tolist()):
+        if len(images) == most:
+            break
+        with suppress(DataError):
+            images.append(decode(run.table.path(row)) if run.table.pixels is None else run.table.pixels[row])
+            rows.append(place)
+    return Examples(images, rows)
 
 
 def cards(comparison: Comparison, examples: Examples) -> Iterator[Card]:

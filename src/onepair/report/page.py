@@ -1,6 +1,6 @@
 """The page of a report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from onepair.files import write_atomically
 from onepair.labels import POSITIVE
 from onepair.report import charts
+from onepair.report.colours import on_a_page
 from onepair.report.examples import Examples, cards
 from onepair.report.side_by_side import Comparison, RunSummary
 from onepair.report.wording import duration, percent, points, signed
@@ -30,7 +31,7 @@ def templates(package: str) -> Environment:
 
 
 _ENVIRONMENT = templates("onepair.report")
-_ENVIRONMENT.filters.update(points=points, signed=signed, percent=percent, duration=duration)
+_ENVIRONMENT.filters.update(points=points, signed=signed, percent=percent, duration=duration, on_a_page=on_a_page)
 
 
 def write_report(
@@ -41,6 +42,9 @@ def write_report(
     introduction: str,
     ceiling: str | None = None,
     examples: Examples | None = None,
+    named: bool = False,
+    differences: Sequence[tuple[str, str, str, str]] = (),
+    settings: Mapping[str, Sequence[object]] | None = None,
 ) -> None:
     """Write one HTML file that shows and explains how runs compare; it needs no other file and no network.
 
@@ -50,6 +54,9 @@ def write_report(
         title, introduction: plain text; a blank line in the introduction starts a new paragraph.
         ceiling: name of the run with full labels, the end of the gap that the others close.
         examples: test images to show with the predictions of the first and the last run on the baseline's labels.
+        named: whether to show the name of each run under its title.
+        differences: between pairs of runs: which, how large, its interval and the verdict, in words.
+        settings: those that differ, each with its value in every run.
     """
     comparison = Comparison(runs, ceiling)
     order, gains = charts.classes_by_gain(comparison)
@@ -68,6 +75,9 @@ def write_report(
         title=title,
         paragraphs=[paragraph for paragraph in introduction.split("\n\n") if paragraph.strip()],
         comparison=comparison,
+        named=named,
+        differences=differences,
+        settings=settings or {},
         curves=curves,
         dots=dots,
         bars=bars,

@@ -14,7 +14,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 from PIL import Image
 
-from onepair.report.charts import INK, MUTED, RULE, short
+from onepair.report.charts import short
+from onepair.report.colours import INK, MUTED, RULE
 
 ACROSS = 4  # labels beside an image; more of them go below
 PANEL, LOWEST, WORDS = 2.2, 0.3, 0.45  # inches: a panel's width and least height, the height of the words above it

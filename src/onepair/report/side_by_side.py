@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.errors import UserError
-from onepair.labels import Labels
-from onepair.metrics import Floats
+from onepair.labels import NEGATIVE, POSITIVE, Labels
+from onepair.metrics import Floats, precision_recall_f1
 from onepair.probability.decisions import Decisions
+from onepair.report.colours import CEILING, RUNS
 from onepair.runs.finished import FinishedRun
 
 
@@ -70,6 +71,14 @@ class RunSummary:
             )
 
     @property
+    def f1(self) -> float:
+        """Of all labels together at the run's thresholds; NaN where the labels do not tell right from wrong."""
+        if not ((self.test_labels == POSITIVE).any() and (self.test_labels == NEGATIVE).any()):
+            return math.nan
+        figures = precision_recall_f1(self.decisions.labels(self.test_scores), self.test_labels, average="overall")
+        return float(figures.f1)
+
+    @property
     def validation_maps(self) -> list[float]:
         """Of every epoch; a later stage goes on where the earlier one ended."""
         return [record["validation_map"] for record in self.records]
@@ -92,10 +101,8 @@ class Look(NamedTuple):
     glyph: str  # the same shape in text
 
 
-# Every colour has a contrast of at least 4.5 : 1 on white. The first, for the baseline, is grey.
-_COLOURS = ("#6b7280", "#0067a8", "#c24a00", "#00785a", "#8a3f8f", "#7a5b00")
 _SHAPES = (("o", "●"), ("s", "■"), ("D", "◆"), ("^", "▲"), ("v", "▼"))
-_CEILING = Look("#1d2530", "|", "|")
+_CEILING = Look(CEILING, "|", "|")
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +159,7 @@ class Comparison:
         if run is self.ceiling:
             return _CEILING
         place = self.runs.index(run)
-        return Look(_COLOURS[place % len(_COLOURS)], *_SHAPES[place % len(_SHAPES)])
+        return Look(RUNS[place % len(RUNS)], *_SHAPES[place % len(_SHAPES)])
 
 
 def gap_closed(value: float, baseline: float, ceiling: float) -> float:
