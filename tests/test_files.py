@@ -1,11 +1,29 @@
-"""Writing whole files or none; locks are tested where they are used, with the feature cache."""
+"""Writing whole files or none, and locks that end with their process."""
 
+import ast
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from onepair.files import write_atomically
+import onepair
+from onepair.files import BusyError, locked, write_atomically
+
+# Holds a lock while a forked child lives on until it is told to end: as the workers that read images.
+HOLD_AND_FORK = """
+import os, sys
+from pathlib import Path
+from onepair.files import locked
+with locked(Path(sys.argv[1])):
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        sys.stdin.read()
+        os._exit(0)
+    os.wait()
+"""
 
 
 def test_replaces_the_content_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -26,3 +44,63 @@ def test_a_failure_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.Mon
         write_atomically(tmp_path / "a.json", b"new")
     assert (tmp_path / "a.json").read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [tmp_path / "a.json"]
+
+
+def test_a_lock_is_held_once_and_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    with locked(path), pytest.raises(BusyError, match=rf"run is in use by process {os.getpid()}"):
+        locked(path).__enter__()
+    with pytest.raises(KeyError), locked(path):
+        raise KeyError
+    with locked(path):
+        pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_child_that_outlives_its_killed_parent_does_not_hold_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    command = [sys.executable, "-c", HOLD_AND_FORK, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        with pytest.raises(BusyError, match=rf"run is in use by process {parent.pid}"):
+            locked(path).__enter__()
+        os.kill(parent.pid, signal.SIGKILL)
+        assert parent.wait() == -signal.SIGKILL
+        os.kill(child, 0)  # it lives
+        with locked(path):
+            assert path.read_text() == str(os.getpid())
+
+
+def test_a_child_does_not_end_the_lock_of_its_parent(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    with locked(path):
+        child = os.fork() if hasattr(os, "fork") else 0
+        if child == 0 and hasattr(os, "fork"):
+            os._exit(0)
+        if child:
+            os.waitpid(child, 0)
+        take = "import sys; from pathlib import Path; from onepair.files import locked; locked(Path(sys.argv[1])).__enter__()"
+        other = subprocess.run([sys.executable, "-c", take, path], capture_output=True, text=True, check=False)
+        assert "BusyError" in other.stderr
+
+
+def test_nothing_needs_what_only_unix_has() -> None:
+    """The package has to import on every system."""
+    for file in Path(onepair.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {"fcntl", "pwd", "grp", "resource", "termios"} & {name.partition(".")[0] for name in names}, file
+
+
+def test_a_system_whose_folders_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: object) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "name", "nt")
+    monkeypatch.setattr(os, "open", refuse)
+    target = tmp_path / "a.json"
+    write_atomically(target, b"new")
+    monkeypatch.undo()
+    assert target.read_bytes() == b"new"

@@ -1,10 +1,11 @@
 """Files that survive a crash, and locks that do not."""
 
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from onepair.errors import UserError
 
@@ -41,18 +42,29 @@ def write_atomically(path: Path, content: bytes) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file at `path`, or raise `BusyError` at once if another process does.
 
-    The lock belongs to this process alone and ends with it, even if it is killed while its children live on.
+    The lock belongs to this process alone and ends with it, even if it is killed while its children live on: they do
+    not inherit it.
     """
-    with path.open("a+") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock would be inherited by worker processes
-        except OSError as error:
-            file.seek(0)
-            raise BusyError(f"{path.with_suffix('')} is in use by process {file.read() or 'unknown'}") from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+    # A lock that is nothing but a file's existence would outlive its process, so there is no falling back to one.
+    lock = FileLock(path, timeout=0, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BusyError(f"{path.with_suffix('')} is in use by process {_holder(path)}") from None
+    try:
+        with suppress(PermissionError):  # of Windows, where nobody can write to a file that is locked
+            path.write_text(str(os.getpid()))
         yield
+    finally:
+        lock.release()
+
+
+def _holder(path: Path) -> str:
+    """The number of the process that holds a lock, as far as it can be read."""
+    try:
+        return path.read_text() or "unknown"
+    except OSError:
+        return "unknown"
 
 
 @contextmanager
@@ -65,7 +77,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable: it is the folder that records it."""
+    """Make a rename durable: it is the folder that records it, where folders can be opened."""
+    if os.name == "nt":
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

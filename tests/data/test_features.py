@@ -193,7 +193,7 @@ def start_and_wait(folder: Path, *, stop: int, workers: int = 0) -> subprocess.P
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(here.parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parent), os.environ.get("PYTHONPATH", "")])},
     )
     assert process.stdout is not None
     assert int(process.stdout.readline()) >= stop

@@ -15,11 +15,12 @@ from onepair.runs.folder import Results, RunError, RunFolder
 
 CONFIG = Config()
 HOLD = """
-import fcntl, sys
-file = open(sys.argv[1], "a+")
-fcntl.lockf(file, fcntl.LOCK_EX)
-print(flush=True)
-sys.stdin.read()
+import sys
+from pathlib import Path
+from onepair.files import locked
+with locked(Path(sys.argv[1])):
+    print(flush=True)
+    sys.stdin.read()
 """
 
 
@@ -126,7 +127,7 @@ def test_one_process_at_a_time(tmp_path):
         [sys.executable, "-c", HOLD, tmp_path / ".lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         other.stdout.readline()
-        with pytest.raises(BusyError, match=rf"{tmp_path}.*in use by process"):
+        with pytest.raises(BusyError, match=rf"{tmp_path}.*in use by process {other.pid}"):
             folder.opened(CONFIG).__enter__()
         other.stdin.close()
     with folder.opened(CONFIG):

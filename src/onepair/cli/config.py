@@ -72,13 +72,12 @@ def _print_settings(complete: "Config") -> None:
 
     values = flatten(complete)
     table = Table(box=box.SIMPLE_HEAD)
-    for title in ("setting", "value", "default", "meaning"):
+    for title in ("setting", "value", "meaning"):
         table.add_column(title, overflow="fold")
     for setting in all_settings():
         value = values.get(setting.key, setting.default)
-        table.add_row(
-            setting.key, _word(value) if value != setting.default else "", _word(setting.default), setting.meaning
-        )
+        usual = f" (default {_word(setting.default)})" if value != setting.default else ""
+        table.add_row(setting.key, f"{_word(value)}{usual}", setting.meaning)
     Console(highlight=False).print(table)
 
 

@@ -56,7 +56,8 @@ def parse_weights(text: str | None) -> Weights:
     """Where weights come from, as a user writes it: a word with a meaning, or a file."""
     if text is None or text == "auto":
         return None
-    return text if text == "pretrained" or text == "none" else Path(text)
+    words: dict[str, Weights] = {"pretrained": "pretrained", "none": "none"}
+    return words.get(text) or Path(text)
 
 
 def read_state(path: Path) -> State:

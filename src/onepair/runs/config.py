@@ -328,7 +328,7 @@ def _settings_of(section: Any, prefix: str) -> Iterator[Setting]:
 
 def _meaning(section: Any, name: str) -> str:
     """What a field's docstring says, in the class that has it or in the one that it is inherited from."""
-    records = [record.__pydantic_fields__ for record in section.__mro__ if is_dataclass(record)]
+    records: list[Any] = [vars(record).get("__pydantic_fields__", {}) for record in section.__mro__]
     found: str = next(known[name].description for known in records if name in known and known[name].description)
     return found
 
