@@ -9,7 +9,6 @@ import typer
 if TYPE_CHECKING:
     from onepair.experiments.comparison import Pair, TestedRun
 
-MOST_SETTINGS = 5  # in columns of their own
 INTRODUCTION = """Differences in test mAP, each with the interval that holds 95 % of them when the test images are drawn
 anew, again and again, with replacement."""
 
@@ -40,33 +39,31 @@ def _print_runs(runs: "Sequence[TestedRun]") -> None:
     """The runs by number, what differs in their settings, and their results."""
     from rich import box
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     from onepair.experiments.comparison import differing_settings
-    from onepair.report.wording import points
+    from onepair.report.wording import NOTHING, points
 
     for run in runs:
         typer.echo(f"{run.number:>3}  {run.run.path}")
-    differing = differing_settings(runs)
-    shown = [key for key in differing if key not in ("method.name", "data.source")][:MOST_SETTINGS]
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("", justify="right")
-    for title in ("method", *(key.removeprefix("method.options.") for key in shown)):
-        table.add_column(title)
+    table.add_column("method")
     for title in ("best epoch", "validation", "test mAP"):
         table.add_column(title, justify="right")
     for run in runs:
-        values = (differing[key][run.number - 1] for key in shown)
         table.add_row(
             str(run.number),
             run.run.title,
-            *("" if value is None else escape(str(value)) for value in values),
             str(run.run.results.best_epoch),
             points(run.run.results.validation_map),
             points(run.test_map),
         )
-    Console(highlight=False).print(table)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    differing = {key: values for key, values in differing_settings(runs).items() if key != "method.name"}
+    for key, values in differing.items():
+        console.print(f"{key}: {', '.join(NOTHING if value is None else str(value) for value in values)}", markup=False)
 
 
 def _print_pairs(pairs: "Sequence[Pair]") -> None:
