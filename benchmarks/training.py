@@ -22,8 +22,10 @@ from onepair.models import Classifier, create_backbone
 from onepair.runs.config import Config, OptimiserConfig
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
-from onepair.training.loop import Phase, Trainer
+from onepair.training.loop import Phase, Progress, Trainer
 from onepair.training.machine import Machine, Silence
+from onepair.training.optimisation import Group
+from onepair.training.stopping import Requests
 
 TRAIN, VALIDATION, CLASSES, FEATURES, BATCH = 4574, 1143, 20, 1280, 16
 ADAM = OptimiserConfig(name="adam", lr=3e-4, weight_decay=0.0)
@@ -54,13 +56,23 @@ def make_trainer(name: str, task: Task, phase: Phase, config: Config, folder: st
     method = create_method(name, **({"epochs": phase.epochs} if METHODS[name].needs_epochs else {}))
     method.begin(torch.from_numpy(task.observed))
     fabric = Machine(accelerator="cpu", devices=1).fabric("32-true")
-    return Trainer(fabric, phase, method, task, config, folder=RunFolder(Path(folder)), watch=Silence(), earlier=[])
+    return Trainer(
+        fabric,
+        phase,
+        method,
+        task,
+        config,
+        folder=RunFolder(Path(folder)),
+        watch=Silence(),
+        earlier=[],
+        requests=Requests(),
+    )
 
 
 def linear_epoch(name: str, task: Task, features: Tensor, epochs: int) -> float:
     """Seconds an epoch of a linear run takes, with its validation, its method's scores and its checkpoint."""
     head = nn.Linear(FEATURES, CLASSES)
-    phase = Phase("linear", head, head, FeatureSource(features), [(head, 1.0)], epochs, ADAM.lr, 4096)
+    phase = Phase("linear", head, head, FeatureSource(features), [Group(head)], epochs, ADAM.lr, 4096)
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(name, task, phase, Config(optimiser=ADAM, batch_size=BATCH), folder)
         start = time.perf_counter()
@@ -110,7 +122,7 @@ def added_to_a_step(name: str, task: Task) -> float:
     """
     features = torch.rand(len(task.table), 1)
     head, plain = nn.Linear(1, CLASSES), nn.Linear(1, CLASSES)
-    phase = Phase("finetune", head, head, FeatureSource(features), [(head, 1.0)], 15, 1e-4, 4096)
+    phase = Phase("finetune", head, head, FeatureSource(features), [Group(head)], 15, 1e-4, 4096)
     optimiser = torch.optim.SGD(plain.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-3, fused=True)
     targets = torch.from_numpy(task.observed).clamp(min=0).float()
     with tempfile.TemporaryDirectory() as folder:
@@ -118,6 +130,7 @@ def added_to_a_step(name: str, task: Task) -> float:
         differences = []
         for _ in range(4):
             start = time.perf_counter()
+            trainer.progress = Progress()
             trainer.train_epoch(1)
             middle = time.perf_counter()
             for inputs in phase.source.batches(task.train, batch_size=8, shard=Shard(), training=True):

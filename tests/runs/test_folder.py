@@ -147,7 +147,11 @@ def test_results_make_a_run_finished(tmp_path):
     with pytest.raises(RunError, match="holds no finished run"):
         folder.results()
     results = Results(
-        method="bce", best_epoch=2, selected_on="Äpfel", validation_map=0.5, test_class_ap={"Äpfel": 0.1, "Birnen": None}
+        method="bce",
+        best_epoch=2,
+        selected_on="Äpfel",
+        validation_map=0.5,
+        test_class_ap={"Äpfel": 0.1, "Birnen": None},
     )
     folder.write_results(results)
     assert folder.finished

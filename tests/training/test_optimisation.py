@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from onepair.runs.config import OptimiserConfig
-from onepair.training.optimisation import averaged, lr_factor, make_optimiser, restore, set_lr
+from onepair.training.optimisation import Group, averaged, lr_factor, make_optimiser, restore, set_lr
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_learning_rate_over_four_epochs(settings, expected):
 def test_every_group_keeps_its_own_rate(name):
     config = OptimiserConfig(name=name, momentum=0.8, weight_decay=0.1)
     body, head = nn.Linear(2, 2), nn.Linear(2, 1)
-    optimiser = make_optimiser(config, [(body, 1), (nn.Identity(), 5), (head, 10)], lr=0.5)
+    optimiser = make_optimiser(config, [Group(body), Group(nn.Identity(), 5), Group(head, 10)], lr=0.5)
     assert type(optimiser).__name__.lower() == name
     for factor in (1, 0, 0.25):
         set_lr(optimiser, factor)
@@ -52,10 +52,10 @@ def test_a_restored_optimiser_goes_on_alike_in_any_memory_layout(name):
             optimiser.step()
 
     config = OptimiserConfig(name=name)
-    one = make_optimiser(config, [(first, 1.0)], lr=0.1)
+    one = make_optimiser(config, [Group(first)], lr=0.1)
     steps(first, one, gradients[:2])
     second = copy.deepcopy(first)
-    other = make_optimiser(config, [(second, 1.0)], lr=0.1)
+    other = make_optimiser(config, [Group(second)], lr=0.1)
     state = copy.deepcopy(one.state_dict())
     for values in state["state"].values():
         values.update({key: value.contiguous() for key, value in values.items()})

@@ -13,6 +13,7 @@ from onepair.data.images import normalise
 from onepair.data.loading import image_batches
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
+from onepair.files import WriteError
 from onepair.inference.model_files import load_model
 from onepair.methods import METHODS
 from onepair.methods.large_loss import LargeLoss
@@ -23,7 +24,7 @@ from onepair.runs.config import ConfigError
 from onepair.runs.folder import RunError, RunFolder
 from onepair.runs.shared import Shared
 from onepair.runs.task import prepare_task
-from onepair.training import loop
+from onepair.training import loop, stopping
 from onepair.training import run as running
 from onepair.training.loop import Trainer, TrainingError
 from onepair.training.machine import Machine
@@ -40,8 +41,8 @@ def own_images(tmp_path):
 
 
 @pytest.fixture
-def checkpoint_every_epoch(monkeypatch):
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", -1)
+def checkpoint_every_batch(monkeypatch):
+    monkeypatch.setattr(stopping, "SECONDS_BETWEEN_CHECKPOINTS", -1)
 
 
 def model_scores(folder, rows, source):
@@ -155,7 +156,7 @@ def test_test_images_are_scored_once_and_at_the_end(train, monkeypatch):
 def test_a_finished_run_is_returned_as_it_is(train, monkeypatch):
     first = train()
     before = {file: file.stat().st_mtime_ns for file in first.folder.path.iterdir()}
-    monkeypatch.setattr(running, "prepare_task", lambda *_, **__: pytest.fail("began again"))
+    monkeypatch.setattr(running, "task_of", lambda *_, **__: pytest.fail("began again"))
     again = train()
     assert again.results == first.results
     assert "holds this run already" in again.watch.said[0]
@@ -248,7 +249,8 @@ def test_the_second_phase_starts_from_the_best_head_of_the_first(train, monkeypa
 
     monkeypatch.setattr(Trainer, "run", spy)
     done = train("model.mode=linear-init")
-    assert torch.equal(starts[1], load_state(done.folder.path / "linear-best.safetensors")["weight"])
+    best = done.folder.metrics()[2]["best_epoch"]
+    assert torch.equal(starts[1], load_state(done.folder.path / f"linear-best-{best}.safetensors")["weight"])
 
 
 # What goes wrong
@@ -266,13 +268,13 @@ def test_infinite_scores_name_the_epoch(train, monkeypatch, name):
         train(f"method.name={name}", "optimiser.schedule=cosine", "batch_size=64")
 
 
-@pytest.mark.usefixtures("checkpoint_every_epoch")
+@pytest.mark.usefixtures("checkpoint_every_batch")
 def test_the_last_good_state_is_kept(train, monkeypatch, tmp_path):
     monkeypatch.setattr(loop, "lr_factor", lambda config, progress, epochs: 1.0 if progress < 2 else 1e38)
     with pytest.raises(TrainingError, match=r"in epoch 3 is .*linear-last\.safetensors keeps the last good state"):
         train("optimiser.schedule=cosine", "optimiser.name=sgd", "linear_epochs=4")
     state = load_state(tmp_path / "run" / "linear-last.safetensors")
-    assert state["progress"]["epoch"] == 2
+    assert (state["progress"]["epoch"], state["progress"]["batches"]) == (2, 1)
     assert all(tensor.isfinite().all() for tensor in state["model"].values())
     assert len(RunFolder(tmp_path / "run").metrics()) == 2
 
@@ -324,18 +326,19 @@ def test_a_run_needs_no_test_images(train, own_images):
     labels = labels_of(TRAIN + TEST)
     write_table(own_images, ["train"] * (TRAIN + TEST), labels)
     done = train(source=own_images)
-    assert not any(key.startswith("test") for key in done.results)
+    assert done.results.test_map is None
+    assert done.results.test_class_ap == {}
     assert not (done.folder.path / "scores_test.npy").exists()
 
 
 def test_a_run_does_not_go_on_with_other_labels(train, own_images, monkeypatch):
-    monkeypatch.setattr(running, "save_classifier", lambda *_, **__: pytest.exit("killed"))
+    monkeypatch.setattr(running, "save_model", lambda *_, **__: pytest.exit("killed"))
     with pytest.raises(pytest.exit.Exception):
         train(source=own_images)
     monkeypatch.undo()
     labels = labels_of(TRAIN + TEST)[::-1]
     write_table(own_images, ["train"] * TRAIN + ["test"] * TEST, labels)
-    with pytest.raises(RunError, match="the labels are not those that the run began with"):
+    with pytest.raises(RunError, match="the data are not those that the run began with"):
         train(source=own_images)
 
 
@@ -373,7 +376,7 @@ def test_a_full_disk_while_training_is_told_in_a_sentence(train, monkeypatch, tm
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(RunFolder, "add_metrics", no_space)
-    with pytest.raises(RunError, match=r"run: cannot be written \(No space left on device\)"):
+    with pytest.raises(WriteError, match=r"run: cannot be written \(No space left on device\)"):
         train()
     monkeypatch.undo()
     shutil.copytree(tmp_path / "run", tmp_path / "again")
