@@ -271,12 +271,26 @@ def test_infinite_scores_name_the_epoch(train, monkeypatch, name):
 @pytest.mark.usefixtures("checkpoint_every_batch")
 def test_the_last_good_state_is_kept(train, monkeypatch, tmp_path):
     monkeypatch.setattr(loop, "lr_factor", lambda config, progress, epochs: 1.0 if progress < 2 else 1e38)
-    with pytest.raises(TrainingError, match=r"in epoch 3 is .*linear-last\.safetensors keeps the last good state"):
+    with pytest.raises(TrainingError, match=r"of epoch 3 are not finite; .*linear-last\.safetensors keeps the last good state"):
         train("optimiser.schedule=cosine", "optimiser.name=sgd", "linear_epochs=4")
     state = load_state(tmp_path / "run" / "linear-last.safetensors")
-    assert (state["progress"]["epoch"], state["progress"]["batches"]) == (2, 1)
+    assert state["progress"]["epoch"] == 2
     assert all(tensor.isfinite().all() for tensor in state["model"].values())
     assert len(RunFolder(tmp_path / "run").metrics()) == 2
+
+
+@pytest.mark.usefixtures("checkpoint_every_batch")
+def test_weights_that_a_finite_loss_made_infinite_are_not_saved(train, monkeypatch, tmp_path):
+    step = torch.optim.SGD.step
+
+    def spoil(optimiser, *arguments):
+        step(optimiser, *arguments)
+        optimiser.param_groups[0]["params"][0].data[0, 0] = math.inf
+
+    monkeypatch.setattr(torch.optim.SGD, "step", spoil)
+    with pytest.raises(TrainingError, match="the weights after batch 1 of epoch 1 are not finite; try a smaller"):
+        train("optimiser.name=sgd")
+    assert not (tmp_path / "run" / "linear-last.safetensors").exists()
 
 
 @pytest.mark.parametrize("settings", [("model.mode=finetune", "method.name=opml-sp"), ("method.name=role",)], ids=str)

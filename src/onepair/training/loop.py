@@ -253,9 +253,13 @@ class Trainer:
         return due
 
     def _save(self) -> None:
+        weights = cpu_state(self.phase.model)
+        if not all(tensor.isfinite().all() for tensor in weights.values()):  # the last step may have made them so
+            place = f"batch {self.progress.batches} of epoch {self.progress.epoch + 1}"
+            raise self._diverged(f"the weights after {place} are not finite")
         state = {
             "progress": vars(self.progress),
-            "model": cpu_state(self.phase.model),
+            "model": weights,
             "average": {} if self.average is None else self.average.state_dict(),
             "optimiser": whole(self.optimiser.state_dict()),
             "precision": self.fabric.strategy.precision.state_dict(),
