@@ -48,6 +48,9 @@ class Elsewhere(torch.Tensor):
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         raise AssertionError(f"{function} was called after the other device had gone")
 
+    def tolist(self):
+        return self.cpu().tolist()
+
     def __repr__(self, **_):
         return f"Elsewhere({self.held!r})"
 
@@ -124,6 +127,8 @@ def other_device(monkeypatch) -> Iterator[list[str]]:
 
     optimisers = import_module("torch.optim.optimizer")
     monkeypatch.setattr(optimisers, "_get_fused_kernels_supported_devices", lambda: [DEVICE.type])
+    autocast = torch.autocast
+    monkeypatch.setattr(torch, "autocast", lambda device, **options: autocast(device.replace("meta", "cpu"), **options))
     # Fabric takes our device for the one on which there are no numbers.
     monkeypatch.setattr("lightning_fabric.fabric._has_meta_device_parameters_or_buffers", lambda *_, **__: False)
     monkeypatch.setattr(Fabric, "device", DEVICE)

@@ -65,6 +65,20 @@ def test_a_restored_optimiser_goes_on_alike_in_any_memory_layout(name):
     assert torch.equal(first.weight, second.weight)
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_what_does_not_decay_stays_where_it_is(name):
+    pulled, free = nn.Linear(2, 2), nn.Linear(2, 2)
+    config = OptimiserConfig(name=name, weight_decay=0.5)
+    optimiser = make_optimiser(config, [Group(pulled), Group(free, decays=False)], lr=0.1)
+    before = [copy.deepcopy(layer.state_dict()) for layer in (pulled, free)]
+    for layer in (pulled, free):
+        for parameter in layer.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+    optimiser.step()
+    assert all((layer.abs() < old.abs()).all() for layer, old in zip(pulled.parameters(), before[0].values(), strict=True))
+    assert all(torch.equal(layer, old) for layer, old in zip(free.parameters(), before[1].values(), strict=True))
+
+
 def test_averaged_weights_and_batch_norms():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))

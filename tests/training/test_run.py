@@ -211,6 +211,21 @@ def test_averaged_weights_are_the_ones_evaluated(train):
 # Methods over both phases
 
 
+def test_what_a_method_learns_does_not_decay(train, monkeypatch):
+    """An image's label estimates change in the one batch of an epoch that it is in, and in no other."""
+    changes, step = [], torch.optim.SGD.step
+
+    def spy(optimiser, *arguments):
+        estimates = optimiser.param_groups[-1]["params"][0]
+        before = estimates.detach().clone()
+        step(optimiser, *arguments)
+        changes.append((estimates.detach() != before).any(1).sum().item())
+
+    monkeypatch.setattr(torch.optim.SGD, "step", spy)
+    train("method.name=role", "optimiser.name=sgd", "optimiser.momentum=0", "optimiser.weight_decay=0.1")
+    assert changes == [8, 8, 8, 6] * 3
+
+
 def test_what_a_method_learned_is_carried_into_the_second_phase(train, monkeypatch):
     starts, run = [], Trainer.run
 

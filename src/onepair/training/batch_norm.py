@@ -9,6 +9,8 @@ from torch import Tensor, distributed
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from onepair.methods.method import at_least_single
+
 
 class WholeBatchNorms(TorchFunctionMode):
     """While it is entered, every batch norm that learns takes its mean and variance over all processes.
@@ -58,7 +60,7 @@ def _whole_batch_norm(
 
 def _statistics(part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The mean and the biased variance (C,) of each channel over all parts, and the number of values in each."""
-    values, channels = part.float(), part.shape[1]
+    values, channels = at_least_single(part), part.shape[1]
     others = [axis for axis in range(part.ndim) if axis != 1]
     size = part.numel() // channels
     variance, mean = torch.var_mean(values, others, correction=0) if size else values.new_zeros(2, channels).unbind()
@@ -101,7 +103,7 @@ class _Normalise(torch.autograd.Function):
         deviation = (variance + ctx.eps).rsqrt()
         normal = (inputs - mean.view(along)) * deviation.view(along)
         others = [axis for axis in range(inputs.ndim) if axis != 1]
-        for_bias, for_weight = gradient.float().sum(others), (gradient * normal).sum(others)
+        for_bias, for_weight = at_least_single(gradient).sum(others), (gradient * normal).sum(others)
         sums = torch.stack([for_bias, for_weight])
         distributed.all_reduce(sums)
         level, slope = (sums / count).unbind()

@@ -163,7 +163,7 @@ class _Run:
         )
 
     def _finetune(self) -> Phase:
-        config, head = self.config, self.classifier.head
+        config, head = self.config, self.classifier.to(self.fabric.device).head
         return Phase(
             name="finetune",
             model=self.classifier,
