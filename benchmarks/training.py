@@ -22,8 +22,10 @@ from onepair.models import Classifier, create_backbone
 from onepair.runs.config import Config, LinearConfig, StageConfig
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
-from onepair.training.loop import Stage, Trainer
+from onepair.training.loop import Progress, Stage, Trainer
 from onepair.training.machine import Machine, Silence
+from onepair.training.optimisation import Group
+from onepair.training.stopping import Requests
 
 TRAIN, VALIDATION, CLASSES, FEATURES, BATCH = 4574, 1143, 20, 1280, 16
 
@@ -53,13 +55,23 @@ def make_trainer(name: str, task: Task, stage: Stage, config: Config, folder: st
     method = create_method(name, **({"epochs": stage.config.epochs} if METHODS[name].needs_epochs else {}))
     method.begin(torch.from_numpy(task.observed))
     fabric = Machine(accelerator="cpu", devices=1).fabric("32-true")
-    return Trainer(fabric, stage, method, task, config, folder=RunFolder(Path(folder)), watch=Silence(), earlier=[])
+    return Trainer(
+        fabric,
+        stage,
+        method,
+        task,
+        config,
+        folder=RunFolder(Path(folder)),
+        watch=Silence(),
+        earlier=[],
+        requests=Requests(),
+    )
 
 
 def linear_epoch(name: str, task: Task, features: Tensor, epochs: int) -> float:
     """Seconds an epoch of a linear run takes, with its validation, its method's scores and its checkpoint."""
     head, config = nn.Linear(FEATURES, CLASSES), LinearConfig(epochs=epochs, batch_size=BATCH)
-    stage = Stage("linear", head, head, FeatureSource(features), [(head, 1.0)], config, 4096)
+    stage = Stage("linear", head, head, FeatureSource(features), [Group(head)], config, 4096)
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(name, task, stage, Config(), folder)
         start = time.perf_counter()
@@ -109,9 +121,8 @@ def added_to_a_step(name: str, task: Task) -> float:
     """
     features = torch.rand(len(task.table), 1)
     head, plain = nn.Linear(1, CLASSES), nn.Linear(1, CLASSES)
-    stage = Stage(
-        "finetune", head, head, FeatureSource(features), [(head, 1.0)], StageConfig(epochs=15, batch_size=8), 4096
-    )
+    config = StageConfig(epochs=15, batch_size=8)
+    stage = Stage("finetune", head, head, FeatureSource(features), [Group(head)], config, 4096)
     optimiser = torch.optim.SGD(plain.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-3, fused=True)
     targets = torch.from_numpy(task.observed).clamp(min=0).float()
     with tempfile.TemporaryDirectory() as folder:
@@ -119,6 +130,7 @@ def added_to_a_step(name: str, task: Task) -> float:
         differences = []
         for _ in range(4):
             start = time.perf_counter()
+            trainer.progress = Progress()
             trainer.train_epoch(1)
             middle = time.perf_counter()
             for inputs in stage.source.batches(task.train, batch_size=8, shard=Shard(), training=True):

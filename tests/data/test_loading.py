@@ -1,6 +1,9 @@
 """Batches: each row once, the same for any number of workers, and no error lost on the way."""
 
+import itertools
+import multiprocessing
 import os
+import pickle
 import signal
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from onepair.data import loading
 from onepair.data.decoding import decode
 from onepair.data.images import prepare
 from onepair.data.labeltable import LabelTable
-from onepair.data.loading import Batch, default_workers, image_batches
+from onepair.data.loading import Batch, ImageReader, default_workers, image_batches, readings
 from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError, Problem
 
@@ -155,9 +158,47 @@ def test_default_workers_leave_the_model_its_cores(
 
 
 def test_processes_that_read_together_share_each_batch(table: LabelTable) -> None:
+    asked = readings(np.arange(COUNT), batch_size=4, mirrored=SCALE.flip, seed=1)
+    reader = ImageReader(table, SCALE, workers=0)
+    for process in range(3):
+        parts = reader.read([reading.part(process, 3) for reading in asked])
+        for (part, problems), whole in zip(parts, read(table, seed=1), strict=True):
+            assert problems == []
+            assert torch.equal(part.rows, whole.rows[process::3])
+            assert torch.equal(part.images, whole.images[process::3])
+
+
+@pytest.mark.parametrize("start", [1, 2, 3, 4])
+def test_a_later_start_reads_the_batches_that_are_left_and_no_other_image(table: LabelTable, start: int) -> None:
     whole = read(table, seed=1)
-    parts = [read(table, seed=1, shard=(index, 3)) for index in range(3)]
-    for number, batch in enumerate(whole):
-        for index in range(3):
-            assert torch.equal(parts[index][number].rows, batch.rows[index::3])
-            assert torch.equal(parts[index][number].images, batch.images[index::3])
+    for batch in whole[:start]:
+        for row in batch.rows.tolist():
+            table.path(row).unlink()
+    asked = readings(np.arange(COUNT), batch_size=4, mirrored=SCALE.flip, seed=1, start=start)
+    left = list(ImageReader(table, SCALE, workers=0).read(asked))
+    assert len(left) == len(whole[start:])
+    for (batch, problems), expected in zip(left, whole[start:], strict=True):
+        assert problems == []
+        assert torch.equal(batch.rows, expected.rows)
+        assert torch.equal(batch.images, expected.images)
+
+
+def test_one_reader_keeps_its_processes_and_gives_them_no_labels(table: LabelTable) -> None:
+    asked = readings(np.arange(COUNT), batch_size=2, mirrored=None)
+    reader = ImageReader(table, SCALE, workers=2)
+    assert b"LabelTable" not in pickle.dumps(reader._loader.dataset)
+    readers = []
+    for taken in (6, 3, 6):  # the second time, some batches are left and must not turn up in the third
+        rows = [batch.rows.tolist() for batch, _ in itertools.islice(reader.read(asked), taken)]
+        assert rows == [reading.rows.tolist() for reading in asked[:taken]]
+        readers.append({process.pid for process in multiprocessing.active_children()})
+    assert len(readers[0]) == 2
+    assert readers[0] == readers[1] == readers[2]
+
+
+def test_readers_outlive_a_signal_to_all_processes_of_a_terminal(table: LabelTable) -> None:
+    reader = ImageReader(table, SCALE, workers=1)
+    asked = readings(np.arange(COUNT), batch_size=2, mirrored=None)
+    next(reader.read(asked))
+    (process,) = multiprocessing.active_children()
+    assert os.getpgid(process.pid or 0) != os.getpgid(0)

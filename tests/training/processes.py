@@ -19,7 +19,7 @@ _SERVER.set_forkserver_preload(["onepair.training.run", "onepair.cli.progress", 
 
 
 def command(*arguments: object, log: Path, die_at: tuple[str, int] | None = None, **environment: str) -> Any:
-    """Start `onepair` with these arguments and a checkpoint after every epoch; both its outputs go to `log`.
+    """Start `onepair` with these arguments and a checkpoint after every batch; both its outputs go to `log`.
 
     Args:
         die_at: ("write", n) or ("batch", n): kill the process with signal 9 at the n-th of these.
@@ -52,11 +52,11 @@ def exit_code(process: Any) -> int:
 
 
 def run_command(arguments: list[str]) -> None:
-    """The command, with a checkpoint after every epoch."""
+    """The command, with a checkpoint after every batch."""
     from onepair.cli.main import main
-    from onepair.training import loop
+    from onepair.training import stopping
 
-    loop.SECONDS_BETWEEN_CHECKPOINTS = -1
+    stopping.SECONDS_BETWEEN_CHECKPOINTS = -1
     sys.argv = ["onepair", *arguments]
     main()
 

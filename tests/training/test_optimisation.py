@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from onepair.runs.config import OptimiserConfig
-from onepair.training.optimisation import averaged, lr_factor, make_optimiser, restore, set_lr
+from onepair.training.optimisation import Group, averaged, lr_factor, make_optimiser, restore, set_lr
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_learning_rate_over_four_epochs(settings, expected):
 def test_every_group_keeps_its_own_rate(name):
     config = OptimiserConfig(name=name, lr=0.5, momentum=0.8, weight_decay=0.1)
     body, head = nn.Linear(2, 2), nn.Linear(2, 1)
-    optimiser = make_optimiser(config, [(body, 1), (nn.Identity(), 5), (head, 10)])
+    optimiser = make_optimiser(config, [Group(body), Group(nn.Identity(), 5), Group(head, 10)])
     assert type(optimiser).__name__.lower() == name
     for factor in (1, 0, 0.25):
         set_lr(optimiser, factor)
@@ -52,10 +52,10 @@ def test_a_restored_optimiser_goes_on_alike_in_any_memory_layout(name):
             optimiser.step()
 
     config = OptimiserConfig(name=name, lr=0.1)
-    one = make_optimiser(config, [(first, 1.0)])
+    one = make_optimiser(config, [Group(first)])
     steps(first, one, gradients[:2])
     second = copy.deepcopy(first)
-    other = make_optimiser(config, [(second, 1.0)])
+    other = make_optimiser(config, [Group(second)])
     state = copy.deepcopy(one.state_dict())
     for values in state["state"].values():
         values.update({key: value.contiguous() for key, value in values.items()})
@@ -63,6 +63,22 @@ def test_a_restored_optimiser_goes_on_alike_in_any_memory_layout(name):
     steps(first, one, gradients[2:])
     steps(second, other, gradients[2:])
     assert torch.equal(first.weight, second.weight)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_what_does_not_decay_stays_where_it_is(name):
+    pulled, free = nn.Linear(2, 2), nn.Linear(2, 2)
+    config = OptimiserConfig(name=name, weight_decay=0.5)
+    optimiser = make_optimiser(config, [Group(pulled), Group(free, decays=False)], lr=0.1)
+    before = [copy.deepcopy(layer.state_dict()) for layer in (pulled, free)]
+    for layer in (pulled, free):
+        for parameter in layer.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+    optimiser.step()
+    assert all(
+        (layer.abs() < old.abs()).all() for layer, old in zip(pulled.parameters(), before[0].values(), strict=True)
+    )
+    assert all(torch.equal(layer, old) for layer, old in zip(free.parameters(), before[1].values(), strict=True))
 
 
 def test_averaged_weights_and_batch_norms():

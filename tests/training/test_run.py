@@ -24,7 +24,7 @@ from onepair.runs.config import ConfigError
 from onepair.runs.folder import RunError, RunFolder
 from onepair.runs.shared import Shared
 from onepair.runs.task import prepare_task
-from onepair.training import loop
+from onepair.training import loop, stopping
 from onepair.training import run as running
 from onepair.training.loop import Trainer, TrainingError
 from onepair.training.machine import Machine
@@ -41,8 +41,8 @@ def own_images(tmp_path):
 
 
 @pytest.fixture
-def checkpoint_every_epoch(monkeypatch):
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", -1)
+def checkpoint_every_batch(monkeypatch):
+    monkeypatch.setattr(stopping, "SECONDS_BETWEEN_CHECKPOINTS", -1)
 
 
 def model_scores(folder, rows, source):
@@ -212,6 +212,26 @@ def test_averaged_weights_are_the_ones_evaluated(train):
 # Methods over both stages
 
 
+def test_what_a_method_learns_does_not_decay(train, monkeypatch):
+    """An image's label estimates change in the one batch of an epoch that it is in, and in no other."""
+    changes, step = [], torch.optim.SGD.step
+
+    def spy(optimiser, *arguments):
+        estimates = optimiser.param_groups[-1]["params"][0]
+        before = estimates.detach().clone()
+        step(optimiser, *arguments)
+        changes.append((estimates.detach() != before).any(1).sum().item())
+
+    monkeypatch.setattr(torch.optim.SGD, "step", spy)
+    train(
+        "method.name=role",
+        "linear.optimiser.name=sgd",
+        "linear.optimiser.momentum=0",
+        "linear.optimiser.weight_decay=0.1",
+    )
+    assert changes == [8, 8, 8, 6] * 3
+
+
 def test_what_a_method_learned_is_carried_into_the_second_stage(train, monkeypatch):
     starts, run = [], Trainer.run
 
@@ -250,7 +270,8 @@ def test_the_second_stage_starts_from_the_best_head_of_the_first(train, monkeypa
 
     monkeypatch.setattr(Trainer, "run", spy)
     done = train("model.mode=linear-init")
-    assert torch.equal(starts[1], load_state(done.folder.path / "linear-best.safetensors")["weight"])
+    best = done.folder.metrics()[2]["best_epoch"]
+    assert torch.equal(starts[1], load_state(done.folder.path / f"linear-best-{best}.safetensors")["weight"])
 
 
 # What goes wrong
@@ -272,15 +293,31 @@ def test_infinite_scores_name_the_epoch(train, monkeypatch, name):
         train(f"method.name={name}", "linear.optimiser.schedule=cosine", "linear.batch_size=64")
 
 
-@pytest.mark.usefixtures("checkpoint_every_epoch")
+@pytest.mark.usefixtures("checkpoint_every_batch")
 def test_the_last_good_state_is_kept(train, monkeypatch, tmp_path):
     monkeypatch.setattr(loop, "lr_factor", lambda config, progress, epochs: 1.0 if progress < 2 else 1e38)
-    with pytest.raises(TrainingError, match=r"in epoch 3 is .*linear-last\.safetensors keeps the last good state"):
+    with pytest.raises(
+        TrainingError, match=r"of epoch 3 are not finite; .*linear-last\.safetensors keeps the last good state"
+    ):
         train("linear.optimiser.schedule=cosine", "linear.optimiser.name=sgd", "linear.epochs=4")
     state = load_state(tmp_path / "run" / "linear-last.safetensors")
     assert state["progress"]["epoch"] == 2
     assert all(tensor.isfinite().all() for tensor in state["model"].values())
     assert len(RunFolder(tmp_path / "run").metrics()) == 2
+
+
+@pytest.mark.usefixtures("checkpoint_every_batch")
+def test_weights_that_a_finite_loss_made_infinite_are_not_saved(train, monkeypatch, tmp_path):
+    step = torch.optim.SGD.step
+
+    def spoil(optimiser, *arguments):
+        step(optimiser, *arguments)
+        optimiser.param_groups[0]["params"][0].data[0, 0] = math.inf
+
+    monkeypatch.setattr(torch.optim.SGD, "step", spoil)
+    with pytest.raises(TrainingError, match="the weights after batch 1 of epoch 1 are not finite; try a smaller"):
+        train("linear.optimiser.name=sgd")
+    assert not (tmp_path / "run" / "linear-last.safetensors").exists()
 
 
 @pytest.mark.parametrize("settings", [("model.mode=finetune", "method.name=opml-sp"), ("method.name=role",)], ids=str)

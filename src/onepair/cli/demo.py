@@ -8,6 +8,7 @@ import typer
 if TYPE_CHECKING:
     from onepair.report import RunSummary
     from onepair.runs.config import Config
+    from onepair.runs.shared import Shared
 
 FINDER, FOLDS = "opml-sp", 2  # the run that missing labels are found with
 INTRODUCTION = """Scenes of one to five handwritten digits; the labels say which digits appear.
@@ -38,6 +39,8 @@ RUNS = (
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("runs/demo"),
     epochs: Annotated[int, typer.Option(help="Epochs of each run.")] = 20,
+    devices: Annotated[str, typer.Option(help="How many processes or GPUs on this machine.")] = "auto",
+    accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
 ) -> None:
     """Learn all labels from one, on data inside the package.
 
@@ -47,22 +50,39 @@ def demo(
     """
     from onepair.cli.find import print_finding
     from onepair.cli.progress import Narration
+    from onepair.cli.train import number_or_auto
     from onepair.finding.finding import find_labels
-    from onepair.report import RunSummary, write_report
-    from onepair.report.examples import choose_examples
     from onepair.runs.finished import FinishedRun
     from onepair.runs.folder import RunFolder
     from onepair.training.machine import Machine
+    from onepair.training.processes import is_first
     from onepair.training.run import train
 
-    summaries, machine = [], Machine()
-    with Narration() as narration:
+    machine = Machine(accelerator=accelerator, devices=number_or_auto(devices))
+    with Narration(quiet=not is_first()) as narration:
         for each in RUNS:
             narration.say(f"\n{each.title} from {each.labels}")
-            folder, config = RunFolder(out / each.name), demo_config(each, epochs)
-            train(config, folder, machine=machine, watch=narration)
-            run = FinishedRun(folder.path, shared=machine.shared)
-            summaries.append(RunSummary.of(run, name=each.name, title=each.title, labels=each.labels))
+            train(demo_config(each, epochs), RunFolder(out / each.name), machine=machine, watch=narration)
+    if is_first():
+        _report(out, machine.shared)
+    with Narration(quiet=not is_first()) as narration:
+        narration.say(f"\nWhich labels are missing? {FOLDS} models, each trained without the scenes it is asked about")
+        finder = FinishedRun(out / FINDER, shared=machine.shared)
+        found = find_labels(finder, folds=FOLDS, machine=machine, watch=narration)
+    print_finding(found)
+    typer.echo(f"To confirm them on a page: onepair review {out}")
+
+
+def _report(out: Path, shared: "Shared") -> None:
+    """Tell what came of the runs, in a table and on a page."""
+    from onepair.report import RunSummary, write_report
+    from onepair.report.examples import choose_examples
+    from onepair.runs.finished import FinishedRun
+
+    summaries = []
+    for each in RUNS:
+        run = FinishedRun(out / each.name, shared=shared)
+        summaries.append(RunSummary.of(run, name=each.name, title=each.title, labels=each.labels))
     write_report(
         out / "report.html",
         summaries,
@@ -73,12 +93,6 @@ def demo(
     )
     _print_table(summaries)
     typer.echo(f"The report with charts and examples is {out / 'report.html'}")
-    with Narration() as narration:
-        narration.say(f"\nWhich labels are missing? {FOLDS} models, each trained without the scenes it is asked about")
-        finder = FinishedRun(out / FINDER, shared=machine.shared)
-        found = find_labels(finder, folds=FOLDS, machine=machine, watch=narration)
-    print_finding(found)
-    typer.echo(f"To confirm them on a page: onepair review {out}")
 
 
 def demo_config(run: DemoRun, epochs: int) -> "Config":

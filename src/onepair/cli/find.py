@@ -20,6 +20,8 @@ def find(
         float | None, typer.Option(min=0, max=1, help="Keep suggestions at least so probable; by default 0.05.")
     ] = None,
     maps: Annotated[bool, typer.Option("--maps/--no-maps", help="Compute where in the image each label is.")] = True,
+    devices: Annotated[str, typer.Option(help="How many processes or GPUs on this machine.")] = "auto",
+    accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
     cache: Annotated[Path | None, typer.Option(help="The folder that features are kept in.")] = None,
 ) -> None:
@@ -29,6 +31,7 @@ def find(
     The same command again goes on where it stopped.
     """
     from onepair.cli.progress import Narration
+    from onepair.cli.train import number_or_auto
     from onepair.files import cache_folder
     from onepair.finding.finding import find_labels
     from onepair.finding.suggestions import require_writable
@@ -37,7 +40,12 @@ def find(
 
     if out is not None:
         require_writable(out)
-    machine = Machine(workers=workers, cache=cache or cache_folder())
+    machine = Machine(
+        accelerator=accelerator,
+        devices=number_or_auto(devices),
+        workers=workers,
+        cache=cache or cache_folder(),
+    )
     with Narration() as narration:
         found = find_labels(
             FinishedRun(run, shared=machine.shared),

@@ -23,7 +23,7 @@ from onepair.cli.predict import predict
 from onepair.cli.reproduce import reproduce
 from onepair.cli.review import review
 from onepair.cli.train import train
-from onepair.errors import UserError
+from onepair.errors import Stopped, UserError
 
 app = typer.Typer(
     name="onepair",
@@ -70,9 +70,13 @@ def onepair(
 
 
 def main() -> None:
-    """Run the command; a user's mistake ends in one sentence and exit code 2, never in a traceback."""
+    """Run the command; a user's mistake, or a signal that stops a run, ends in one sentence, never in a traceback."""
     try:
         app()
     except UserError as error:
         typer.echo(f"onepair: {error}", err=True)
         sys.exit(2)
+    except Stopped as stop:
+        if str(stop):  # of several processes, one speaks
+            typer.echo(f"onepair: {stop}", err=True)
+        sys.exit(stop.code)

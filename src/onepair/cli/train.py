@@ -1,6 +1,5 @@
 """`onepair train`: a run from a dataset and a method."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -44,6 +43,7 @@ def train(
     from onepair.files import cache_folder
     from onepair.runs.folder import RunFolder
     from onepair.training.machine import Machine
+    from onepair.training.processes import is_first
     from onepair.training.run import train as run
     from onepair.training.tensorboard import TensorBoard
 
@@ -62,7 +62,7 @@ def train(
         raise UserError("name a dataset, as in: onepair train digits")
     machine = Machine(
         accelerator=accelerator,
-        devices=_number_or_auto(devices),
+        devices=number_or_auto(devices),
         num_nodes=nodes,
         strategy=strategy,
         workers=workers,
@@ -73,11 +73,11 @@ def train(
     curves = TensorBoard(folder.path / "tensorboard") if tensorboard else None
     with Narration(tensorboard=curves) as narration:
         results = run(complete, folder, machine=machine, watch=narration)
-    if int(os.environ.get("LOCAL_RANK", 0)) == int(os.environ.get("NODE_RANK", 0)) == 0:  # of several processes, one
+    if is_first():
         _print(results, folder.path)
 
 
-def _number_or_auto(devices: str) -> int | Literal["auto"]:
+def number_or_auto(devices: str) -> int | Literal["auto"]:
     if devices == "auto":
         return "auto"
     if not devices.isdigit() or int(devices) == 0:

@@ -35,6 +35,79 @@ def default_workers() -> int:
     return min(max(cores - 1, 1), 8)
 
 
+class Reading(NamedTuple):
+    """The rows of a whole batch, and which of them are mirrored."""
+
+    rows: NDArray[np.int64]  # (B,)
+    flipped: NDArray[np.bool_]  # (B,)
+
+    def part(self, process: int, processes: int) -> "Reading":
+        """Of processes that read a batch together, what one of them reads."""
+        return Reading(self.rows[process::processes], self.flipped[process::processes])
+
+
+def readings(
+    rows: Indices,
+    *,
+    batch_size: int,
+    mirrored: float | None,
+    seed: int = 0,
+    epoch: int = 0,
+    start: int = 0,
+) -> list[Reading]:
+    """What the batches of an epoch are, from batch `start` on, the first being 0.
+
+    Args:
+        rows: of the table.
+        batch_size: the last batch holds what is left.
+        mirrored: the share of images that are mirrored, in training; None reads them in order, as they are.
+        seed, epoch: choose the order and, together with its row, whether an image is mirrored.
+        start: the first batch to read; those before it are as they would have been.
+    """
+    order = np.asarray(rows, dtype=np.int64)
+    flipped = np.zeros(len(order), bool)
+    if mirrored is not None and len(order):
+        order = np.random.default_rng((seed, epoch, 0)).permutation(order)
+        flipped = np.random.default_rng((seed, epoch, 1)).random(order.max() + 1)[order] < mirrored
+    firsts = range(0, len(order), batch_size)[start:]
+    return [Reading(order[first : first + batch_size], flipped[first : first + batch_size]) for first in firsts]
+
+
+class ImageReader:
+    """Reads batches of a table's images, by processes that live as long as it does: starting them takes seconds.
+
+    Args:
+        table: whose images; the processes are given their files or pixels, not the labels.
+        preprocessing: how they are scaled.
+        workers: processes that read ahead; 0 reads in this one, None is `default_workers()`.
+        pinned: put batches into memory from which a GPU copies without waiting.
+    """
+
+    def __init__(
+        self, table: LabelTable, preprocessing: Preprocessing, *, workers: int | None = None, pinned: bool = False
+    ) -> None:
+        workers = default_workers() if workers is None else workers
+        self._asked: list[Reading] = []
+        # Each item is a whole batch, read by one worker: batch_size=None keeps the loader from batching batches.
+        self._loader = DataLoader(
+            _Images(table.files, table.root, table.pixels, preprocessing),
+            batch_size=None,
+            sampler=self._asked,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            worker_init_fn=_leave_signals_to_the_first,
+            pin_memory=pinned,
+        )
+
+    def read(self, asked: Iterable[Reading]) -> Iterator[tuple[Batch, list[Problem]]]:
+        """These batches, in their order, each with what is wrong with images that were left out of it.
+
+        One reader reads for one at a time: what was not taken of an earlier call is lost.
+        """
+        self._asked[:] = asked
+        yield from self._loader
+
+
 def image_batches(
     table: LabelTable,
     rows: Indices,
@@ -44,7 +117,6 @@ def image_batches(
     training: bool,
     seed: int = 0,
     epoch: int = 0,
-    shard: tuple[int, int] = (0, 1),
     workers: int | None = None,
     report: Report = refuse,
 ) -> Iterator[Batch]:
@@ -60,57 +132,49 @@ def image_batches(
         batch_size: the last batch holds what is left.
         training: shuffle and mirror.
         seed, epoch: choose the order and the mirrored images.
-        shard: of processes that read together, this one's index and their number: it gets every so many-th row of each
-            batch, so that the parts of all processes make up the batch.
-        workers: processes that read ahead; 0 reads in this one, None is `default_workers()`.
+        workers: as for `ImageReader`.
         report: told of each image that cannot be read. The default raises a `DataError`; one that returns, as a
             list's `append` does, leaves the image out of its batch. In evaluation nothing is ever left out: it raises.
     """
-    order = np.asarray(rows, dtype=np.int64)
-    flipped = np.zeros(len(order), bool)
-    if training:
-        order = np.random.default_rng((seed, epoch, 0)).permutation(order)
-        flipped = np.random.default_rng((seed, epoch, 1)).random(len(table))[order] < preprocessing.flip
-    batches = _Batches(table, preprocessing, order, flipped, batch_size, shard)
-    # Each item is a whole batch, read by one worker: batch_size=None keeps the loader from batching batches.
-    loader = DataLoader(batches, batch_size=None, num_workers=default_workers() if workers is None else workers)
-    for batch, problems in loader:
+    mirrored = preprocessing.flip if training else None
+    asked = readings(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch)
+    for batch, problems in ImageReader(table, preprocessing, workers=workers).read(asked):
         for problem in problems:
             (report if training else refuse)(problem)
-        if len(batch.rows) or shard != (0, 1):  # processes that read together need one part each
+        if len(batch.rows):
             yield batch
 
 
 @dataclass(frozen=True)
-class _Batches(Dataset[tuple[Batch, list[Problem]]]):
-    """Batch i as item i. An unreadable image travels as a `Problem`: an exception would arrive as a traceback."""
+class _Images(Dataset[tuple[Batch, list[Problem]]]):
+    """Batches, each by its `Reading`. An unreadable image travels as a `Problem`, which no exception does unchanged."""
 
-    table: LabelTable
+    files: tuple[str, ...]
+    root: Path
+    pixels: NDArray[np.uint8] | None
     preprocessing: Preprocessing
-    order: NDArray[np.int64]
-    flipped: NDArray[np.bool_]
-    batch_size: int
-    shard: tuple[int, int]
 
-    def __len__(self) -> int:
-        return -(-len(self.order) // self.batch_size)
-
-    def __getitem__(self, index: int) -> tuple[Batch, list[Problem]]:
-        first, processes = self.shard
-        positions = range(len(self.order))[index * self.batch_size : (index + 1) * self.batch_size][first::processes]
+    def __getitem__(self, reading: Reading) -> tuple[Batch, list[Problem]]:
         images, rows, problems = [], [], []
-        for row, flip in zip(self.order[positions].tolist(), self.flipped[positions].tolist(), strict=True):
+        for row, flip in zip(reading.rows.tolist(), reading.flipped.tolist(), strict=True):
             try:
-                images.append(prepare(_pixels(self.table, row, self.preprocessing.size), self.preprocessing, flip=flip))
+                images.append(prepare(self._pixels(row), self.preprocessing, flip=flip))
                 rows.append(row)
             except DataError as error:
-                file = str(self.table.path(row))
+                file = str(self.root / self.files[row])
                 problems.append(Problem("unreadable image", file, str(error).removeprefix(f"{file}: ")))
         return Batch(_stack(images, self.preprocessing.size), torch.tensor(rows, dtype=torch.int64)), problems
 
+    def _pixels(self, row: int) -> Pixels:
+        if self.pixels is None:
+            return decode(self.root / self.files[row], at_least=self.preprocessing.size)
+        pixels: Pixels = self.pixels[row]
+        return pixels
 
-def _pixels(table: LabelTable, row: int, size: int) -> Pixels:
-    return decode(table.path(row), at_least=size) if table.pixels is None else table.pixels[row]
+
+def _leave_signals_to_the_first(worker: int) -> None:
+    """Stay alive when a signal reaches all processes of a terminal or job: the first one still has to stop in order."""
+    os.setsid()
 
 
 def _stack(images: list[Tensor], size: int) -> Tensor:

@@ -78,7 +78,7 @@ class Cell:
 
     def drop_checkpoints(self) -> None:
         """Delete what only an unfinished run needs."""
-        self._delete("*-last.safetensors", "*-best.safetensors")
+        self._delete("*-last.safetensors", "*-best-*.safetensors")
 
     def reduce(self) -> None:
         """Keep the configuration, metrics and results only; weights and scores are what fills a disk."""

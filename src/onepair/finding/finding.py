@@ -1,15 +1,16 @@
 """All of finding: from a finished run to the files that a person reviews."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onepair.files import locked, write_atomically, writing
-from onepair.finding.folds import OutOfSample, score_out_of_sample
+from onepair.finding.folds import OutOfSample, read_folds, train_folds
 from onepair.finding.rank import rank
 from onepair.finding.suggestions import Suggestions, write_suggestions
 from onepair.finding.summary import ClassSummary, summarise
@@ -17,7 +18,11 @@ from onepair.probability.judgement import judge
 from onepair.probability.observation import Estimate
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.training.machine import Machine, Narrator
+from onepair.training.machine import Machine, Narrator, Silence
+from onepair.training.processes import leave_to_first, on_first
+
+if TYPE_CHECKING:
+    import torch
 
 MIN_PROBABILITY = 0.05
 MOST = 100_000  # suggestions, unless more are asked for
@@ -74,20 +79,32 @@ def find_labels(
         top: keep at most so many suggestions.
         min_probability: keep those that are at least so probable.
         maps: whether to compute where in its image each suggested label is.
-        machine, watch: as for training.
+        machine, watch: as for training. Of several processes only the first returns: once the models are trained, the
+            others have nothing left to do, and end.
     """
     folder = run.path / "finding"
+    fabric = machine.fabric(run.config.precision)
+    fabric.launch()  # before the folder is held: the processes that this starts are not to find it taken
+    with ExitStack() as held:
+        on_first(fabric, lambda: held.enter_context(_held(folder)))
+        configs = train_folds(run, folds, machine=machine, watch=watch if fabric.is_global_zero else Silence())
+        leave_to_first(fabric)
+        scored = read_folds(run, configs, shared=machine.shared)
+        found = find_in(scored, top=top, min_probability=min_probability)
+        (folder / "maps.npy").unlink(missing_ok=True)  # those of other suggestions
+        found.write(folder / "suggestions.csv")
+        RunFolder(folder).write_json("summary.json", found.to_dict())
+        if maps:
+            _write_maps(folder / "maps.npy", run, scored, found.suggestions, fabric.device, machine.workers, watch)
+    return found
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
     with writing(folder):
         folder.mkdir(exist_ok=True)
         with locked(folder / ".lock"):
-            scored = score_out_of_sample(run, folds, machine=machine, watch=watch)
-            found = find_in(scored, top=top, min_probability=min_probability)
-            (folder / "maps.npy").unlink(missing_ok=True)  # those of other suggestions
-            found.write(folder / "suggestions.csv")
-            RunFolder(folder).write_json("summary.json", found.to_dict())
-            if maps:
-                _write_maps(folder / "maps.npy", run, scored, found.suggestions, machine, watch)
-    return found
+            yield
 
 
 def find_in(scored: OutOfSample, *, top: int | None = None, min_probability: float | None = None) -> Finding:
@@ -110,14 +127,19 @@ def find_in(scored: OutOfSample, *, top: int | None = None, min_probability: flo
 
 
 def _write_maps(
-    path: Path, run: FinishedRun, scored: OutOfSample, found: Suggestions, machine: Machine, watch: Narrator
+    path: Path,
+    run: FinishedRun,
+    scored: OutOfSample,
+    found: Suggestions,
+    device: "torch.device",
+    workers: int | None,
+    watch: Narrator,
 ) -> None:
     from onepair.models.maps import suggestion_maps
 
     rows = scored.task.train[found.row]
     watch.say(f"looking where in {len(np.unique(rows)):,} images the {len(found):,} labels are")
-    device = machine.fabric("32-true").device
-    maps = suggestion_maps(run.classifier.to(device), scored.task.table, rows, found.label, workers=machine.workers)
+    maps = suggestion_maps(run.classifier.to(device), scored.task.table, rows, found.label, workers=workers)
     content = io.BytesIO()
     np.save(content, maps)
     write_atomically(path, content.getvalue())

@@ -1,15 +1,19 @@
 """Scores of training rows by models that were not fitted to them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.runs.config import Config, parse_fold
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
-from onepair.runs.task import Task
+from onepair.runs.shared import Shared
+from onepair.runs.task import Task, task_of
 from onepair.training.machine import Machine, Narrator
+from onepair.training.processes import is_first
 from onepair.training.run import train
 
 
@@ -29,24 +33,45 @@ def score_out_of_sample(run: FinishedRun, folds: int, *, machine: Machine, watch
     before is not done again, and one that was interrupted goes on. All start from the weights that the run started
     from, since those that it ended in have seen every row.
     """
-    config, task = run.config, run.task
+    configs = train_folds(run, folds, machine=machine, watch=watch)
+    return read_folds(run, configs, shared=machine.shared)
+
+
+def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrator) -> list[Config]:
+    """Do the runs of all folds that are not done yet: their configurations."""
+    config = run.config
     if config.data.fold is not None:
         raise RunError(
             f"{run.path}: is a fold, which has no part of its own to be held out; name the run it belongs to"
         )
     configs = [replace(config, data=replace(config.data, fold=f"{part}/{folds}")) for part in range(1, folds + 1)]
-    scores = np.full(task.observed.shape, np.nan, np.float32)
-    validation = []
-    for part, own in enumerate(configs, start=1):
-        fold = RunFolder(run.path / "finding" / "folds" / f"{part}-of-{folds}")
+    for each in configs:
+        task_of(each.data, machine.shared)  # refuses what cannot be, before any fold is trained
+    for part, each in enumerate(configs, start=1):
+        fold = _fold(run, each)
         if not fold.finished:
             watch.say(f"fold {part} of {folds}")
-            train(own, fold, machine=machine, watch=watch)
-        _drop_weights(fold.path)
-        done = FinishedRun(fold.path, shared=machine.shared)
+            train(each, fold, machine=machine, watch=watch)
+        if is_first():
+            _drop_weights(fold.path)
+    return configs
+
+
+def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -> OutOfSample:
+    """What the models of finished folds said of the rows that they were asked about."""
+    task = run.task
+    scores = np.full(task.observed.shape, np.nan, np.float32)
+    validation = []
+    for each in configs:
+        done = FinishedRun(_fold(run, each).path, shared=shared)
         scores[np.searchsorted(task.train, done.rows("test"))] = done.scores("test")
         validation.append(done.scores("validation"))
     return OutOfSample(task, scores, np.stack(validation))
+
+
+def _fold(run: FinishedRun, config: Config) -> RunFolder:
+    part, parts = parse_fold(config.data.fold or "")
+    return RunFolder(run.path / "finding" / "folds" / f"{part}-of-{parts}")
 
 
 def _drop_weights(fold: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from onepair.data.images import normalise
 from onepair.data.labeltable import LabelTable
-from onepair.data.loading import image_batches
+from onepair.data.loading import ImageReader, readings
 from onepair.data.preprocessing import Preprocessing
+from onepair.data.problems import refuse
 from onepair.labels import Indices
 
 
@@ -26,14 +28,22 @@ class Inputs(NamedTuple):
     """A process's part of a batch."""
 
     inputs: Tensor  # what the model takes, on its device
-    rows: Tensor  # (B,) rows of the table, on the same device
+    rows: Tensor  # (B,) rows of the table, of the whole batch, on the same device
 
 
 class Source(Protocol):
-    """Gives a model its inputs, in training shuffled by (seed, epoch) alone."""
+    """Gives a model its inputs, in training shuffled by (seed, epoch) alone; `start` is the first batch to give."""
 
     def batches(
-        self, rows: Indices, *, batch_size: int, shard: Shard, training: bool, seed: int = 0, epoch: int = 0
+        self,
+        rows: Indices,
+        *,
+        batch_size: int,
+        shard: Shard,
+        training: bool,
+        seed: int = 0,
+        epoch: int = 0,
+        start: int = 0,
     ) -> Iterator[Inputs]: ...
 
 
@@ -44,13 +54,23 @@ class FeatureSource:
     features: Tensor  # (N, D), half precision
 
     def batches(
-        self, rows: Indices, *, batch_size: int, shard: Shard, training: bool, seed: int = 0, epoch: int = 0
+        self,
+        rows: Indices,
+        *,
+        batch_size: int,
+        shard: Shard,
+        training: bool,
+        seed: int = 0,
+        epoch: int = 0,
+        start: int = 0,
     ) -> Iterator[Inputs]:
         order = np.random.default_rng((seed, epoch)).permutation(rows) if training else rows
-        every_row = torch.from_numpy(np.asarray(order, np.int64)).to(self.features.device)
-        for batch in torch.split(every_row, batch_size):
+        left = np.asarray(order, np.int64)[start * batch_size :]
+        if len(left) == 0:
+            return
+        for batch in torch.split(torch.from_numpy(left).to(self.features.device), batch_size):
             mine = batch[shard.process :: shard.processes] if shard.processes > 1 else batch
-            yield Inputs(self.features[mine].float(), mine)
+            yield Inputs(self.features[mine].float(), batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,19 +82,27 @@ class ImageSource:
     device: torch.device
     workers: int | None = None
 
+    @cached_property
+    def _reader(self) -> ImageReader:
+        pinned = self.device.type == "cuda"
+        return ImageReader(self.table, self.preprocessing, workers=self.workers, pinned=pinned)
+
     def batches(
-        self, rows: Indices, *, batch_size: int, shard: Shard, training: bool, seed: int = 0, epoch: int = 0
+        self,
+        rows: Indices,
+        *,
+        batch_size: int,
+        shard: Shard,
+        training: bool,
+        seed: int = 0,
+        epoch: int = 0,
+        start: int = 0,
     ) -> Iterator[Inputs]:
-        for batch in image_batches(
-            self.table,
-            rows,
-            self.preprocessing,
-            batch_size=batch_size,
-            training=training,
-            seed=seed,
-            epoch=epoch,
-            shard=shard,
-            workers=self.workers,
-        ):
+        mirrored = self.preprocessing.flip if training else None
+        asked = readings(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch, start=start)
+        parts = self._reader.read([whole.part(*shard) for whole in asked])
+        for whole, (batch, problems) in zip(asked, parts, strict=True):
+            for problem in problems:
+                refuse(problem)
             images = normalise(batch.images.to(self.device, non_blocking=True), self.preprocessing)
-            yield Inputs(images, batch.rows.to(self.device))
+            yield Inputs(images, torch.from_numpy(whole.rows).to(self.device))

@@ -30,7 +30,7 @@ def cells(logits: Tensor, labels: Tensor, *, unknown: Unknown) -> Cells:
 def check_batch(logits: Tensor, labels: Tensor, *, unknown: Unknown) -> tuple[Tensor, Tensor]:
     """The logits in float32 or better and the labels in int8, if they are a batch.
 
-    Values are checked in eager mode only: `torch.compile` traces the shapes and dtypes and leaves the values alone.
+    Values are checked where that is cheap, see `can_check_values`; shapes and dtypes always.
     """
     check_choice("unknown", unknown, ("negative", "ignore"))
     if logits.ndim != 2 or logits.shape != labels.shape or logits.numel() == 0:
@@ -40,9 +40,14 @@ def check_batch(logits: Tensor, labels: Tensor, *, unknown: Unknown) -> tuple[Te
         )
     if not logits.is_floating_point():
         raise ValueError(f"logits must be floating point numbers, got {logits.dtype}")
-    if not torch.compiler.is_compiling():
+    if can_check_values(logits):
         _check_values(logits.detach(), labels)
     return logits.to(torch.promote_types(logits.dtype, torch.float32)), labels.to(torch.int8)
+
+
+def can_check_values(values: Tensor) -> bool:
+    """Whether to look at values: not where a GPU would have to be waited for, nor where `torch.compile` traces."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def masks(labels: Tensor, dtype: torch.dtype, *, unknown: Unknown) -> tuple[Tensor, Tensor]:

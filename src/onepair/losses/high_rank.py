@@ -1,8 +1,8 @@
 """The high-rank regulariser: predictions of a batch should not all say the same."""
 
-import torch
 from torch import Tensor
 
+from onepair.losses.cells import can_check_values
 from onepair.numerics import logdet_gram
 
 
@@ -18,6 +18,7 @@ def high_rank_penalty(probabilities: Tensor, *, ridge: float = 1e-6) -> Tensor:
         probabilities: (B, L), sigmoid of the logits: between 0 and 1, any float dtype.
         ridge: added to every σ².
 
+    >>> import torch
     >>> high_rank_penalty(torch.eye(4, 20)).abs() < 1e-4
     tensor(True)
     """
@@ -28,7 +29,7 @@ def high_rank_penalty(probabilities: Tensor, *, ridge: float = 1e-6) -> Tensor:
         )
     if not ridge > 0:
         raise ValueError(f"ridge must be above 0, got {ridge}")
-    if not torch.compiler.is_compiling():
+    if can_check_values(probabilities):
         lowest, highest = (float(extreme) for extreme in probabilities.detach().aminmax())
         if not (lowest >= 0 and highest <= 1):
             raise ValueError(f"probabilities must lie between 0 and 1, got {lowest} to {highest}; pass sigmoid(logits)")

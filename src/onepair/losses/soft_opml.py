@@ -1,9 +1,8 @@
 """Soft OPML: every unknown label is partly positive and partly negative, by a share γ that adapts."""
 
-import torch
 from torch import Tensor
 
-from onepair.losses.cells import Loss, Reduction, Unknown, cells, reduce, unknown_cells
+from onepair.losses.cells import Loss, Reduction, Unknown, can_check_values, cells, reduce, unknown_cells
 from onepair.losses.opml import odds
 from onepair.numerics import masked_logsumexp, widen
 
@@ -38,6 +37,7 @@ def soft_opml_loss(
 
     With γ = 0 this is `opml_loss` plus the constant log α.
 
+    >>> import torch
     >>> logits, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[1, -1]])
     >>> soft_opml_loss(logits, labels, gamma=torch.full((1, 2), 0.5), alpha=0.5, beta=0.5)
     tensor(1.5041)
@@ -45,7 +45,7 @@ def soft_opml_loss(
     batch = cells(logits, labels, unknown=unknown)
     if gamma.shape != logits.shape:
         raise ValueError(f"gamma must have the shape of the logits, {tuple(logits.shape)}, got {tuple(gamma.shape)}")
-    if not torch.compiler.is_compiling() and not bool(((gamma >= 0) & (gamma <= 1)).all()):
+    if can_check_values(gamma) and not bool(((gamma >= 0) & (gamma <= 1)).all()):
         raise ValueError("gamma must hold shares between 0 and 1")
 
     gamma = widen(gamma, batch.logits.dtype)

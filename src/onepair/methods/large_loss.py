@@ -1,6 +1,7 @@
 """Large-loss methods: an assumed negative with a large loss is suspected to be a positive."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +34,17 @@ class LargeLoss(Method):
     def begin(self, observed: Tensor) -> None:
         super().begin(observed)
         self.register_buffer("finished_epochs", torch.zeros((), dtype=torch.int64, device=observed.device))
+        self._finished: int | None = 0  # the same at hand: to ask a GPU for it in every step would hold it up
+
+    @property
+    def finished(self) -> int:
+        if self._finished is None:
+            self._finished = int(self.finished_epochs)
+        return self._finished
+
+    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+        self._finished = None
+        return super().load_state_dict(*arguments, **options)
 
     def suspects(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The mask of the unknown labels with the k largest losses."""
@@ -41,10 +53,11 @@ class LargeLoss(Method):
 
     def suspect_count(self, cells: int) -> int:
         """k, for a batch of so many cells B · L."""
-        return math.ceil(cells * int(self.finished_epochs) * self.delta)
+        return math.ceil(cells * self.finished * self.delta)
 
     def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
         self.finished_epochs.fill_(epoch)
+        self._finished = epoch
 
 
 @register(
@@ -95,9 +108,11 @@ class LargeLossPermanentCorrection(LargeLoss):
         self.register_buffer("targets", observed.clone())
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
-        row, label = self.suspects(logits, self.targets[rows]).nonzero(as_tuple=True)
-        self.targets[rows[row], label] = POSITIVE
+        targets = self.targets[rows]
+        corrected = targets.masked_fill(self.suspects(logits, targets), POSITIVE)
+        # A row may be in the batch twice, and the highest label is a positive.
+        self.targets.scatter_reduce_(0, rows[:, None].expand_as(corrected), corrected, "amax")
         return bce_loss(logits, self.targets[rows])
 
     def suspect_count(self, cells: int) -> int:
-        return math.ceil(cells * self.delta) if self.finished_epochs > 0 else 0
+        return math.ceil(cells * self.delta) if self.finished > 0 else 0

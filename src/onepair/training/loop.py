@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -9,21 +10,20 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from onepair.errors import UserError
+from onepair.errors import Stopped, UserError
 from onepair.inference.inputs import Inputs, Source
 from onepair.inference.scoring import gather, score, shard_of
 from onepair.labels import Indices
 from onepair.methods import Method
 from onepair.metrics import mean_average_precision
-from onepair.runs.checkpoint import load_state, save_state
 from onepair.runs.config import Config, StageConfig
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
+from onepair.training.batch_norm import WholeBatchNorms
 from onepair.training.optimisation import Group, averaged, lr_factor, make_optimiser, restore, set_lr
-from onepair.training.processes import share_buffers
+from onepair.training.saving import Saved, Weights
 from onepair.training.sharding import cpu_state, load_whole, whole
-
-SECONDS_BETWEEN_CHECKPOINTS = 10.0
+from onepair.training.stopping import Agreement, Requests, stopped
 
 EpochRecord = dict[str, Any]
 
@@ -56,7 +56,10 @@ class Stage:
 class Progress:
     """What happened so far: the loop's only state besides that of model, optimiser and method."""
 
-    epoch: int = 0
+    epoch: int = 0  # the last one that is finished
+    batches: int = 0  # of the next one that are done
+    losses: float = 0.0  # their sum
+    seconds: float = 0.0  # that they took
     best_epoch: int = 0
     best_map: float = -math.inf
     records: list[EpochRecord] = field(default_factory=list)
@@ -65,8 +68,8 @@ class Progress:
 class Trainer:
     """Trains one stage and keeps its best weights by validation mAP.
 
-    All randomness comes from (seed, epoch), so a run that was killed and goes on ends in the same weights, bit for bit
-    on a CPU, as one that was not.
+    All randomness comes from (seed, epoch, batch), so a run that was killed and goes on ends in the same weights, bit
+    for bit on a CPU, as one that was not.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Trainer:
         folder: RunFolder,
         watch: Watcher,
         earlier: list[EpochRecord],
+        requests: Requests,
     ) -> None:
         self.fabric, self.stage, self.method, self.task, self.config = (
             fabric,
@@ -89,18 +93,21 @@ class Trainer:
             config,
         )
         self.folder, self.watch, self.earlier = folder, watch, earlier  # earlier: the epochs of stages before this one
-        groups = [*stage.groups, (method, method.lr_multiplier)]
+        groups = [*stage.groups, Group(method, method.lr_multiplier, decays=False)]
         # `model` is what trains, wrapped for its device and processes; `stage.model` is the plain module inside.
         self.model: nn.Module = fabric.setup_module(stage.model)
         self.optimiser: Any = fabric.setup_optimizers(make_optimiser(stage.config.optimiser, groups))
         ema = stage.config.optimiser.ema
         self.average = None if ema is None else averaged(stage.model, ema)
+        self.agreement = Agreement(fabric, requests)
+        self.whole_batch_norms = WholeBatchNorms(fabric)
         self.progress = Progress()
-        self.best: dict[str, Tensor] = {}
-        self.last_file, self.best_file = (folder.path / f"{stage.name}-{kind}.safetensors" for kind in ("last", "best"))
+        self.best: Weights = {}
+        self.saved = Saved(folder.path, stage.name)
         # The method counts training rows from 0; in the table, other rows lie between them.
         self.position = torch.full((len(task.table),), -1, device=fabric.device)
-        self.position[torch.from_numpy(task.train)] = torch.arange(len(task.train), device=fabric.device)
+        train = torch.from_numpy(task.train).to(fabric.device)
+        self.position[train] = torch.arange(len(task.train), device=fabric.device)
 
     @property
     def judged(self) -> nn.Module:
@@ -109,33 +116,29 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the last epoch, from the last checkpoint if there is one."""
-        if self.last_file.exists():
+        if self.saved.last.exists():
             self._resume()
         if self.fabric.is_global_zero:
             self.folder.start_metrics([*self.earlier, *self.progress.records])
-        saved = time.monotonic()
-        while self.progress.epoch < self.stage.config.epochs:
-            self._run_epoch(self.progress.epoch + 1)
-            due = (
-                self.progress.epoch == self.stage.config.epochs
-                or time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS
-            )
-            if self.fabric.broadcast(due):  # clocks differ, and all processes have to save together
-                self._save()
-                saved = time.monotonic()
+        try:
+            while self.progress.epoch < self.stage.config.epochs:
+                self._run_epoch(self.progress.epoch + 1)
+                if self._time_to_save(surely=True) or self.progress.epoch == self.stage.config.epochs:
+                    self._save()
+        except Stopped:
+            self._save()
+            raise
         self.fabric.barrier()
 
     def _run_epoch(self, epoch: int) -> None:
-        start = time.perf_counter()
         loss = self.train_epoch(epoch)
-        seconds = time.perf_counter() - start
-        share_buffers(self.fabric, self.judged)
+        trained = time.perf_counter()
+        # A run may stop between the batches that are scored: nothing changes before all are.
         scores = self._score(self.task.train, epoch).to(self.fabric.device) if self.method.needs_scores else None
+        validation_scores = self._score(self.task.validation, epoch)
         self.method.end_epoch(len(self.earlier) + epoch, scores)  # to a method, all stages are one training
-        scores = self._score(self.task.validation, epoch)
-        validation_map = mean_average_precision(scores, self.task.validation_labels).value
+        validation_map = mean_average_precision(validation_scores, self.task.validation_labels).value
         progress = self.progress
-        progress.epoch = epoch
         if validation_map > progress.best_map:
             progress.best_map, progress.best_epoch = validation_map, epoch
             self.best = {name: tensor.clone() for name, tensor in cpu_state(self.judged).items()}
@@ -145,41 +148,50 @@ class Trainer:
             "loss": loss,
             "validation_map": validation_map,
             "best_epoch": progress.best_epoch,
-            "images_per_second": round(len(self.task.train) / seconds, 1),
-            "seconds": round(time.perf_counter() - start, 3),
+            "images_per_second": round(len(self.task.train) / progress.seconds, 1),
+            "seconds": round(progress.seconds + time.perf_counter() - trained, 3),
         }
         progress.records.append(record)
+        progress.epoch, progress.batches, progress.losses, progress.seconds = epoch, 0, 0.0, 0.0
         if self.fabric.is_global_zero:
             self.folder.add_metrics(record)
         self.watch.epoch(record)
 
     def train_epoch(self, epoch: int) -> float:
-        """One pass over the training rows; the mean loss of its batches."""
-        stage, rows = self.stage, len(self.task.train)
-        optimiser, epochs = stage.config.optimiser, stage.config.epochs
-        torch.manual_seed(self.config.seed * 1_000_003 + epoch)  # for dropout and the like
+        """One pass over the training rows, or what is left of it; the mean loss of all its batches."""
+        stage, progress, rows = self.stage, self.progress, len(self.task.train)
+        config, optimiser = stage.config, stage.config.optimiser
         moving_lr = optimiser.schedule != "constant" or optimiser.warmup_epochs > 0
         self.model.train()
         self.method.train()
-        done, total, number = 0, 0.0, 0
-        for number, part in enumerate(self._training_batches(epoch), start=1):
+        last = time.perf_counter()
+        for part in self._training_batches(epoch):
+            done = progress.batches * config.batch_size
             if moving_lr:
-                set_lr(self.optimiser, lr_factor(optimiser, epoch - 1 + done / rows, epochs))
-            loss, seen = self._loss(part)
-            value = loss.item()
-            if not math.isfinite(value):
-                raise self._diverged(f"the loss of batch {number} in epoch {epoch} is {value}")
+                set_lr(self.optimiser, lr_factor(optimiser, epoch - 1 + done / rows, config.epochs))
+            self._draw_from(epoch, progress.batches)
+            loss, proof = self._loss(part)
             self.optimiser.zero_grad()
             self.fabric.backward(loss)
             self.optimiser.step()
             if self.average is not None:
                 self.average.update_parameters(stage.model)
-            done += seen
-            total += value
-            self.watch.batch(stage=stage.name, epoch=epoch, epochs=epochs, done=done, rows=rows, loss=total / number)
-        return total / number
+            value = proof.item()  # the one moment in a step at which a GPU is waited for
+            progress.batches += 1
+            if not math.isfinite(value):
+                raise self._diverged(f"the loss of batch {progress.batches} in epoch {epoch} is {value}")
+            progress.losses += value
+            now = time.perf_counter()
+            progress.seconds, last = progress.seconds + now - last, now
+            mean = progress.losses / progress.batches
+            self.watch.batch(
+                stage=stage.name, epoch=epoch, epochs=config.epochs, done=done + len(part.rows), rows=rows, loss=mean
+            )
+            if self._time_to_save():
+                self._save()
+        return progress.losses / progress.batches
 
-    def _training_batches(self, epoch: int) -> Any:
+    def _training_batches(self, epoch: int) -> Iterator[Inputs]:
         return self.stage.source.batches(
             self.task.train,
             batch_size=self.stage.config.batch_size,
@@ -187,44 +199,80 @@ class Trainer:
             training=True,
             seed=self.config.seed,
             epoch=epoch,
+            start=self.progress.batches,
         )
 
-    def _loss(self, part: Inputs) -> tuple[Tensor, int]:
-        """The loss of the whole batch that `part` is this process's part of, and the batch's size."""
-        logits, rows = gather(self.fabric, self.model(part.inputs), part.rows, batch_size=self.stage.config.batch_size)
-        if not math.isfinite(logits.detach().sum(dtype=torch.float32)):  # before a loss refuses them, less helpfully
-            return logits.sum(), len(rows)
-        loss: Tensor = self.method(logits, self.position[rows])
+    def _draw_from(self, epoch: int, batch: int) -> None:
+        """Let dropout and the like depend on the batch, so that a run can go on from any of them."""
+        number = self.config.seed
+        for part in (epoch, batch, self.fabric.global_rank):
+            number = (number * 1_000_003 + part) % 2**32
+        torch.default_generator.manual_seed(number)
+        if self.fabric.device.type == "cuda":
+            torch.cuda.manual_seed(number)
+
+    def _loss(self, part: Inputs) -> tuple[Tensor, Tensor]:
+        """The loss of the whole batch that `part` is this process's part of; and its value, if all is well.
+
+        What is not finite shows in that value: on a GPU, any other look at a number would wait for it.
+        """
+        with self.whole_batch_norms:
+            own = self.model(part.inputs)
+        logits = gather(self.fabric, own, len(part.rows))
+        total = logits.detach().sum(dtype=torch.float32)
+        if total.device.type == "cpu" and not math.isfinite(total):  # before a loss refuses them, less helpfully
+            return logits.sum(), total
+        loss: Tensor = self.method(logits, self.position[part.rows])
         penalty = self.method.penalty(self.stage.classifier)
-        return loss if penalty is None else loss + whole(penalty), len(rows)
+        loss = loss if penalty is None else loss + whole(penalty)
+        return loss, loss.detach() + 0 * total
 
     def _score(self, rows: Indices, epoch: int) -> Tensor:
-        scores = score(self.fabric, self.judged, self.stage.source, rows, batch_size=self.stage.scoring_batch)
+        scores = score(
+            self.fabric,
+            self.judged,
+            self.stage.source,
+            rows,
+            batch_size=self.stage.scoring_batch,
+            after_batch=self._time_to_save,  # which is after the epoch, but it may be time to stop
+        )
         if not scores.isfinite().all():
             raise self._diverged(f"the scores after epoch {epoch} are not finite")
         return scores
 
     def _diverged(self, what: str) -> TrainingError:
-        kept = f"{self.last_file} keeps the last good state; " if self.last_file.exists() else ""
+        kept = f"{self.saved.last} keeps the last good state; " if self.saved.last.exists() else ""
         return TrainingError(f"{what}; {kept}try a smaller {self.stage.name}.optimiser.lr, in another folder")
 
+    def _time_to_save(self, *, surely: bool = False) -> bool:
+        """Whether all processes should save now. Where they are to stop, it raises."""
+        received, due = self.agreement.look(surely=surely)
+        if received:
+            place = f"{self.stage.name} epoch {self.progress.epoch + 1}, {self.progress.batches} batches done"
+            kept = f"saved in {self.folder.path} ({place})"
+            raise stopped(received, kept=kept, told=self.fabric.is_global_zero)
+        return due
+
     def _save(self) -> None:
+        weights = cpu_state(self.stage.model)
+        if not all(tensor.isfinite().all() for tensor in weights.values()):  # the last step may have made them so
+            place = f"batch {self.progress.batches} of epoch {self.progress.epoch + 1}"
+            raise self._diverged(f"the weights after {place} are not finite")
         state = {
             "progress": vars(self.progress),
-            "model": cpu_state(self.stage.model),
+            "model": weights,
             "average": {} if self.average is None else self.average.state_dict(),
             "optimiser": whole(self.optimiser.state_dict()),
             "precision": self.fabric.strategy.precision.state_dict(),
             "method": self.method.state_dict(),
         }
         if self.fabric.is_global_zero:
-            save_state(self.best_file, self.best)  # before the checkpoint that counts on it
-            save_state(self.last_file, state)
+            self.saved.save(state, best=self.best, best_epoch=self.progress.best_epoch)
+        self.agreement.saved()
 
     def _resume(self) -> None:
-        state = load_state(self.last_file)
+        state, self.best = self.saved.load()
         self.progress = Progress(**state["progress"])
-        self.best = load_state(self.best_file)
         load_whole(self.stage.model, state["model"])
         restore(self.optimiser, state["optimiser"])
         self.fabric.strategy.precision.load_state_dict(state["precision"])

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,21 +12,32 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from onepair.runs.config import OptimiserConfig
 from onepair.training.sharding import is_spread, spread_like
 
-Group = tuple[nn.Module, float]  # what learns, and the factor on its learning rate
+
+class Group(NamedTuple):
+    """What learns alike."""
+
+    module: nn.Module
+    lr_factor: float = 1.0  # on the learning rate
+    decays: bool = True  # whether weight decay pulls it towards 0
 
 
 def make_optimiser(config: OptimiserConfig, groups: Iterable[Group]) -> Optimizer:
     """An optimiser that remembers each group's own learning rate as `base_lr`."""
     parameters: list[dict[str, Any]] = [
-        {"params": members, "lr": config.lr * factor, "base_lr": config.lr * factor}
-        for members, factor in ((list(module.parameters()), factor) for module, factor in groups)
+        {
+            "params": members,
+            "lr": config.lr * group.lr_factor,
+            "base_lr": config.lr * group.lr_factor,
+            "weight_decay": config.weight_decay if group.decays else 0.0,
+        }
+        for members, group in ((list(group.module.parameters()), group) for group in groups)
         if members
     ]
     if config.name == "sgd":
         fused = not any(is_spread(member) for group in parameters for member in group["params"])
-        return SGD(parameters, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused)
+        return SGD(parameters, momentum=config.momentum, fused=fused)
     kind = Adam if config.name == "adam" else AdamW
-    return kind(parameters, weight_decay=config.weight_decay, fused=True)
+    return kind(parameters, fused=True)
 
 
 def restore(optimiser: Optimizer, state: Mapping[str, Any]) -> None:

@@ -1,19 +1,22 @@
 """What several processes of one run owe each other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
 
-import torch
 from lightning_fabric import Fabric
-from torch import nn
+from lightning_fabric.utilities.rank_zero import rank_zero_only
+from torch import distributed
 
 from onepair.errors import UserError
 
+Item = TypeVar("Item")
 
-def share_buffers(fabric: Fabric, model: nn.Module) -> None:
-    """Give every process the first one's buffers: a batch norm's means are of the parts its process has seen."""
-    if fabric.world_size > 1:
-        for buffer in model.buffers():
-            torch.distributed.broadcast(buffer, src=0)
+
+def is_first() -> bool:
+    """Whether this process is the first of those that compute together, or the only one."""
+    return getattr(rank_zero_only, "rank", 0) == 0
 
 
 def on_first(fabric: Fabric, action: Callable[[], object]) -> None:
@@ -26,3 +29,33 @@ def on_first(fabric: Fabric, action: Callable[[], object]) -> None:
             refusal = error
     if fabric.broadcast(refusal is not None):
         raise refusal or SystemExit(2)
+
+
+def leave_to_first(fabric: Fabric) -> None:
+    """Go on in the first process only; the others have done their part, and end."""
+    if not fabric.is_global_zero:
+        raise SystemExit(0)
+
+
+@contextmanager
+def patiently(fabric: Fabric) -> Iterator[None]:
+    """At the end of the block, wait for the other processes for as long as they take.
+
+    Any other wait gives up after half an hour, which work that is not done in step may well take.
+    """
+    if fabric.world_size == 1:
+        yield
+        return
+    group: Any = distributed.new_group(backend="gloo", timeout=timedelta(days=365))
+    yield
+    distributed.barrier(group)
+    distributed.destroy_process_group(group)
+
+
+def gathered(fabric: Fabric, items: list[Item]) -> list[Item]:
+    """The items of all processes, on every one of them."""
+    if fabric.world_size == 1:
+        return items
+    everyone: list[Any] = [None] * fabric.world_size
+    distributed.all_gather_object(everyone, items)
+    return [item for part in everyone for item in part]

@@ -10,7 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from onepair.data.features import cached_features
+from onepair.data.features import Features, OnProgress, cached_features
 from onepair.data.loading import image_batches
 from onepair.data.problems import Problem
 from onepair.inference.inputs import FeatureSource, ImageSource
@@ -27,8 +27,10 @@ from onepair.runs.shared import Shared
 from onepair.runs.task import Task, task_of
 from onepair.training.loop import EpochRecord, Stage, Trainer
 from onepair.training.machine import Machine, Narrator, Silence
-from onepair.training.processes import on_first
+from onepair.training.optimisation import Group
+from onepair.training.processes import gathered, on_first, patiently
 from onepair.training.sharding import cpu_state, load_whole
+from onepair.training.stopping import Requests
 
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
@@ -58,10 +60,9 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     fabric.launch()
     with ExitStack() as held:
         on_first(fabric, lambda: held.enter_context(folder.opened(config)))
-        run = _Run(
-            fabric, config, folder, machine, task, method, classifier, watch if fabric.is_global_zero else Silence()
-        )
-        results = run.run()
+        watch = watch if fabric.is_global_zero else Silence()
+        requests = held.enter_context(Requests())
+        results = _Run(fabric, config, folder, machine, task, method, classifier, watch, requests).run()
         fabric.barrier()
     return results
 
@@ -111,9 +112,10 @@ class _Run:
         method: Method,
         classifier: Classifier,
         watch: Narrator,
+        requests: Requests,
     ) -> None:
         self.fabric, self.config, self.folder, self.machine = fabric, config, folder, machine
-        self.task, self.method, self.watch = task, method, watch
+        self.task, self.method, self.watch, self.requests = task, method, watch, requests
         self.classifier, self.backbone = classifier, classifier.backbone
         self.records: list[EpochRecord] = []
         self.skipped: list[Problem] = []
@@ -149,6 +151,7 @@ class _Run:
                 folder=self.folder,
                 watch=self.watch,
                 earlier=self.records,
+                requests=self.requests,
             )
             trainer.run()
             load_whole(trainer.stage.model, trainer.best)
@@ -164,13 +167,13 @@ class _Run:
             model=head,
             classifier=head,
             source=FeatureSource(self._shared_features()),
-            groups=[(head, 1.0)],
+            groups=[Group(head)],
             config=self.config.linear,
             scoring_batch=FEATURES_TO_SCORE,
         )
 
     def _finetune(self) -> Stage:
-        config, head = self.config.finetune, self.classifier.head
+        config, head = self.config.finetune, self.classifier.to(self.fabric.device).head
         return Stage(
             name="finetune",
             model=self.classifier,
@@ -181,10 +184,7 @@ class _Run:
                 self.fabric.device,
                 workers=self.machine.workers,
             ),
-            groups=[
-                (self.backbone, 1.0),
-                (head, config.optimiser.head_lr_multiplier),
-            ],
+            groups=[Group(self.backbone), Group(head, config.optimiser.head_lr_multiplier)],
             config=config,
             scoring_batch=IMAGES_TO_SCORE,
         )
@@ -192,21 +192,25 @@ class _Run:
     def _unreadable(self) -> list[Problem]:
         """What is wrong with training images, found in one look at all of them: a method needs to know their number."""
         problems: list[Problem] = []
-        if self.fabric.is_global_zero:
+        with patiently(self.fabric):
             for _ in image_batches(
                 self.task.table,
-                self.task.training_images,
+                self._share(self.task.training_images),
                 self.backbone.preprocessing,
                 batch_size=IMAGES_TO_SCORE,
                 training=True,
                 workers=self.machine.workers,
                 report=problems.append,
             ):
-                pass
-        found: list[Problem] = sorted(self.fabric.broadcast(problems), key=lambda problem: problem.where)
+                self.requests.obey(kept="nothing was begun")
+        found = sorted(gathered(self.fabric, problems), key=lambda problem: problem.where)
         for problem in found:
             self.watch.say(f"left out: {problem}")
         return found
+
+    def _share(self, rows: Indices, process: int | None = None) -> Indices:
+        """The rows that a process sees to, this one by default, where each may take its time."""
+        return rows[self.fabric.global_rank if process is None else process :: self.fabric.world_size]
 
     def _shared_features(self) -> torch.Tensor:
         """The features of all images; they are the same whichever labels are observed."""
@@ -215,26 +219,38 @@ class _Run:
         return self.machine.shared.once(key, self._features)
 
     def _features(self) -> torch.Tensor:
-        """The features of every image that is used, extracted by one process and read by all, by row of the table."""
+        """The features of every image that is used, by row of the table: each process extracts its share, all read."""
         # A fold has no use for the test images, but with them it finds the features of the other folds.
         task = self.task
         used = np.sort(np.concatenate([task.training_images, task.validation, task.table.rows("test")]))
-        on_progress = self.watch.extraction()
-        for turn in (0, 1):
-            if turn == 1 or self.fabric.is_global_zero:
-                features = cached_features(
-                    self.task.table,
-                    self.backbone.to(self.fabric.device),
-                    self.backbone.preprocessing,
-                    folder=self.machine.cache / "features",
-                    rows=used,
-                    workers=self.machine.workers,
-                    on_progress=on_progress,
-                )
-            self.fabric.barrier()
-        by_row = np.zeros((len(self.task.table), features.shape[1]), features.dtype)
-        by_row[used] = features
+        self.backbone.to(self.fabric.device)
+        told = self.watch.extraction()
+
+        def on_progress(done: int, rows: int) -> None:
+            if told is not None:
+                told(done, rows)
+            self.requests.obey(kept="the features extracted so far are kept")
+
+        with patiently(self.fabric):
+            self._cached(self._share(used), on_progress)
+        by_row = np.zeros((len(task.table), self.backbone.feature_dim), np.float16)
+        for process in range(self.fabric.world_size):
+            share = self._share(used, process)
+            by_row[share] = self._cached(share)
         return torch.from_numpy(by_row).to(self.fabric.device)
+
+    def _cached(self, rows: Indices, on_progress: OnProgress | None = None) -> Features:
+        if len(rows) == 0:
+            return np.zeros((0, self.backbone.feature_dim), np.float16)
+        return cached_features(
+            self.task.table,
+            self.backbone,
+            self.backbone.preprocessing,
+            folder=self.machine.cache / "features",
+            rows=rows,
+            workers=self.machine.workers,
+            on_progress=on_progress,
+        )
 
     def _finish(self, trainer: Trainer) -> Results:
         """Score with the best weights, the test images for the first and only time, and write everything down."""

@@ -1,5 +1,6 @@
 """Models whose weights are spread over processes, and plain ones: for the rest of the training they look the same."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -52,13 +53,31 @@ def cpu_state(module: nn.Module) -> dict[str, Tensor]:
 def _shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
     module.to(memory_format=torch.contiguous_format)  # the only one that can be cut into parts
     everyone = init_device_mesh(mesh.device_type, (torch.distributed.get_world_size(),))
-    for part in _stages(module):
+    for part in sharded_parts(module):
         fully_shard(part, mesh=everyone)
     fully_shard(module, mesh=everyone)
     return module
 
 
-def _stages(module: nn.Module) -> list[nn.Module]:
-    """The stages or blocks of a network, each of which is gathered only while it computes."""
-    sequences = [child for child in module.modules() if isinstance(child, nn.Sequential)]
-    return [part for part in next(iter(sequences), []) if any(True for _ in part.parameters())]
+def sharded_parts(module: nn.Module) -> list[nn.Module]:
+    """The blocks of a network, each of which is gathered only while it computes; what is left is gathered throughout.
+
+    A block has at most an eighth of all weights, unless it cannot be taken apart, and at least a two-hundredth: to
+    gather less takes longer than to compute with it. A mere sequence is no block, since it may be that only its members
+    are called, and blocks are gathered when they are called.
+    """
+    size = _size(module)
+    return list(_blocks(module, largest=size / 8, smallest=size / 200))
+
+
+def _blocks(module: nn.Module, *, largest: float, smallest: float) -> Iterator[nn.Module]:
+    for child in module.children():
+        opens = isinstance(child, nn.Sequential | nn.ModuleList | nn.ModuleDict) or _size(child) > largest
+        if opens and any(True for _ in child.children()):
+            yield from _blocks(child, largest=largest, smallest=smallest)
+        elif _size(child) >= smallest:
+            yield child
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,48 @@
+"""What a stage has saved: its last state, and its best weights."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from onepair.runs.checkpoint import load_state, save_state
+
+Weights = dict[str, Tensor]
+
+
+class Saved:
+    """The files of a stage in the folder of its run.
+
+    The best weights have a file by their epoch, which the state refers to. It is written before the state and the older
+    one deleted after it, so that whenever the process ends, the state on disk finds the weights that belong to it; and
+    while an epoch stays the best they are not written again.
+    """
+
+    def __init__(self, folder: Path, stage: str) -> None:
+        self.folder, self.stage = folder, stage
+        self.last = folder / f"{stage}-last.safetensors"
+        self._best: Path | None = None  # that is written
+
+    def save(self, state: Mapping[str, Any], *, best: Weights, best_epoch: int) -> None:
+        """Save a state; before the end of the first epoch there are no best weights, and `best_epoch` is 0."""
+        file = self._best_file(best_epoch)
+        if best_epoch and file != self._best:
+            save_state(file, best)
+            self._best = file
+        save_state(self.last, {**state, "best_epoch": best_epoch})
+        for other in self.folder.glob(self._best_file("*").name):
+            if other != file:
+                other.unlink()
+
+    def load(self) -> tuple[dict[str, Any], Weights]:
+        """The last state, and the best weights that belong to it."""
+        state = load_state(self.last)
+        best_epoch = state.pop("best_epoch")
+        if not best_epoch:
+            return state, {}
+        self._best = self._best_file(best_epoch)
+        return state, load_state(self._best)
+
+    def _best_file(self, epoch: int | str) -> Path:
+        return self.folder / f"{self.stage}-best-{epoch}.safetensors"
