@@ -1,4 +1,4 @@
-"""One batch over all processes, so that nothing else needs to know how many there are."""
+"""Scores: of a training by all of its processes together, of a finished model by one process on all devices."""
 
 from typing import Any
 
@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from onepair.data.labeltable import LabelTable
-from onepair.inference.inputs import ImageSource, Shard, Source
+from onepair.data.streaming import image_blocks, images_of
+from onepair.inference.choice import Engines
+from onepair.inference.inputs import Shard, Source
+from onepair.inference.stream import stream_scores
 from onepair.labels import Indices
 from onepair.models import Classifier
-
-_BATCH = 32
 
 
 def shard_of(fabric: Fabric) -> Shard:
@@ -52,10 +53,25 @@ def score(fabric: Fabric, model: nn.Module, source: Source, rows: Indices, *, ba
 
 
 def score_images(
-    classifier: Classifier, table: LabelTable, rows: Indices, *, workers: int | None = None
+    classifier: Classifier,
+    table: LabelTable,
+    rows: Indices,
+    *,
+    precision: Any = "32-true",
+    workers: int | None = None,
 ) -> NDArray[np.float32]:
-    """The logits (N, L) of rows of a table, on the best device at hand."""
-    fabric = Fabric(accelerator="auto", devices=1)
-    model = classifier.to(fabric.device)
-    source = ImageSource(table, classifier.backbone.preprocessing, fabric.device, workers=workers)
-    return score(fabric, model, source, rows, batch_size=_BATCH).numpy()
+    """The logits (N, L) of rows of a table, on the best devices at hand. The classifier stays as it is.
+
+    Args:
+        classifier: on any device.
+        table, rows: which images.
+        precision: as Fabric calls it; that of the run, if the scores are to be its own.
+        workers: threads that read images; None is one per core.
+    """
+    engine = Engines(classifier, precision=precision)(len(rows))
+    preprocessing = classifier.backbone.preprocessing
+    blocks = image_blocks(images_of(table, rows), preprocessing, batch_size=engine.batch_size, workers=workers)
+    scores = np.empty((len(rows), len(classifier.classes)), np.float32)
+    for scored in stream_scores(engine, blocks):
+        scores[scored.rows] = scored.scores
+    return scores

@@ -10,9 +10,10 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from onepair.data.features import cached_features
+from onepair.data.features import extract_features
 from onepair.data.loading import image_batches
 from onepair.data.problems import Problem
+from onepair.inference.choice import Engines
 from onepair.inference.inputs import FeatureSource, ImageSource
 from onepair.inference.model_files import save_model
 from onepair.inference.scoring import score
@@ -206,26 +207,31 @@ class _Run:
         return self.machine.shared.once(key, self._features)
 
     def _features(self) -> torch.Tensor:
-        """The features of every image that is used, extracted by one process and read by all, by row of the table."""
+        """The features of every image that is used, by row of the table. Every process extracts its share of them."""
         # A fold has no use for the test images, but with them it finds the features of the other folds.
         task = self.task
         used = np.sort(np.concatenate([task.training_images, task.validation, task.table.rows("test")]))
-        on_progress = self.watch.extraction()
-        for turn in (0, 1):
-            if turn == 1 or self.fabric.is_global_zero:
-                features = cached_features(
-                    self.task.table,
-                    self.backbone.to(self.fabric.device),
-                    self.backbone.preprocessing,
-                    folder=self.machine.cache / "features",
-                    rows=used,
-                    workers=self.machine.workers,
-                    on_progress=on_progress,
-                )
+        if self.fabric.world_size > 1:
+            self._extract(used[self.fabric.global_rank :: self.fabric.world_size])
             self.fabric.barrier()
-        by_row = np.zeros((len(self.task.table), features.shape[1]), features.dtype)
+        features = self._extract(used)
+        by_row = np.zeros((len(task.table), features.shape[1]), features.dtype)
         by_row[used] = features
         return torch.from_numpy(by_row).to(self.fabric.device)
+
+    def _extract(self, rows: Indices) -> NDArray[np.float16]:
+        if len(rows) == 0:  # fewer images than processes
+            return np.empty((0, self.backbone.feature_dim), np.float16)
+        return extract_features(
+            self.task.table,
+            self.backbone,
+            self.backbone.preprocessing,
+            Engines(self.backbone, devices=[self.fabric.device], cache=self.machine.cache),
+            folder=self.machine.cache / "features",
+            rows=rows,
+            workers=self.machine.workers,
+            on_progress=self.watch.extraction(),
+        ).features
 
     def _finish(self, trainer: Trainer) -> Results:
         """Score with the best weights, the test images for the first and only time, and write everything down."""
@@ -254,7 +260,7 @@ class _Run:
         weights = cpu_state(self.classifier)
         if self.fabric.is_global_zero:
             decisions = fit_decisions(scores["validation"], task.known_validation_labels)
-            save_model(self.folder.path, self.classifier, decisions, weights=weights)
+            save_model(self.folder.path, self.classifier, decisions, weights=weights, precision=self.config.precision)
             for split, matrix in scores.items():
                 self.folder.write_scores(split, matrix)
             self.folder.write_results(results)
