@@ -64,13 +64,9 @@ def test_file_says_what_it_is(exported):
     model = onnx.load(run / "model.onnx")
     described = json.loads({each.key: each.value for each in model.metadata_props}["onepair"])
     kept = read_description(run)
-    assert described == {
-        "format": 1,
-        "version": onepair.__version__,
-        "input": "float32" if float_input else "uint8",
-        **{name: kept[name] for name in ("backbone", "preprocessing", "classes", "decisions")},
-    }
-    size = kept["preprocessing"]["size"]
+    assert described == {**kept.to_dict(), "input": "float32" if float_input else "uint8"}
+    assert described["version"] == onepair.__version__
+    size = kept.preprocessing.size
     shape = f"float32 (batch, 3, {size}, {size})" if float_input else f"uint8 (batch, {size}, {size}, 3)"
     assert found.inputs == [f"images: {shape}"]
     assert found.outputs == [
@@ -129,8 +125,8 @@ def refuse(*_, **__):
     [
         ("model.pb", {}, "model.pb: the name of an ONNX file ends in .onnx"),
         ("gone/model.onnx", {}, "model.onnx: there is no folder"),
-        ("model.onnx", {"find_spec": lambda name: None if name == "onnxscript" else name}, "needs onnxscript; install"),
-        ("model.onnx", {"_LARGEST": 1000}, "more than the 2 GB"),
+        ("model.onnx", {"missing_packages": lambda: ["onnxscript"]}, "needs onnxscript; install"),
+        ("model.onnx", {"fits": lambda network: False}, "more than the 2 GB"),
         ("model.onnx", {"_TOLERANCE": -1.0}, "the file's logits would differ from torch's by"),
         ("model.onnx", {"torch.onnx.export": refuse}, "small-cnn cannot be exported by torch"),
     ],

@@ -25,7 +25,7 @@ class Engines:
     Args:
         network: is copied, and stays as it is.
         devices: by default all GPUs, or else the CPU.
-        precision: of torch, as Fabric calls it; ONNX Runtime computes in float32, and only where that is asked for.
+        precision: as for `TorchEngine`.
         cache: keeps the graphs; by default the user's.
     """
 
@@ -44,7 +44,7 @@ class Engines:
 
     def __call__(self, images: int) -> Engine:
         """The engine for so many images."""
-        if images >= MANY and on_cpu(self.devices) and self.precision == "32-true" and self._onnx is not None:
+        if images >= MANY and on_cpu(self.devices) and self._onnx is not None:
             return self._onnx
         return self._folded if images >= SOME else self._plain
 

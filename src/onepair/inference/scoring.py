@@ -65,7 +65,7 @@ def score_images(
     Args:
         classifier: on any device.
         table, rows: which images.
-        precision: as Fabric calls it; that of the run, if the scores are to be its own.
+        precision: on GPUs, as Fabric calls it; that of the run, if the scores are to be its own.
         workers: threads that read images; None is one per core.
     """
     engine = Engines(classifier, precision=precision)(len(rows))
