@@ -33,7 +33,9 @@ def main() -> None:
     tensors = in_memory(table, backbone, arguments.batch_size)
     bare_speed(backbone, tensors[:2])
 
-    print(f"{arguments.backbone}, {len(table)} images, {torch.get_num_threads()} threads, {arguments.workers} that read")
+    print(
+        f"{arguments.backbone}, {len(table)} images, {torch.get_num_threads()} threads, {arguments.workers} that read"
+    )
     print("round   bare img/s   cache img/s   ratio")
     ratios = []
     for turn in range(1, arguments.rounds + 1):
