@@ -4,7 +4,8 @@
 
 "bare" runs timm's model, as it is, on normalised float tensors already in memory; "cache" reads, decodes, scales,
 extracts with batch norms folded into convolutions, and writes. Both use the same threads, batch size and channels-last
-memory, and take turns, so that other work on the machine slows both; the median of the rounds' ratios counts.
+memory, and take turns, so that other work on the machine slows both; the median of the rounds' ratios counts. Torch
+computes both: how much faster other engines are, benchmarks/inference.py tells.
 """
 
 import argparse
@@ -16,10 +17,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from onepair.data.features import cached_features
+from onepair.data.features import extract_features
 from onepair.data.images import normalise
 from onepair.data.labeltable import LabelTable
-from onepair.data.loading import default_workers, image_batches
+from onepair.data.loading import image_batches
+from onepair.data.streaming import cores
+from onepair.inference.choice import SOME, Engines
 from onepair.models import Backbone, create_backbone
 
 
@@ -30,12 +33,14 @@ def main() -> None:
     tensors = in_memory(table, backbone, arguments.batch_size)
     bare_speed(backbone, tensors[:2])
 
-    print(f"{arguments.backbone}, {len(table)} images, {torch.get_num_threads()} threads, {arguments.workers} workers")
+    print(
+        f"{arguments.backbone}, {len(table)} images, {torch.get_num_threads()} threads, {arguments.workers} that read"
+    )
     print("round   bare img/s   cache img/s   ratio")
     ratios = []
     for turn in range(1, arguments.rounds + 1):
         bare = bare_speed(backbone, tensors)
-        cache = cache_speed(backbone, table, arguments.batch_size, arguments.workers)
+        cache = cache_speed(backbone, table, arguments.workers)
         ratios.append(cache / bare)
         print(f"{turn:5}   {bare:10.1f}   {cache:11.1f}   {ratios[-1]:5.2f}", flush=True)
     print(f"median ratio {statistics.median(ratios):.2f}")
@@ -47,7 +52,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--workers", type=int, default=default_workers())
+    parser.add_argument("--workers", type=int, default=cores())
     parser.add_argument("--backbone", default="tf_efficientnet_lite0")
     return parser.parse_args()
 
@@ -78,11 +83,13 @@ def bare_speed(backbone: Backbone, tensors: list[torch.Tensor]) -> float:
     return sum(map(len, tensors)) / (time.perf_counter() - start)
 
 
-def cache_speed(backbone: Backbone, table: LabelTable, batch_size: int, workers: int) -> float:
+def cache_speed(backbone: Backbone, table: LabelTable, workers: int) -> float:
+    engines = Engines(backbone, devices=[torch.device("cpu")])
+    engines(SOME)  # what is done once takes no part
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        cached_features(
-            table, backbone, backbone.preprocessing, folder=Path(folder), batch_size=batch_size, workers=workers
+        extract_features(
+            table, backbone, backbone.preprocessing, lambda _: engines(SOME), folder=Path(folder), workers=workers
         )
         return len(table) / (time.perf_counter() - start)
 

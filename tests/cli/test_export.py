@@ -82,7 +82,7 @@ def test_predict_with_a_file_does_not_import_torch(folder):
         (("export", "run", "--out", "a.bin"), "a.bin: the name of an ONNX file ends in .onnx"),
         (("predict", "gone.onnx", "images"), "gone.onnx: no such file"),
         (("predict", "run/model.onnx", "run"), "run: holds no images to predict"),
-        (("predict", "run/model.onnx", "gone.png"), "gone.png: cannot be read"),
+        (("predict", "run/model.onnx", "gone.png"), "gone.png: cannot be read, there is no such file"),
         (("predict", "run/model.onnx", "images", "--out", "gone/a.csv"), "cannot be written"),
     ],
 )

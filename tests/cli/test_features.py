@@ -15,12 +15,20 @@ def test_features_are_extracted_once(tmp_path):
     first, again = (onepair(*command, cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path)) for _ in range(2))
     assert first.returncode == 0, first.stderr
     assert "3 of 3 images" in first.stderr
-    file, description = first.stdout.splitlines()
-    assert description == "3 images × 96 features, float16"
-    assert np.load(file).shape == (3, 96)
-    assert file.startswith(str(tmp_path))
-    assert again.stdout == first.stdout
+    folder, _, what = first.stdout.strip().partition(": ")
+    assert what == "3 images are new, 0 were there"
+    assert folder.startswith(str(tmp_path))
+    assert again.stdout == f"{folder}: 0 images are new, 3 were there\n"
     assert "images" not in again.stderr
+
+    (tmp_path / "3.png").write_bytes(b"torn")
+    with (tmp_path / "labels.csv").open("a") as file:
+        file.write("3.png,1\n")
+    more = onepair(*command, "--out", "features.npy", cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path))
+    assert more.returncode == 0, more.stderr
+    assert more.stdout.splitlines()[1] == "features.npy: 4 images × 96 features, float16"
+    assert "1 could not be read" in more.stderr
+    assert np.isnan(np.load(tmp_path / "features.npy")).all(axis=1).tolist() == [False, False, False, True]
 
 
 def test_mistakes_end_in_a_sentence(tmp_path):
@@ -28,6 +36,7 @@ def test_mistakes_end_in_a_sentence(tmp_path):
         (("digits", "--backbone", "resnet5"), "there is no backbone 'resnet5'; did you mean"),
         (("digits", "--backbone", "test_resnet", "--weights", "gone.pth"), "gone.pth: no such file"),
         (("nowhere",), "nowhere: there is no such file or folder"),
+        (("digits", "--out", "a.txt"), "a.txt: features are written as .npy"),
     ):
         result = onepair("features", *arguments, cwd=tmp_path)
         assert result.returncode == 2

@@ -144,7 +144,10 @@ def test_predict_writes_probabilities_and_labels(finished, onepair):
         (("evaluate", "run", "--data", "digits"), "its classes are not those of the run"),
         (("predict", "run", "images/gone.png"), "gone.png"),
         (("predict", "run", "run"), "no images to predict"),
-        (("predict", "run", "images", "--out", "a.txt"), "a.txt: predictions are written as .csv or .json"),
+        (
+            ("predict", "run", "images", "--out", "a.txt"),
+            "a.txt: predictions are written as .csv, .jsonl, .json, .parquet",
+        ),
         (("methods", "opml-sb"), "did you mean 'opml-sp'?"),
         (("train", "images/labels.csv", "--method", "opm"), "there is no method 'opm'; did you mean 'opml'?"),
     ],

@@ -125,8 +125,8 @@ def refuse(*_, **__):
     [
         ("model.pb", {}, "model.pb: the name of an ONNX file ends in .onnx"),
         ("gone/model.onnx", {}, "model.onnx: there is no folder"),
-        ("model.onnx", {"find_spec": lambda name: None if name == "onnxscript" else name}, "needs onnxscript; install"),
-        ("model.onnx", {"_LARGEST": 1000}, "more than the 2 GB"),
+        ("model.onnx", {"missing_packages": lambda: ["onnxscript"]}, "needs onnxscript; install"),
+        ("model.onnx", {"fits": lambda network: False}, "more than the 2 GB"),
         ("model.onnx", {"_TOLERANCE": -1.0}, "the file's logits would differ from torch's by"),
         ("model.onnx", {"torch.onnx.export": refuse}, "small-cnn cannot be exported by torch"),
     ],
@@ -148,14 +148,19 @@ def test_python_of_the_page(run, tmp_path, monkeypatch):
     """The page's programs need a model and a photo, so they are run here."""
     page = Path(__file__).parents[2] / "docs" / "how-to" / "export.md"
     blocks = re.findall(r"^```py\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     export_onnx(run, tmp_path / "runs" / "mine" / "model.onnx")
     Image.fromarray(TEST[0]).save(tmp_path / "photo.jpg")
+    (tmp_path / "photos").mkdir()
+    Image.fromarray(TEST[1]).save(tmp_path / "photos" / "whole.png")
+    (tmp_path / "photos" / "torn.png").write_bytes(b"torn")
     monkeypatch.chdir(tmp_path)
     names = {}
-    for block in blocks:
-        exec(compile(block, page.name, "exec"), names)  # noqa: S102 (our own document)
+    first, streaming, last = (compile(block, page.name, "exec") for block in blocks)
+    exec(first, names)  # noqa: S102 (our own document)
+    exec(streaming, dict(names, shown=names))  # noqa: S102
+    exec(last, names)  # noqa: S102
     assert dict(zip(names["classes"], names["probabilities"][0].tolist(), strict=True)) == pytest.approx(
         names["prediction"].probabilities, abs=1e-4
     )

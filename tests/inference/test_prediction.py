@@ -15,7 +15,8 @@ from onepair.data.loading import table_of_files
 from onepair.data.problems import DataError
 from onepair.errors import UserError
 from onepair.inference.export import export_onnx
-from onepair.inference.prediction import Model, OnnxModel, Prediction, TorchModel, load
+from onepair.inference.onnx_engine import OnnxEngine
+from onepair.inference.prediction import Model, Prediction, load
 from onepair.inference.scoring import score_images
 from tests.saved import SCENES, save_model
 
@@ -49,7 +50,6 @@ def model(request, place):
 
 def test_a_run_is_scored_as_ever(place):
     model = place.models["run"]
-    assert isinstance(model, TorchModel)
     table = table_of_files([place.folder / "images"], model.classes)
     expected = score_images(model.classifier, table, np.arange(COUNT), workers=0)
     np.testing.assert_array_equal(model.scores(place.folder / "images"), expected)
@@ -59,7 +59,7 @@ def test_onnx_files_score_as_the_run_does(place):
     expected = place.models["run"].scores(TEST)
     for name in ("onnx", "float"):
         model = place.models[name]
-        assert isinstance(model, OnnxModel)
+        assert isinstance(model.engines(1), OnnxEngine)
         assert (model.classes, model.preprocessing) == (SCENES.classes, place.models["run"].preprocessing)
         assert model.decisions.to_dict() == place.models["run"].decisions.to_dict()
         np.testing.assert_allclose(model.scores(TEST), expected, rtol=0, atol=1e-4)
@@ -108,7 +108,51 @@ def test_images_are_scaled_to_the_size_of_the_network(model):
 def test_progress_is_told_after_each_batch(model):
     told = []
     model.predict(TEST, on_progress=lambda *state: told.append(state))
-    assert told == [(32, COUNT), (COUNT, COUNT)]
+    size = model.engines(COUNT).batch_size
+    assert told == [(done, COUNT) for done in [*range(size, COUNT, size), COUNT]]
+
+
+def test_a_stream_gives_the_same_one_by_one(model, place):
+    files = [place.folder / "images", TEST[0]]
+    asked = []
+
+    def images():
+        for file in files:
+            asked.append(file)
+            yield file
+
+    stream = model.stream(images())
+    first = next(stream)
+    assert isinstance(first, Prediction)
+    expected = model.predict(files)
+    assert [first.file, *(each.file for each in stream)] == [each.file for each in expected]
+    for one, other in zip(model.stream(files), expected, strict=True):
+        assert one.labels == other.labels
+        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)
+
+
+def test_a_stream_reads_no_more_arrays_than_the_next_few(model):
+    asked = []
+
+    def images():
+        for number in range(1000):
+            asked.append(number)
+            yield TEST[number % COUNT]
+
+    stream = model.stream(images())
+    next(stream)
+    assert len(asked) <= 2 * model.engines(1).batch_size + 1
+    stream.close()
+
+
+def test_a_stream_goes_on_where_one_cannot_be_read(model, place, tmp_path):
+    (tmp_path / "torn.png").write_bytes(b"torn")
+    files = [place.folder / "images" / "00.png", tmp_path / "torn.png", place.folder / "images" / "02.png"]
+    problems = []
+    assert [each.file for each in model.stream(files, report=problems.append)] == [str(files[0]), str(files[2])]
+    assert [problem.where for problem in problems] == [str(files[1])]
+    with pytest.raises(DataError, match=r"torn\.png: not an image"):
+        list(model.stream(files))
 
 
 def test_torch_is_not_imported_for_an_onnx_file(place):

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from onepair.data.features import cached_features
+from onepair.data.features import extract_features
 from onepair.data.images import normalise
 from onepair.data.loading import image_batches
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
 from onepair.files import WriteError
+from onepair.inference.choice import Engines
 from onepair.inference.model_files import load_model
 from onepair.methods import METHODS
 from onepair.methods.large_loss import LargeLoss
@@ -106,9 +107,10 @@ def test_linear_training_is_that_of_a_plain_loop(train, images, cache, tmp_path)
     task = prepare_task(config.data)
     classifier = running._create_classifier(config, task, Shared())
     rows = np.arange(len(task.table))
-    features = cached_features(
-        task.table, classifier.backbone, classifier.backbone.preprocessing, folder=cache / "features", rows=rows
-    )
+    backbone = classifier.backbone
+    features = extract_features(
+        task.table, backbone, backbone.preprocessing, Engines(backbone), folder=cache / "features", rows=rows
+    ).features
     inputs, head = torch.from_numpy(np.array(features)).float(), classifier.head
     targets = torch.zeros(len(rows), len(CLASSES))
     targets[torch.from_numpy(task.train)] = torch.from_numpy(task.observed).clamp(min=0).float()

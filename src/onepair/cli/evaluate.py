@@ -28,7 +28,7 @@ def evaluate(
     folder: Annotated[
         Path | None, typer.Option(help="The folder that its file names are relative to, if not its own.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads that read images.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Score a run's model: average precision by class, and precision, recall and F1 at its thresholds."""
@@ -41,7 +41,9 @@ def evaluate(
         scores, labels = opened.scores(split, workers=workers), opened.labels(split)
     else:
         table, rows = _other_dataset(opened, data, split, format, unlisted, folder)
-        scores, labels = score_images(opened.classifier, table, rows, workers=workers), table.labels[rows]
+        precision = opened.description.precision
+        scores = score_images(opened.classifier, table, rows, precision=precision, workers=workers)
+        labels = table.labels[rows]
     found = judge(scores, labels, opened.decisions, opened.classes)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))

@@ -1,64 +1,99 @@
 """`onepair predict`: the labels of any images."""
 
-import csv
-import io
-import json
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from onepair.inference.prediction import Model, Prediction
+    from onepair.data.problems import Problem
+    from onepair.inference.prediction import Model
+    from onepair.inference.prediction_files import Written
 
 
 def predict(
     model: Annotated[Path, typer.Argument(help="The folder of a finished run, or an .onnx file of onepair export.")],
     images: Annotated[list[Path], typer.Argument(help="Images, or folders of them.")],
-    out: Annotated[Path | None, typer.Option(help="A .csv or .json file; by default CSV goes to the screen.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .csv, .jsonl, .json or .parquet file; by default CSV goes to the screen."),
+    ] = None,
 ) -> None:
-    """Predict labels: for each image the labels above their thresholds, and the probability of every class."""
-    from onepair.errors import UserError
-    from onepair.files import write_atomically, writing
-    from onepair.inference.prediction import load
+    """Predict labels: for each image the labels above their thresholds, and the probability of every class.
 
-    if out is not None and out.suffix not in (".csv", ".json"):
-        raise UserError(f"{out}: predictions are written as .csv or .json")
-    predictions = _predict(load(model), images)
-    text = _as_csv(predictions) if out is None or out.suffix == ".csv" else _as_json(predictions)
+    Any number of images need the memory of a few. Repeated after an interruption, the command goes on where it stopped.
+    Images that cannot be read are named, and listed in a file beside the predictions, as predictions.skipped.csv.
+    """
+    from onepair.data.problems import DataError
+    from onepair.inference.prediction import load, one_by_one
+    from onepair.inference.prediction_files import require_form
+
+    if out is not None:
+        require_form(out)
+    loaded = load(model)
+    for path in images:
+        if not path.exists():
+            raise DataError(f"{path}: cannot be read, there is no such file or folder")
+
+    def files() -> Iterator[Path]:
+        return (image for image in one_by_one(images) if isinstance(image, Path))
+
     if out is None:
-        typer.echo(text, nl=False)
+        _print(loaded, files())
     else:
-        with writing(out):
-            write_atomically(out, text.encode())
-        typer.echo(f"{len(predictions):,} images predicted, in {out}", err=True)
+        _tell(_write(loaded, files, out), out)
 
 
-def _predict(model: "Model", images: list[Path]) -> "list[Prediction]":
-    """The predictions, with a bar on a terminal."""
-    from rich.progress import Progress
+def _print(model: "Model", files: Iterator[Path]) -> None:
+    from onepair.inference.prediction_files import Csv, lines
+
+    unreadable: list[None] = []
+
+    def report(problem: "Problem") -> None:
+        unreadable.append(None)
+        typer.echo(f"left out: {problem}", err=True)
+
+    for line in lines(model, files, Csv(model.classes), report=report):
+        sys.stdout.write(line)
+    sys.stdout.flush()
+    if unreadable:
+        typer.echo(_could_not_be_read(len(unreadable)), err=True)
+
+
+def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path) -> "Written":
+    """Write the predictions, with a bar on a terminal; nobody knows beforehand how many there will be."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from onepair.cli.progress import error_console
+    from onepair.inference.prediction_files import write_predictions
 
     console = error_console()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("predicting", total=None)
-        return model.predict(images, on_progress=lambda done, total: bar.update(task, completed=done, total=total))
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,} images predicted"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def say(sentence: object) -> None:
+            console.print(str(sentence), markup=False, soft_wrap=True)
+
+        return write_predictions(
+            model,
+            files,
+            out,
+            report=lambda problem: say(f"left out: {problem}"),
+            say=say,
+            on_progress=lambda done: bar.update(task, completed=done),
+        )
 
 
-def _as_csv(predictions: "list[Prediction]") -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["file", "labels", *predictions[0].probabilities])
-    for each in predictions:
-        writer.writerow([each.file, ";".join(each.labels), *_rounded(each).values()])
-    return text.getvalue()
+def _tell(written: "Written", out: Path) -> None:
+    earlier = f" ({written.before:,} of the images were done before)" if written.before else ""
+    typer.echo(f"{written.predicted:,} images predicted, in {out}{earlier}", err=True)
+    if written.unreadable:
+        listed = out.with_name(f"{out.stem}.skipped.csv")
+        typer.echo(f"{_could_not_be_read(written.unreadable)}; they are in {listed}", err=True)
 
 
-def _as_json(predictions: "list[Prediction]") -> str:
-    rows = [{"file": each.file, "labels": each.labels, "probabilities": _rounded(each)} for each in predictions]
-    return json.dumps(rows, indent=2)
-
-
-def _rounded(prediction: "Prediction") -> dict[str, float]:
-    return {name: round(probability, 6) for name, probability in prediction.probabilities.items()}
+def _could_not_be_read(count: int) -> str:
+    return f"{count:,} {'image' if count == 1 else 'images'} could not be read"

@@ -16,18 +16,6 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
 Pixels = NDArray[np.uint8]
 
 
-def image_files(path: Path) -> list[Path]:
-    """A file alone, or all images in a folder and the folders below."""
-    if not path.is_dir():
-        return [path]
-    files = sorted(each for each in path.rglob("*") if each.suffix.lower() in SUFFIXES)
-    if not files:
-        raise DataError(
-            f"{path}: holds no images to predict; they are known by their names, as of {', '.join(FORMATS)}"
-        )
-    return files
-
-
 def decode(source: Path | bytes, *, at_least: int | None = None) -> Pixels:
     """Read an image, from its file or its bytes, as upright RGB of shape (H, W, 3).
 

@@ -1,30 +1,33 @@
-"""Features of all images, extracted once and kept in a file that survives any crash."""
+"""Features of images, each extracted once: whichever datasets an image is in, its features are found again."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from onepair.data.images import normalise
+from onepair.data.contents import SIZE, contents
+from onepair.data.feature_store import Features, FeatureStore, Keys, Segment, as_keys, unique_rows
 from onepair.data.labeltable import LabelTable
-from onepair.data.loading import image_batches
 from onepair.data.preprocessing import Preprocessing
-from onepair.data.problems import DataError
-from onepair.files import locked, write_atomically
+from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.streaming import Source, image_blocks, images_of
 from onepair.labels import Indices
 
-ROWS_PER_COMMIT = 512  # at most so many rows are computed again after a crash
-
-Features = NDArray[np.float16]
 View = Literal["plain", "flipped"]
 OnProgress = Callable[[int, int], None]  # rows done, rows in all
+
+
+class Computer(Protocol):
+    """What computes features: from images (B, S, S, 3), uint8 and not normalised, to (B, D)."""
+
+    @property
+    def batch_size(self) -> int: ...
+    def __call__(self, inputs: NDArray[Any], /) -> NDArray[np.float32]: ...
 
 
 class Extractor(Protocol):
@@ -34,61 +37,122 @@ class Extractor(Protocol):
     feature_dim: int
 
     def weights_id(self) -> str: ...
-    def for_inference(self) -> torch.nn.Module: ...
 
 
-def cached_features(
+class Extraction(NamedTuple):
+    """The features of images, and what was done to have them."""
+
+    features: Features  # (N, D), read-only; NaN for images that cannot be read
+    new: int  # images that were computed now
+    there: int  # images that were there before
+    unreadable: int
+    folder: Path  # that they are kept in
+
+
+def extract_features(
     table: LabelTable,
     backbone: Extractor,
     preprocessing: Preprocessing,
+    engines: Callable[[int], Computer],
     *,
     folder: Path,
     rows: Indices | None = None,
     view: View = "plain",
-    batch_size: int = 8,
     workers: int | None = None,
+    report: Report = refuse,
     on_progress: OnProgress | None = None,
-) -> Features:
-    """Features of the images of `rows` (all by default), a read-only array (N, D) mapped from a file in `folder`.
+) -> Extraction:
+    """Find the features of images, and compute those that nobody has computed before.
 
-    What decides the features decides the file's name, so changed images or weights get a new file. An interrupted
-    extraction goes on where it stopped; one that another process is at work on raises `BusyError`.
+    An image is known by what its file holds, so a dataset may grow, be cut, moved or copied: only new images are
+    computed. Several processes may do so at once, each a part of the rows or the same. One that is killed leaves all
+    but its last few rows.
 
     Args:
         table, rows: which images, in which order.
-        backbone: extracts on the device where it is, in evaluation mode.
+        backbone: what is computed; its name and weights decide where features are kept.
         preprocessing: how images are scaled and normalised.
-        folder: holds the caches; made if need be.
-        view: "flipped" mirrors every image, to cache an augmented view beside the plain one.
-        batch_size: small ones stay within a CPU's cache; a GPU is faster with more.
-        workers: as in `image_batches`.
-        on_progress: called after each batch with the rows done and the rows in all.
+        engines: gives what computes so many images.
+        folder: holds everything; made if need be.
+        view: "flipped" mirrors every image, to keep an augmented view beside the plain one.
+        workers: as in `image_blocks`.
+        report: told of each image that cannot be read, as in `image_blocks`.
+        on_progress: called with the rows done and the rows in all, first with those that were there.
     """
     chosen = np.arange(len(table)) if rows is None else np.asarray(rows)
     if len(chosen) == 0:
         raise DataError("there are no images to extract features of")
-    description = _describe(table, chosen, backbone, preprocessing, view)
-    file = folder / f"{backbone.name}-{_digest(description)[:32]}.npy"
-    if _rows_done(file) < len(chosen):
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(file.with_suffix(".npy.lock")):
-            done = _rows_done(file) or _create(file, (len(chosen), backbone.feature_dim), description)
-            batches = image_batches(
-                table, chosen[done:], preprocessing, batch_size=batch_size, training=False, workers=workers
-            )
-            network = backbone.for_inference()
-            blocks = (_extract(network, batch.images, preprocessing, view) for batch in batches)
-            for done in _write(file, blocks):
-                if on_progress:
-                    on_progress(done, len(chosen))
-    features: Features = np.load(file, mmap_mode="r")
-    return features
+    description = _describe(backbone, preprocessing, view)
+    name = f"{backbone.name.replace('/', '-')}-{_digest(description)[:16]}"
+    keys, readable = _keys(table, chosen, folder / "contents.sqlite", report)
+    store = FeatureStore(folder / name, backbone.feature_dim, description)
+    found = store.find(keys)
+    first = unique_rows(keys)
+    missing = first[(found.segment[first] < 0) & readable[first]]
+    there = int((found.segment >= 0).sum())
+    if len(missing):
+        _extract(
+            store,
+            keys[missing],
+            images_of(table, chosen[missing]),
+            engines(len(missing)),
+            preprocessing,
+            flip=view == "flipped",
+            workers=workers,
+            report=report,
+            on_progress=_told(on_progress, before=len(chosen) - len(missing), total=len(chosen)),
+        )
+        store.refresh()
+        found = store.find(keys)
+    unreadable = int((found.segment < 0).sum())
+    return Extraction(store.read(found), len(chosen) - there - unreadable, there, unreadable, store.folder)
 
 
-def _describe(
-    table: LabelTable, rows: Indices, backbone: Extractor, preprocessing: Preprocessing, view: View
-) -> dict[str, object]:
-    """All that decides the features. Mirroring in training does not."""
+def _keys(table: LabelTable, rows: Indices, memory: Path, report: Report) -> tuple[Keys, NDArray[np.bool_]]:
+    """What tells each image from any other, and whether its file can be read at all."""
+    keys, readable = [], np.ones(len(rows), bool)
+    for place, digest in enumerate(contents(images_of(table, rows), memory=memory)):
+        if isinstance(digest, DataError):
+            file = str(table.path(rows[place]))
+            report(Problem("unreadable image", file, str(digest).removeprefix(f"{file}: ")))
+            readable[place] = False
+        keys.append(bytes(SIZE) if isinstance(digest, DataError) else digest)
+    return as_keys(keys), readable
+
+
+def _extract(
+    store: FeatureStore,
+    keys: Keys,
+    images: Iterator[Source],
+    engine: Computer,
+    preprocessing: Preprocessing,
+    *,
+    flip: bool,
+    workers: int | None,
+    report: Report,
+    on_progress: Callable[[int], None],
+) -> None:
+    """Compute images and keep their features."""
+    with Segment(store) as segment:
+        on_progress(0)
+        for block in image_blocks(images, preprocessing, batch_size=engine.batch_size, workers=workers, report=report):
+            seen = np.ascontiguousarray(block.inputs[:, :, ::-1]) if flip else block.inputs
+            with np.errstate(over="ignore"):
+                features: Features = engine(seen).astype(np.float16)
+            if not np.isfinite(features).all():
+                raise ValueError(
+                    "the backbone's features are not finite in half precision; are its weights the right ones?"
+                )
+            segment.add([key.tobytes() for key in keys[block.rows]], features)
+            on_progress(block.seen)
+
+
+def _told(on_progress: OnProgress | None, *, before: int, total: int) -> Callable[[int], None]:
+    return lambda done: on_progress(before + done, total) if on_progress else None
+
+
+def _describe(backbone: Extractor, preprocessing: Preprocessing, view: View) -> dict[str, object]:
+    """All that decides the features of an image. Mirroring in training does not."""
     scaling = asdict(preprocessing)
     del scaling["flip"]
     return {
@@ -97,76 +161,8 @@ def _describe(
         "preprocessing": scaling,
         "view": view,
         "dtype": "float16",
-        "images": _digest([_image_id(table, row) for row in rows.tolist()]),
     }
-
-
-def _image_id(table: LabelTable, row: int) -> list[object]:
-    """What tells an image from any other: its name, size and time of change, or its pixels if they are in memory.
-
-    To read all files would take minutes for each look into the cache of a large dataset. A dataset may be moved to
-    another folder; where copying changes the times, its features are extracted again.
-    """
-    if table.pixels is not None:
-        return [hashlib.sha256(table.pixels[row].tobytes()).hexdigest(), *table.pixels[row].shape]
-    try:
-        stat = table.path(row).stat()
-    except OSError as error:
-        raise DataError(f"{table.path(row)}: {error.strerror}") from None
-    return [table.files[row], stat.st_size, stat.st_mtime_ns]
 
 
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
-
-
-def _marker(file: Path) -> Path:
-    return file.with_suffix(".json")
-
-
-def _rows_done(file: Path) -> int:
-    """How many rows of a cache are safely on disk; 0 where there is none."""
-    if not (file.exists() and _marker(file).exists()):
-        return 0
-    return int(json.loads(_marker(file).read_bytes())["rows_done"])
-
-
-def _mark(file: Path, rows_done: int, description: dict[str, object]) -> None:
-    write_atomically(_marker(file), json.dumps({**description, "rows_done": rows_done}, indent=1).encode())
-
-
-def _create(file: Path, shape: tuple[int, int], description: dict[str, object]) -> int:
-    """Make an empty cache and return the number of its rows that are done: none."""
-    _marker(file).unlink(missing_ok=True)
-    np.lib.format.open_memmap(file, "w+", dtype=np.float16, shape=shape).flush()
-    _mark(file, 0, description)
-    return 0
-
-
-def _write(file: Path, blocks: Iterable[Features]) -> Iterator[int]:
-    """Append blocks of rows and yield the number of rows written so far, at the start too.
-
-    The marker moves on only after the rows before it have reached the disk, so it never claims a row that is not there.
-    """
-    description = json.loads(_marker(file).read_bytes())
-    features = np.lib.format.open_memmap(file, "r+")
-    done = committed = int(description.pop("rows_done"))
-    yield done
-    for block in blocks:
-        features[done : done + len(block)] = block
-        done += len(block)
-        if done - committed >= ROWS_PER_COMMIT or done == len(features):
-            features.flush()
-            _mark(file, done, description)
-            committed = done
-        yield done
-
-
-@torch.inference_mode()
-def _extract(network: torch.nn.Module, images: Tensor, preprocessing: Preprocessing, view: View) -> Features:
-    seen = images.flip(-1) if view == "flipped" else images
-    device = next(network.parameters()).device
-    features: Features = network(normalise(seen.to(device), preprocessing)).half().cpu().numpy()
-    if not np.isfinite(features).all():
-        raise ValueError("the backbone's features are not finite in half precision; are its weights the right ones?")
-    return features

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from onepair.data.decoding import Pixels, decode, image_files
+from onepair.data.decoding import Pixels, decode
+from onepair.data.folders import image_files
 from onepair.data.images import prepare
 from onepair.data.labeltable import LabelTable
 from onepair.data.preprocessing import Preprocessing

@@ -98,7 +98,7 @@ def choose_examples(run: FinishedRun) -> list[Example]:
     truth = task.table.labels[task.train]
     positives = (truth == POSITIVE).sum(axis=1)
     several = np.flatnonzero(positives >= min(2, positives.max()))[:LOOKED_AT]
-    scores = score_images(run.classifier, task.table, task.train[several])
+    scores = score_images(run.classifier, task.table, task.train[several], precision=run.description.precision)
     examples = []
     for place, chances, seen in zip(
         several.tolist(), decisions.probabilities(scores), decisions.labels(scores), strict=True

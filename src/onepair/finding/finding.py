@@ -1,5 +1,6 @@
 """All of finding: from a finished run to the files that a person reviews."""
 
+import copy
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -139,7 +140,8 @@ def _write_maps(
 
     rows = scored.task.train[found.row]
     watch.say(f"looking where in {len(np.unique(rows)):,} images the {len(found):,} labels are")
-    maps = suggestion_maps(run.classifier.to(device), scored.task.table, rows, found.label, workers=workers)
+    classifier = copy.deepcopy(run.classifier).to(device)
+    maps = suggestion_maps(classifier, scored.task.table, rows, found.label, workers=workers)
     content = io.BytesIO()
     np.save(content, maps)
     write_atomically(path, content.getvalue())

@@ -1,7 +1,6 @@
 """A run's model as an ONNX file, which needs neither torch nor onepair to be used."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,16 +12,16 @@ from torch import Tensor, nn
 from onepair.data.images import normalise
 from onepair.errors import UserError
 from onepair.files import write_atomically, writing
+from onepair.inference.graphs import fits, missing_packages, random_images, to_onnx
 from onepair.inference.model_files import load_model, read_description
+from onepair.inference.onnx_engine import open_session
 from onepair.inference.prediction import METADATA
 from onepair.metrics import Floats
 from onepair.models import Classifier
 from onepair.probability.calibration import Isotonic, Platt
 from onepair.probability.decisions import Decisions
 
-_OPSET = 18
 _TOLERANCE = 1e-4
-_LARGEST = 2**31  # bytes of a protocol buffer
 
 
 class ExportError(UserError, RuntimeError):
@@ -52,13 +51,13 @@ def export_onnx(run: Path, out: Path, *, float_input: bool = False) -> Exported:
     """
     if out.suffix != ".onnx":
         raise ExportError(f"{out}: the name of an ONNX file ends in .onnx")
-    missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
+    missing = missing_packages()
     if missing:
         raise ExportError(f"the export needs {', '.join(missing)}; install with: pip install 'onepair[onnx]'")
     described, (classifier, _) = read_description(run), load_model(run)
     if not out.parent.is_dir():
         raise ExportError(f"{out}: there is no folder {out.parent}")
-    if sum(tensor.nbytes for tensor in classifier.state_dict().values()) > _LARGEST:
+    if not fits(classifier):
         raise ExportError(f"{run}: its weights are more than the 2 GB that an ONNX file can hold")
     graph = _Graph(classifier, described.decisions, float_input=float_input).eval()
     content = _convert(graph, {**described.to_dict(), "input": "float32" if float_input else "uint8"})
@@ -136,35 +135,16 @@ def _rounded_up(thresholds: Floats) -> NDArray[np.float32]:
 
 
 def _convert(graph: _Graph, description: dict[str, Any]) -> bytes:
-    import onnx
-    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
-
+    metadata = {METADATA: json.dumps(description, ensure_ascii=False)}
     try:
-        program: Any = torch.onnx.export(
-            graph,
-            (_example(graph, 2),),
-            dynamo=True,
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            input_names=["images"],
-            output_names=["logits", "probabilities", "labels"],
-            opset_version=_OPSET,
-            external_data=False,
-            verbose=False,
-        )
+        return to_onnx(graph, _example(graph, 2), outputs=["logits", "probabilities", "labels"], metadata=metadata)
     except torch.onnx.OnnxExporterError as error:
         raise ExportError(f"{description['backbone']} cannot be exported by torch {torch.__version__}") from error
-    ClearMetadataAndDocStringPass()(program.model)  # of every node, where in the code on this machine it comes from
-    model = program.model_proto
-    onnx.helper.set_model_props(model, {METADATA: json.dumps(description, ensure_ascii=False)})
-    onnx.checker.check_model(model, full_check=True)
-    return bytes(model.SerializeToString())
 
 
 def _check(content: bytes, graph: _Graph) -> Exported:
     """Compute random images with ONNX Runtime and with torch, and compare."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    session = open_session(content)
     images = _example(graph, 3)
     with torch.inference_mode():
         expected = graph(images)[0].numpy()
@@ -182,8 +162,7 @@ def _check(content: bytes, graph: _Graph) -> Exported:
 def _example(graph: _Graph, images: int) -> Tensor:
     """Random images as the graph takes them."""
     preprocessing = graph.classifier.backbone.preprocessing
-    shape = (images, preprocessing.size, preprocessing.size, 3)
-    pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    pixels = random_images(preprocessing, images)
     return normalise(pixels.permute(0, 3, 1, 2), preprocessing).contiguous() if graph.float_input else pixels
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onepair.models import Classifier, State
 
 FORMAT = 2
-NAME = "model.json"
+NAME, WEIGHTS = "model.json", "model.safetensors"
 
 
 class ModelError(UserError, ValueError):
@@ -31,6 +31,7 @@ class Description(NamedTuple):
     preprocessing: Preprocessing
     classes: tuple[str, ...]
     decisions: Decisions
+    precision: str = "32-true"  # that it was trained in and is scored in, as Fabric calls it
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -40,6 +41,7 @@ class Description(NamedTuple):
             "preprocessing": asdict(self.preprocessing),
             "classes": list(self.classes),
             "decisions": self.decisions.to_dict(),
+            "precision": self.precision,
         }
 
 
@@ -53,6 +55,7 @@ class _Stored(BaseModel):
     preprocessing: Preprocessing
     classes: tuple[str, ...]
     decisions: StoredDecisions
+    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
 
 
 def parse_description(stored: Any, *, where: Path) -> Description:
@@ -71,7 +74,7 @@ def parse_description(stored: Any, *, where: Path) -> Description:
         raise ModelError(f"{where}: is damaged, {key}: {first['msg'].lower()}") from None
     except ValueError as error:
         raise ModelError(f"{where}: is damaged, {error}") from None
-    return Description(given.backbone, given.preprocessing, given.classes, decisions)
+    return Description(given.backbone, given.preprocessing, given.classes, decisions, given.precision)
 
 
 def write_description(folder: Path, description: Description) -> None:
@@ -94,7 +97,14 @@ def read_description(folder: Path) -> Description:
     return parse_description(stored, where=path)
 
 
-def save_model(folder: Path, classifier: "Classifier", decisions: Decisions, *, weights: "State | None" = None) -> None:
+def save_model(
+    folder: Path,
+    classifier: "Classifier",
+    decisions: Decisions,
+    *,
+    weights: "State | None" = None,
+    precision: str = "32-true",
+) -> None:
     """Write model.safetensors, and model.json with all that is needed to use it.
 
     Weights are the classifier's own, unless they are spread over processes and were gathered by the caller.
@@ -102,14 +112,20 @@ def save_model(folder: Path, classifier: "Classifier", decisions: Decisions, *, 
     from onepair.models import save_weights
 
     backbone = classifier.backbone
-    save_weights(folder / "model.safetensors", classifier.state_dict() if weights is None else weights)
-    write_description(folder, Description(backbone.name, backbone.preprocessing, classifier.classes, decisions))
+    save_weights(folder / WEIGHTS, classifier.state_dict() if weights is None else weights)
+    described = Description(backbone.name, backbone.preprocessing, classifier.classes, decisions, precision)
+    write_description(folder, described)
 
 
 def load_model(folder: Path) -> "tuple[Classifier, Decisions]":
     """The classifier that `save_model` wrote, on the CPU and ready to predict, and what its scores mean."""
     from onepair.models import load_classifier
 
-    backbone, preprocessing, classes, decisions = read_description(folder)
-    weights = folder / "model.safetensors"
-    return load_classifier(weights, backbone=backbone, preprocessing=preprocessing, classes=classes), decisions
+    described = read_description(folder)
+    classifier = load_classifier(
+        folder / WEIGHTS,
+        backbone=described.backbone,
+        preprocessing=described.preprocessing,
+        classes=described.classes,
+    )
+    return classifier, described.decisions

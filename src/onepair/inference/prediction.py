@@ -1,21 +1,25 @@
 """A trained model in use: the labels of images, from the folder of a run with torch, from an ONNX file without."""
 
+import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.decoding import Pixels, decode, image_files
-from onepair.data.preprocessing import Preprocessing, scale
-from onepair.data.problems import DataError
-from onepair.inference.model_files import ModelError, load_model, parse_description
+from onepair.data.decoding import Pixels
+from onepair.data.folders import image_files
+from onepair.data.preprocessing import Preprocessing
+from onepair.data.problems import DataError, Report, refuse
+from onepair.data.streaming import Source, image_blocks
+from onepair.inference.engine import MANY, Engine
+from onepair.inference.model_files import NAME, WEIGHTS, ModelError, load_model, parse_description, read_description
+from onepair.inference.onnx_engine import OnnxEngine, open_session
+from onepair.inference.stream import Scored, stream_scores
 from onepair.probability.decisions import Decisions
 
 if TYPE_CHECKING:
@@ -25,8 +29,6 @@ Image = str | Path | Pixels  # a file, a folder of files, or an array (H, W, 3)
 OnProgress = Callable[[int, int], None]  # images done, images in all
 
 METADATA = "onepair"  # the key of an ONNX file's metadata that holds all of ours
-
-_BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -38,103 +40,92 @@ class Prediction:
     probabilities: dict[str, float]  # of all classes, calibrated
 
 
+class Stream(NamedTuple):
+    """Images on their way through a model."""
+
+    engine: Engine
+    blocks: Iterator[Scored]
+
+
 @dataclass(frozen=True, eq=False)
-class Model(ABC):
+class Model:
     """A trained model, whatever computes it.
 
     Images are files, folders (all images in them and in the folders below), or uint8 arrays (H, W, 3); one, or many.
     """
 
+    path: Path
     classes: tuple[str, ...]
     decisions: Decisions
     preprocessing: Preprocessing
+    engines: Callable[[int], Engine]  # the one for so many images
+    classifier: "Classifier | None" = None  # the network, where it is one of torch's
 
     def predict(self, images: Image | Iterable[Image], *, on_progress: OnProgress | None = None) -> list[Prediction]:
         """The labels and probabilities of images, in their order."""
-        each = _one_by_one(images)
-        scores = self.scores(each, on_progress=on_progress)
-        return [
-            Prediction(
-                file=None if isinstance(image, np.ndarray) else str(image),
-                labels=tuple(name for name, chosen in zip(self.classes, row, strict=True) if chosen),
-                probabilities=dict(zip(self.classes, shares.tolist(), strict=True)),
-            )
-            for image, row, shares in zip(
-                each, self.decisions.labels(scores), self.decisions.probabilities(scores), strict=True
-            )
-        ]
+        each = list(one_by_one(images))
+        predictions = []
+        for scored in self.score(iter(each)).blocks:
+            predictions += self.decide(scored)
+            if on_progress:
+                on_progress(scored.seen, len(each))
+        return predictions
+
+    def stream(self, images: Image | Iterable[Image], *, report: Report = refuse) -> Iterator[Prediction]:
+        """The same one by one, while the images are read: of any number of them, in the memory of a few.
+
+        Args:
+            images: as for `predict`; nothing is read ahead but the next few.
+            report: told of each image that cannot be read. The default raises a `DataError`; one that returns, as a
+                list's `append` does, leaves the image out.
+        """
+        for scored in self.score(one_by_one(images), report=report).blocks:
+            yield from self.decide(scored)
 
     def scores(self, images: Image | Iterable[Image], *, on_progress: OnProgress | None = None) -> NDArray[np.float32]:
         """The logits (N, L) of images, in their order."""
-        each = _one_by_one(images)
-        parts = [np.empty((0, len(self.classes)), np.float32)]
-        done = 0
-        for batch in self._read(each):
-            parts.append(self.logits(batch))
-            done += len(batch)
+        each = list(one_by_one(images))
+        scores = np.empty((len(each), len(self.classes)), np.float32)
+        for scored in self.score(iter(each)).blocks:
+            scores[scored.rows] = scored.scores
             if on_progress:
-                on_progress(done, len(each))
-        return np.concatenate(parts)
+                on_progress(scored.seen, len(each))
+        return scores
 
-    @abstractmethod
-    def logits(self, batch: Pixels) -> NDArray[np.float32]:
-        """The logits (B, L) of images that are scaled already, (B, size, size, 3)."""
+    def score(self, images: Iterator[Source], *, before: int = 0, report: Report = refuse) -> Stream:
+        """Single images on their way, after `before` others that were scored at another time."""
+        first = _first(images)
+        engine = self.engines(before + len(first))
+        blocks = image_blocks(chain(first, images), self.preprocessing, batch_size=engine.batch_size, report=report)
+        return Stream(engine, stream_scores(engine, blocks))
 
-    def _read(self, images: list[Path | Pixels]) -> Iterator[Pixels]:
-        """Images in batches, read by threads: while one batch is in use they read the next."""
-        with ThreadPoolExecutor() as pool:
-            starts = range(0, len(images), _BATCH)
-            batches = (pool.map(self._read_one, images[start : start + _BATCH]) for start in starts)
-            for batch, _ in pairwise(chain(batches, [iter(())])):
-                yield np.stack(list(batch))
+    def decide(self, scored: Scored) -> list[Prediction]:
+        """What the scores of images say of them."""
+        scores = scored.scores
+        return [
+            Prediction(
+                file=None if isinstance(source, np.ndarray) else str(source),
+                labels=tuple(name for name, chosen in zip(self.classes, row, strict=True) if chosen),
+                probabilities=dict(zip(self.classes, shares.tolist(), strict=True)),
+            )
+            for source, row, shares in zip(
+                scored.sources, self.decisions.labels(scores), self.decisions.probabilities(scores), strict=True
+            )
+        ]
 
-    def _read_one(self, image: Path | Pixels) -> Pixels:
-        pixels = image if isinstance(image, np.ndarray) else decode(image, at_least=self.preprocessing.size)
-        return scale(pixels, self.preprocessing)
-
-
-@dataclass(frozen=True, eq=False)
-class TorchModel(Model):
-    """The model of a run."""
-
-    classifier: "Classifier"  # the network, on the device that it is to be used on
-
-    def logits(self, batch: Pixels) -> NDArray[np.float32]:
-        import torch
-
-        from onepair.data.images import normalise
-
-        device = next(self.classifier.parameters()).device
-        images = torch.from_numpy(batch).permute(0, 3, 1, 2).to(device)
-        with torch.inference_mode():
-            logits: NDArray[np.float32] = self.classifier(normalise(images, self.preprocessing)).float().cpu().numpy()
-        return logits
-
-
-@dataclass(frozen=True, eq=False)
-class OnnxModel(Model):
-    """The model in a file that `onepair export` wrote, computed by ONNX Runtime on the CPU."""
-
-    session: Any  # an onnxruntime.InferenceSession
-    float_input: bool
-
-    def logits(self, batch: Pixels) -> NDArray[np.float32]:
-        images = self._normalise(batch) if self.float_input else batch
-        logits: NDArray[np.float32] = self.session.run(["logits"], {"images": images})[0]
-        return logits
-
-    def _normalise(self, batch: Pixels) -> NDArray[np.float32]:
-        mean, std = (
-            np.array(values, np.float32) * np.float32(255)
-            for values in (self.preprocessing.mean, self.preprocessing.std)
-        )
-        return np.ascontiguousarray(((batch - mean) / std).transpose(0, 3, 1, 2))
+    def fingerprint(self) -> str:
+        """What tells this model from any other: its weights, and what its scores are taken to mean."""
+        digest = hashlib.sha256()
+        for file in [self.path / NAME, self.path / WEIGHTS] if self.path.is_dir() else [self.path]:
+            with file.open("rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+        return digest.hexdigest()
 
 
 def load(path: str | Path) -> Model:
     """The model of a run, by its folder, or that of a file that `onepair export` wrote.
 
-    A run's model is put on the best device at hand. To use an ONNX file, torch is not even imported.
+    A run's model is computed on the best devices at hand. To use an ONNX file, torch is not even imported.
     """
     path = Path(path)
     if path.suffix == ".onnx" and not path.is_dir():
@@ -144,34 +135,47 @@ def load(path: str | Path) -> Model:
     return _load_torch(path)
 
 
-def _one_by_one(images: Image | Iterable[Image]) -> list[Path | Pixels]:
+def one_by_one(images: Image | Iterable[Image]) -> Iterator[Source]:
     """Every single image."""
     if isinstance(images, str | Path):
-        return list(image_files(Path(images)))
-    if isinstance(images, np.ndarray) and images.ndim != 4:
+        yield from image_files(Path(images))
+    elif isinstance(images, np.ndarray) and images.ndim != 4:
         if images.dtype != np.uint8 or images.ndim != 3 or images.shape[2] != 3:
             raise DataError(f"the array of an image is uint8 (H, W, 3), not {images.dtype} {images.shape}")
-        return [images]
-    return [each for image in images for each in _one_by_one(image)]
+        yield images
+    else:
+        for image in images:
+            yield from one_by_one(image)
 
 
-def _load_torch(folder: Path) -> TorchModel:
-    from lightning_fabric import Fabric
+def _first(images: Iterator[Source]) -> list[Source]:
+    """As many images as tell whether they are many; but arrays, which may be large, do not wait."""
+    first: list[Source] = []
+    for image in images:
+        first.append(image)
+        if isinstance(image, np.ndarray) or len(first) == MANY:
+            break
+    return first
 
+
+def _load_torch(folder: Path) -> Model:
+    from onepair.inference.choice import Engines
+
+    precision = read_description(folder).precision
     classifier, decisions = load_model(folder)
-    classifier.to(Fabric(accelerator="auto", devices=1).device)
-    return TorchModel(classifier.classes, decisions, classifier.backbone.preprocessing, classifier)
+    engines = Engines(classifier, precision=precision)
+    return Model(folder, classifier.classes, decisions, classifier.backbone.preprocessing, engines, classifier)
 
 
-def _load_onnx(path: Path) -> OnnxModel:
+def _load_onnx(path: Path) -> Model:
     try:
-        import onnxruntime
+        import onnxruntime  # noqa: F401 (its absence has a sentence of its own)
     except ImportError:
         raise ModelError(f"{path}: needs ONNX Runtime; install it with: pip install 'onepair[onnx]'") from None
     if not path.exists():
         raise ModelError(f"{path}: no such file")
     try:
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        session = open_session(path)
     except Exception as error:  # the runtime has a dozen kinds for what is wrong with a file
         raise ModelError(f"{path}: is not an ONNX file that can be read") from error
     try:
@@ -180,4 +184,5 @@ def _load_onnx(path: Path) -> OnnxModel:
     except (KeyError, TypeError, json.JSONDecodeError):
         raise ModelError(f"{path}: does not say what its labels are; only files of onepair export do") from None
     described = parse_description(stored, where=path)
-    return OnnxModel(described.classes, described.decisions, described.preprocessing, session, float_input)
+    engine = OnnxEngine(session, "logits", described.preprocessing if float_input else None)
+    return Model(path, described.classes, described.decisions, described.preprocessing, lambda _: engine)

@@ -1,4 +1,4 @@
-"""One batch over all processes, so that nothing else needs to know how many there are."""
+"""Scores: of a training by all of its processes together, of a finished model by one process on all devices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from onepair.data.labeltable import LabelTable
-from onepair.inference.inputs import ImageSource, Shard, Source
+from onepair.data.streaming import image_blocks, images_of
+from onepair.inference.choice import Engines
+from onepair.inference.inputs import Shard, Source
+from onepair.inference.stream import stream_scores
 from onepair.labels import Indices
 from onepair.models import Classifier
-
-_BATCH = 32
 
 
 def shard_of(fabric: Fabric) -> Shard:
@@ -66,13 +67,25 @@ def score(
 
 
 def score_images(
-    classifier: Classifier, table: LabelTable, rows: Indices, *, workers: int | None = None
+    classifier: Classifier,
+    table: LabelTable,
+    rows: Indices,
+    *,
+    precision: Any = "32-true",
+    workers: int | None = None,
 ) -> NDArray[np.float32]:
-    """The logits (N, L) of rows of a table, on the best device at hand; the classifier then is where it was."""
-    fabric = Fabric(accelerator="auto", devices=1)
-    home = next(classifier.parameters()).device
-    source = ImageSource(table, classifier.backbone.preprocessing, fabric.device, workers=workers)
-    try:
-        return score(fabric, classifier.to(fabric.device), source, rows, batch_size=_BATCH).numpy()
-    finally:
-        classifier.to(home)
+    """The logits (N, L) of rows of a table, on the best devices at hand. The classifier stays as it is.
+
+    Args:
+        classifier: on any device.
+        table, rows: which images.
+        precision: on GPUs, as Fabric calls it; that of the run, if the scores are to be its own.
+        workers: threads that read images; None is one per core.
+    """
+    engine = Engines(classifier, precision=precision)(len(rows))
+    preprocessing = classifier.backbone.preprocessing
+    blocks = image_blocks(images_of(table, rows), preprocessing, batch_size=engine.batch_size, workers=workers)
+    scores = np.empty((len(rows), len(classifier.classes)), np.float32)
+    for scored in stream_scores(engine, blocks):
+        scores[scored.rows] = scored.scores
+    return scores

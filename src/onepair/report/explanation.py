@@ -50,7 +50,9 @@ class Explainer:
         """The labels asked for of an image, or those that are predicted, or else the likeliest one."""
         table, row = self._locate(image)
         classifier, decisions = self.run.classifier, self.run.decisions
-        scores = score_images(classifier, table, np.array([row]), workers=0)[0].astype(np.float64)
+        scores = score_images(classifier, table, np.array([row]), precision=self.run.description.precision, workers=0)[
+            0
+        ].astype(np.float64)
         predicted, probabilities = decisions.labels(scores), decisions.probabilities(scores[None])[0]
         likeliest = np.argsort(-scores, kind="stable")
         shown = np.array(self.wanted or likeliest[predicted[likeliest]][:MOST].tolist() or likeliest[:1])

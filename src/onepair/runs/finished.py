@@ -112,7 +112,7 @@ class FinishedRun:
 
     @cached_property
     def classifier(self) -> "Classifier":
-        """On the CPU, in evaluation mode. It is one object: who moves it moves it for all."""
+        """On the CPU, in evaluation mode. It is one object: who needs it elsewhere moves a copy."""
         return load_model(self.path)[0]
 
     def scores(self, split: Split, *, workers: int | None = None) -> NDArray[np.float32]:
@@ -129,4 +129,4 @@ class FinishedRun:
             return kept
         from onepair.inference.scoring import score_images
 
-        return score_images(self.classifier, self.table, rows, workers=workers)
+        return score_images(self.classifier, self.table, rows, precision=self.description.precision, workers=workers)

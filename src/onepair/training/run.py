@@ -10,9 +10,11 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from onepair.data.features import Features, OnProgress, cached_features
+from onepair.data.feature_store import Features
+from onepair.data.features import OnProgress, extract_features
 from onepair.data.loading import image_batches
 from onepair.data.problems import Problem
+from onepair.inference.choice import Engines
 from onepair.inference.inputs import FeatureSource, ImageSource
 from onepair.inference.model_files import save_model
 from onepair.inference.scoring import score
@@ -208,9 +210,9 @@ class _Run:
             self.watch.say(f"left out: {problem}")
         return found
 
-    def _share(self, rows: Indices, process: int | None = None) -> Indices:
-        """The rows that a process sees to, this one by default, where each may take its time."""
-        return rows[self.fabric.global_rank if process is None else process :: self.fabric.world_size]
+    def _share(self, rows: Indices) -> Indices:
+        """The rows that this process sees to, where each may take its time."""
+        return rows[self.fabric.global_rank :: self.fabric.world_size]
 
     def _shared_features(self) -> torch.Tensor:
         """The features of all images; they are the same whichever labels are observed."""
@@ -219,11 +221,10 @@ class _Run:
         return self.machine.shared.once(key, self._features)
 
     def _features(self) -> torch.Tensor:
-        """The features of every image that is used, by row of the table: each process extracts its share, all read."""
+        """The features of every image that is used, by row of the table. Every process extracts its share of them."""
         # A fold has no use for the test images, but with them it finds the features of the other folds.
         task = self.task
         used = np.sort(np.concatenate([task.training_images, task.validation, task.table.rows("test")]))
-        self.backbone.to(self.fabric.device)
         told = self.watch.extraction()
 
         def on_progress(done: int, rows: int) -> None:
@@ -231,26 +232,27 @@ class _Run:
                 told(done, rows)
             self.requests.obey(kept="the features extracted so far are kept")
 
-        with patiently(self.fabric):
-            self._cached(self._share(used), on_progress)
-        by_row = np.zeros((len(task.table), self.backbone.feature_dim), np.float16)
-        for process in range(self.fabric.world_size):
-            share = self._share(used, process)
-            by_row[share] = self._cached(share)
+        if self.fabric.world_size > 1:
+            with patiently(self.fabric):
+                self._extract(self._share(used), on_progress)
+        features = self._extract(used, on_progress)
+        by_row = np.zeros((len(task.table), features.shape[1]), features.dtype)
+        by_row[used] = features
         return torch.from_numpy(by_row).to(self.fabric.device)
 
-    def _cached(self, rows: Indices, on_progress: OnProgress | None = None) -> Features:
-        if len(rows) == 0:
-            return np.zeros((0, self.backbone.feature_dim), np.float16)
-        return cached_features(
+    def _extract(self, rows: Indices, on_progress: OnProgress) -> Features:
+        if len(rows) == 0:  # fewer images than processes
+            return np.empty((0, self.backbone.feature_dim), np.float16)
+        return extract_features(
             self.task.table,
             self.backbone,
             self.backbone.preprocessing,
+            Engines(self.backbone, devices=[self.fabric.device], cache=self.machine.cache),
             folder=self.machine.cache / "features",
             rows=rows,
             workers=self.machine.workers,
             on_progress=on_progress,
-        )
+        ).features
 
     def _finish(self, trainer: Trainer) -> Results:
         """Score with the best weights, the test images for the first and only time, and write everything down."""
@@ -279,7 +281,7 @@ class _Run:
         weights = cpu_state(self.classifier)
         if self.fabric.is_global_zero:
             decisions = fit_decisions(scores["validation"], task.known_validation_labels)
-            save_model(self.folder.path, self.classifier, decisions, weights=weights)
+            save_model(self.folder.path, self.classifier, decisions, weights=weights, precision=self.config.precision)
             for split, matrix in scores.items():
                 self.folder.write_scores(split, matrix)
             self.folder.write_results(results)

@@ -1,0 +1,103 @@
+"""Images or features in blocks, in their order and in constant memory: what inference reads, without torch."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.data.decoding import Pixels, decode
+from onepair.data.labeltable import LabelTable
+from onepair.data.preprocessing import Preprocessing, scale
+from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.labels import Indices
+
+Source = Path | Pixels  # of an image: its file, or its pixels (H, W, 3)
+_Read = tuple[Source, Pixels | Problem]
+
+
+class Block(NamedTuple):
+    """Some inputs of a network, one after another."""
+
+    inputs: NDArray[Any]  # images (B, S, S, 3) uint8, or features (B, D)
+    rows: Indices  # (B,) which they are, counted from 0; those that cannot be read are missing
+    seen: int  # how many there have been so far, with those that cannot be read
+    sources: Sequence[Source] = ()  # of images, where they came from
+
+
+def image_blocks(
+    images: Iterable[Source],
+    preprocessing: Preprocessing,
+    *,
+    batch_size: int,
+    workers: int | None = None,
+    report: Report = refuse,
+) -> Iterator[Block]:
+    """Read and scale images. While one block is in use, threads read the next; `images` is never asked for more.
+
+    Args:
+        images: files or pixels, of any number.
+        preprocessing: how they are scaled.
+        batch_size: so many images, the unreadable ones too, make a block: blocks do not depend on where reading starts,
+            if that is after a whole number of them.
+        workers: threads that read; 0 reads in this one, None is one per core.
+        report: told of each image that cannot be read. The default raises a `DataError`; one that returns, as a list's
+            `append` does, leaves it out.
+    """
+    seen = 0
+    for read in _in_turn(iter(images), preprocessing, batch_size, cores() if workers is None else workers):
+        places = range(seen, seen + len(read))
+        seen += len(read)
+        for _, problem in read:
+            if isinstance(problem, Problem):
+                report(problem)
+        good = [(row, *each) for row, each in zip(places, read, strict=True) if not isinstance(each[1], Problem)]
+        if good:
+            rows, sources, pixels = zip(*good, strict=True)
+            yield Block(np.stack(pixels), np.array(rows, np.int64), seen, sources)
+
+
+def feature_blocks(features: NDArray[Any], *, batch_size: int) -> Iterator[Block]:
+    """Features (N, D) in blocks; they may be mapped from a file that is larger than memory."""
+    for start in range(0, len(features), batch_size):
+        part = features[start : start + batch_size]
+        yield Block(part, np.arange(start, start + len(part)), start + len(part))
+
+
+def images_of(table: LabelTable, rows: Indices) -> Iterator[Source]:
+    """The images of rows of a table, one by one."""
+    for row in rows.tolist():
+        yield table.path(row) if table.pixels is None else table.pixels[row]
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _in_turn(
+    images: Iterator[Source], preprocessing: Preprocessing, batch_size: int, workers: int
+) -> Iterator[list[_Read]]:
+    def read(image: Source) -> _Read:
+        return image, _read(image, preprocessing)
+
+    batches = iter(lambda: list(islice(images, batch_size)), [])
+    if workers == 0:
+        yield from (list(map(read, batch)) for batch in batches)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        started = (pool.map(read, batch) for batch in batches)  # starts to read when it is asked for
+        for batch, _ in pairwise(chain(started, [iter(())])):
+            yield list(batch)
+
+
+def _read(image: Source, preprocessing: Preprocessing) -> Pixels | Problem:
+    try:
+        pixels = image if isinstance(image, np.ndarray) else decode(image, at_least=preprocessing.size)
+    except DataError as error:
+        return Problem("unreadable image", str(image), str(error).removeprefix(f"{image}: "))
+    return scale(pixels, preprocessing)

@@ -1,0 +1,60 @@
+"""The images in folders: all of them, in one order, however many."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from onepair.data import folders
+from onepair.data.decoding import SUFFIXES
+from onepair.data.folders import image_files
+from onepair.data.problems import DataError
+
+NAMES = ["b.png", "a.JPG", "a-b/1.png", "a/2.gif", "a/10.webp", "a/deep/er/3.tif", "z.jpeg", "line\nbreak.png", "é.bmp"]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in [*NAMES, "notes.txt", "a/notes", "png", "jpg.txt"]:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (tmp_path / os.fsdecode(b"no-text-\xff.png")).touch()
+    (tmp_path / "folder.png").mkdir()
+    return tmp_path
+
+
+def plainly(folder: Path) -> list[Path]:
+    """All at once."""
+    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and not file.is_dir())
+
+
+@pytest.mark.parametrize("in_memory", [1, 2, 3, 50_000])
+def test_files_come_in_the_order_of_their_names(tree, monkeypatch, in_memory):
+    monkeypatch.setattr(folders, "NAMES_IN_MEMORY", in_memory)
+    assert len(plainly(tree)) == len(NAMES) + 1
+    assert list(image_files(tree)) == plainly(tree)
+
+
+def test_folders_are_read_only_when_it_is_their_turn(tree):
+    files = image_files(tree)
+    first = next(files)
+    (tree / "a-b" / "0.png").touch()
+    assert [first, *files] == plainly(tree)
+
+
+def test_a_file_is_itself_whatever_it_is_called(tmp_path):
+    assert list(image_files(tmp_path / "gone.txt")) == [tmp_path / "gone.txt"]
+
+
+def test_links_to_folders_are_not_followed(tree):
+    (tree / "loop").symlink_to(tree)
+    (tree / "link.png").symlink_to(tree / "b.png")
+    assert tree / "link.png" in list(image_files(tree))
+    assert len(list(image_files(tree))) == len(NAMES) + 2
+
+
+def test_a_folder_without_images_has_a_sentence(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(DataError, match="holds no images to predict"):
+        list(image_files(tmp_path))
