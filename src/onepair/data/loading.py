@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from onepair.data.decoding import Pixels, decode
-from onepair.data.folders import image_files
 from onepair.data.images import prepare
 from onepair.data.labeltable import LabelTable
 from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.walking import image_files
 from onepair.labels import UNKNOWN, Indices
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.decoding import Pixels
-from onepair.data.folders import image_files
 from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError, Report, refuse
 from onepair.data.streaming import Source, image_blocks
+from onepair.data.walking import image_files
 from onepair.inference.engine import MANY, Engine
 from onepair.inference.model_files import NAME, WEIGHTS, ModelError, load_model, parse_description, read_description
 from onepair.inference.onnx_engine import OnnxEngine, open_session

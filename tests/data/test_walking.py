@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from onepair.data import folders
 from onepair.data.decoding import SUFFIXES
-from onepair.data.folders import image_files
 from onepair.data.problems import DataError
+from onepair.data.walking import image_files
 
 NAMES = ["b.png", "a.JPG", "a-b/1.png", "a/2.gif", "a/10.webp", "a/deep/er/3.tif", "z.jpeg", "line\nbreak.png", "é.bmp"]
 
