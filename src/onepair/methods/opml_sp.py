@@ -74,7 +74,7 @@ class OPMLFamily(Method):
         if not self.needs_scores:
             return
         scores = require_scores(scores)
-        observed, score_matrix = self.observed.cpu().numpy(), scores.cpu().numpy()
+        observed, score_matrix = self.observed.cpu().numpy(), at_least_single(scores).cpu().numpy()
         class_ap = training_ap(score_matrix, observed)
         self.class_ap.copy_(torch.from_numpy(class_ap))
         if self.label_num is not None and epoch >= self.correction_start:
