@@ -30,7 +30,7 @@ def test_problems_name_file_line_and_column_and_give_exit_code_2(dataset):
     assert result.returncode == 2
     assert "2 problems" in result.stdout
     assert "labels.csv, line 2, column dog: holds 'maybe'; a label is 1 or 0" in result.stdout
-    assert "c.png: is not in" in result.stdout
+    assert "labels.csv, line 4: no such file c.png in ." in result.stdout
 
 
 def test_json_has_everything(dataset):

@@ -74,13 +74,13 @@ def is_blank(cell: Any) -> bool:
     return cell is None or (isinstance(cell, float) and cell != cell)
 
 
-def split_of(cell: Any) -> str | None:
+def split_of(cell: str) -> str | None:
     """The split that a cell names, or None.
 
     >>> [split_of(cell) for cell in ("train", " Val", "holdout")]
     ['train', 'validation', None]
     """
-    return _SPLIT_OF.get(cell.strip().lower()) if isinstance(cell, str) else None
+    return _SPLIT_OF.get(cell.strip().lower())
 
 
 # Lists of names
@@ -154,7 +154,7 @@ def _bracketed(cell: str) -> list[str] | None:
     if not texts or _QUOTED.sub("", cell)[1:-1].strip(", \n\r\t"):
         return None
     try:
-        return _texts([ast.literal_eval(text) for text in texts])
+        return _texts([ast.literal_eval(text) if "\\" in text else text[1:-1] for text in texts])
     except (SyntaxError, ValueError):
         return None
 
@@ -168,7 +168,7 @@ def _texts(names: Any) -> list[str] | None:
 
 def stripped(names: Iterable[str]) -> list[str]:
     """Names without the spaces around them, and without the blank ones."""
-    return [name for name in (name.strip() for name in names) if name]
+    return [name for name in map(str.strip, names) if name]
 
 
 # Formulas

@@ -19,6 +19,7 @@ SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 _FILE_NAMES = ("image", "filename", "file_name", "path", "filepath", "file_path", "image_path", "image_name")
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _DELIMITERS = ",;\t|"
+_LONGEST_HEADER = 1_000_000
 _DECLARED = re.compile(r"sep=([,;\t|])\r?\n", re.IGNORECASE)  # the line by which a spreadsheet is told the separator
 
 
@@ -113,14 +114,14 @@ def _read_csv(path: Path, text: str, report: Report) -> Sheet:
     declared = _DECLARED.match(text)
     skipped = 1 if declared else 0
     text = text[declared.end() :] if declared else text
-    delimiter = declared[1] if declared else _delimiter(path, text)
+    delimiter, name = declared[1] if declared else _delimiter(path, text), path.name
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [unguard(name).strip() for name in next(rows, [])]
         places, cells = [], []
         line = rows.line_num + 1
         for row in rows:
-            place, line = f"{path.name}, line {line + skipped}", rows.line_num + 1
+            place, line = f"{name}, line {line + skipped}", rows.line_num + 1
             while len(row) > len(header) and not row[-1].strip():
                 del row[-1]
             if len(row) == len(header):
@@ -139,7 +140,7 @@ def _read_csv(path: Path, text: str, report: Report) -> Sheet:
 
 def _delimiter(path: Path, text: str) -> str:
     """The comma if it shows a column of files in the header, else the one other separator that does."""
-    fitting = [delimiter for delimiter in _DELIMITERS if file_column(_header(text, delimiter)) is not None]
+    fitting = [each for each in _DELIMITERS if file_column(_header(text[:_LONGEST_HEADER], each)) is not None]
     if not fitting or (len(fitting) > 1 and "," not in fitting):
         raise DataError(f"{path}, line 1: no column named file; the first line names the columns, as file,cat,dog")
     return fitting[0]

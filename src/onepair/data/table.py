@@ -127,12 +127,12 @@ def check_unlisted(unlisted: str) -> None:
 def _named_images(sheet: Sheet, columns: Columns, root: Path, report: Report) -> dict[tuple[str, str], list[int]]:
     """The images, each a file in a split, and the rows that are about it."""
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for row, file in enumerate(sheet.columns[columns.file]):
-        split = "train" if columns.split is None else _split(sheet, row, columns.split, report)
+    splits = _splits(sheet, columns.split, report)
+    for row, (file, split) in enumerate(zip(sheet.columns[columns.file], splits, strict=True)):
         if isinstance(file, str) and file.strip():
             rows[_as_found(root, file), split].append(row)
         else:
-            report(Problem("bad value", sheet.where(row, columns.file), f"holds {file!r}, not the name of a file"))
+            report(Problem("no file name", sheet.where(row, columns.file), f"holds {file!r}, not the name of a file"))
     return rows
 
 
@@ -144,12 +144,15 @@ def _as_found(root: Path, file: str) -> str:
     return next((form for form in forms if exists(root / form)), file)
 
 
-def _split(sheet: Sheet, row: int, column: int, report: Report) -> str:
-    cell = sheet.columns[column][row]
-    split = split_of(cell)
-    if split is None:
-        report(Problem("bad value", sheet.where(row, column), f"holds {cell!r}; a split is {', '.join(SPLITS)}"))
-    return split or "train"
+def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str]:
+    if column is None:
+        return ["train"] * len(sheet.places)
+    cells = sheet.columns[column]
+    split = {cell: split_of(cell) for cell in set(map(str, cells))}
+    for row, cell in enumerate(cells):
+        if split[str(cell)] is None:
+            report(Problem("bad split", sheet.where(row, column), f"holds {cell!r}; a split is {', '.join(SPLITS)}"))
+    return [split[str(cell)] or "train" for cell in cells]
 
 
 def _report_repeats(sheet: Sheet, named: dict[tuple[str, str], list[int]], is_long: bool, report: Report) -> None:
@@ -222,13 +225,14 @@ def _read_lists(
     labels = np.full((len(rows), len(classes)), UNKNOWN, np.int8)
     labels[complete] = NEGATIVE
     for image, found in enumerate(used):
-        for row, names in zip(rows[image], found, strict=True):
-            if names is None:
-                what = f"holds {sheet.columns[column][row]!r}; write names separated by ; or a JSON list of names"
-                report(Problem("bad value", sheet.where(row, column), what))
-                labels[image] = np.where(labels[image] == POSITIVE, POSITIVE, UNKNOWN)
-            else:
-                labels[image, [position[name] for name in names]] = POSITIVE
+        if None in found:
+            row = rows[image][found.index(None)]
+            what = f"holds {sheet.columns[column][row]!r}; write names separated by ; or a JSON list of names"
+            report(Problem("bad value", sheet.where(row, column), what))
+            labels[image] = UNKNOWN
+    counts = [sum(len(names or ()) for names in found) for found in used]
+    positives = [position[name] for found in used for names in found for name in names or ()]
+    labels[np.repeat(np.arange(len(rows)), counts), positives] = POSITIVE
     return classes, labels
 
 
