@@ -26,3 +26,7 @@ def test_near_names_are_those_of_difflib_and_plurals():
 
 def test_names_with_other_numbers_are_others():
     assert near_names(["concept number 10", "concept number 11"]) == []
+
+
+def test_few_or_blank_names():
+    assert near_names([]) == near_names([""]) == near_names(["", "a"]) == []

@@ -4,10 +4,12 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from itertools import combinations
+
+import numpy as np
 
 NEAR = 0.9  # of difflib's ratio
-MOST = 2000  # classes that are compared with one another
+BINS = 64  # for letters: names that share few of them are not looked at
+MOST = 10_000  # names that are compared with one another
 
 
 def same_names(names: Sequence[str]) -> list[list[str]]:
@@ -32,8 +34,19 @@ def near_names(names: Sequence[str]) -> list[tuple[str, str]]:
     """
     if len(names) > MOST:
         return []
-    folded = {name: _folded(name) for name in names}
-    return [(a, b) for a, b in combinations(names, 2) if folded[a] != folded[b] and _are_near(folded[a], folded[b])]
+    folded = [_folded(name) for name in names]
+    place = {name: i for i, name in enumerate(folded)}
+    plurals = ((i, place.get(name + ending)) for i, name in enumerate(folded) for ending in ("s", "es"))
+    found = {(min(i, j), max(i, j)) for i, j in plurals if j is not None}
+    letters = np.zeros((len(names), BINS), np.int32)
+    for i, name in enumerate(folded):
+        np.add.at(letters[i], [ord(letter) % BINS for letter in name], 1)
+    lengths = letters.sum(1)
+    for i, name in enumerate(folded):
+        shared = np.minimum(letters[i], letters[i + 1 :]).sum(1)  # at most so many letters can match
+        possible = 2 * shared >= NEAR * (lengths[i] + lengths[i + 1 :])
+        found |= {(i, j) for j in (np.flatnonzero(possible) + i + 1).tolist() if _are_near(name, folded[j])}
+    return [(names[i], names[j]) for i, j in sorted(found)]
 
 
 def _folded(name: str) -> str:
@@ -41,10 +54,6 @@ def _folded(name: str) -> str:
 
 
 def _are_near(a: str, b: str) -> bool:
-    shorter, longer = sorted((a, b), key=len)
-    if longer in (f"{shorter}s", f"{shorter}es"):
-        return True
-    if 2 * len(shorter) < NEAR * (len(a) + len(b)) or re.findall(r"\d+", a) != re.findall(r"\d+", b):
+    if a == b or re.findall(r"\d+", a) != re.findall(r"\d+", b):
         return False
-    matcher = SequenceMatcher(None, a, b, autojunk=False)
-    return matcher.quick_ratio() >= NEAR and matcher.ratio() >= NEAR
+    return SequenceMatcher(None, a, b, autojunk=False).ratio() >= NEAR
