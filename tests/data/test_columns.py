@@ -97,6 +97,12 @@ def test_a_file_that_is_listed_twice_is_a_problem(tmp_path):
     assert [str(problem) for problem in found] == ["labels.csv: lists a twice (lines 2 and 3)"]
 
 
+def test_a_list_that_needs_quotes(tmp_path):
+    result, found = read(tmp_path, "file,labels", "a,dog,cat", "b,dog")
+    assert result.files == ("b",)
+    assert str(found[0]) == "labels.csv, line 2: has 3 cells for 2 columns; a cell with ',' in it needs quotes"
+
+
 def test_the_declared_separator_counts_as_a_line(tmp_path):
     _, found = read(tmp_path, "sep=;", "file;cat", "a;1", "b;ja")
     assert found[0].where == "labels.csv, line 4, column cat"

@@ -21,7 +21,7 @@ thorough = settings(
     derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
-POSITIVES = ["1", "1.0", "true", "TRUE", "yes", "Y", "x", "X", " 1 "]
+POSITIVES = ["WAHR", "1", "1.0", "true", "TRUE", "yes", "Y", "x", "X", " 1 "]
 NEGATIVES = ["0", "0.0", "false", "FALSE", "no", "N"]
 UNKNOWNS = ["", "NaN", "NA", "null", "None", "N/A", "-1", "?"]
 
@@ -174,6 +174,8 @@ def test_the_encoding_of_windows_is_read_with_a_remark(tmp_path):
         ("[dog, cat]", None),
         ("['dog', __import__('os')]", None),
         ("['dog', 1]", None),
+        ("['it''s']", None),
+        ("['it's']", None),
         ("[{}]", None),
         ('["a", ""]', None),
         ({"a": 1}, None),

@@ -20,6 +20,8 @@ SEPARATORS = ";|,"  # of the names in a list, the first that there is
 _LABEL_OF = {
     **dict.fromkeys(("1", "1.0", "1,0", "true", "yes", "y", "x", "✓"), POSITIVE),
     **dict.fromkeys(("0", "0.0", "0,0", "false", "no", "n"), NEGATIVE),
+    **dict.fromkeys(("wahr", "vrai", "vero", "verdadero"), POSITIVE),  # a spreadsheet's true in other languages
+    **dict.fromkeys(("falsch", "faux", "falso"), NEGATIVE),
     **dict.fromkeys((*BLANK, "-1", "-1.0", "-1,0"), UNKNOWN),
 }
 _SPLIT_OF = {
@@ -150,8 +152,8 @@ def _bracketed(cell: str) -> list[str] | None:
         return _texts(json.loads(cell))
     except (ValueError, RecursionError):
         pass
-    texts = _QUOTED.findall(cell)
-    if not texts or _QUOTED.sub("", cell)[1:-1].strip(", \n\r\t"):
+    texts, frame = _QUOTED.findall(cell), _QUOTED.sub("Q", cell)[1:-1]
+    if set(frame) - set("Q, \n\r\t") or "QQ" in frame:  # adjacent texts would be one to Python
         return None
     try:
         return _texts([ast.literal_eval(text) if "\\" in text else text[1:-1] for text in texts])

@@ -129,7 +129,9 @@ def _read_csv(path: Path, text: str, report: Report) -> Sheet:
                     places.append(place)
                     cells.append(row)
             elif any(row):
-                report(Problem("bad line", place, f"has {len(row)} cells for {len(header)} columns"))
+                what = f"has {len(row)} cells for {len(header)} columns"
+                advice = f"; a cell with {delimiter!r} in it needs quotes" if len(row) > len(header) else ""
+                report(Problem("bad line", place, what + advice))
     except csv.Error as error:
         raise DataError(f"{path}, line {rows.line_num + skipped}: is not CSV ({error})") from None
     columns: list[Sequence[Any]] = list(zip(*cells, strict=True)) or [()] * len(header)
