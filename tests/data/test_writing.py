@@ -37,10 +37,10 @@ def test_fiftyone_gets_the_positive_classes_of_whole_paths(tmp_path):
     assert document["classes"] == ["dog", "cat", "=x"]
     root = tmp_path.resolve()
     assert document["labels"] == {
-        str(root / "a.jpg"): ["dog", "=x"],
-        str(root / "b c.jpg"): ["cat"],
+        str(root / "a.jpg"): [0, 2],
+        str(root / "b c.jpg"): [1],
         str(root / "sub/c.jpg"): [],
-        str(root / "d.jpg"): [],
+        str(root / "d.jpg"): None,
     }
 
 

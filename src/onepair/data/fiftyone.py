@@ -6,20 +6,20 @@ import os
 import numpy as np
 
 from onepair.data.labeltable import LabelTable
-from onepair.labels import POSITIVE
+from onepair.labels import POSITIVE, UNKNOWN
 
 
 def write_fiftyone(table: LabelTable) -> bytes:
     """A table as the `labels.json` of a FiftyOneImageClassificationDataset: the positive classes of every image.
 
-    Images are named by their whole paths, so that FiftyOne finds them wherever the file is. The format cannot tell a
-    negative label from an unknown one, and has no splits: keep a table for those.
+    Classes are named by their places in the list of all; images by their whole paths, so that FiftyOne finds them
+    wherever the file is. An image of which nothing is known has null for a list. Otherwise the format cannot tell a
+    negative label from an unknown one, and it has no splits: keep a table for those.
     """
-    document = {
-        "classes": list(table.classes),
-        "labels": {
-            os.path.realpath(table.path(row)): [table.classes[i] for i in np.flatnonzero(labels == POSITIVE)]
-            for row, labels in enumerate(table.labels)
-        },
+    labels = {
+        os.path.realpath(table.path(row)): None
+        if (given == UNKNOWN).all()
+        else np.flatnonzero(given == POSITIVE).tolist()
+        for row, given in enumerate(table.labels)
     }
-    return json.dumps(document, ensure_ascii=False, indent=1).encode()
+    return json.dumps({"classes": list(table.classes), "labels": labels}, ensure_ascii=False, indent=1).encode()
