@@ -30,7 +30,7 @@ def test_problems_name_file_line_and_column_and_give_exit_code_2(dataset):
     assert result.returncode == 2
     assert "2 problems" in result.stdout
     assert "labels.csv, line 2, column dog: holds 'maybe'; a label is 1 or 0" in result.stdout
-    assert "c.png: is not in" in result.stdout
+    assert "labels.csv, line 4: no such file c.png in ." in result.stdout
 
 
 def test_json_has_everything(dataset):
@@ -73,6 +73,73 @@ def test_the_embedded_dataset(tmp_path):
     result = onepair("check", "digits", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "4,000 images (3,000 train, 1,000 test), 10 classes" in result.stdout
+
+
+def test_remarks_are_listed_and_are_no_problems(dataset):
+    (dataset / "labels.csv").write_text("file,cat,camera\na.png,1,Nikon\nb.png,1,Leica\n")
+    result = onepair("check", "labels.csv", cwd=dataset)
+    assert result.returncode == 0, result.stderr
+    assert "1 remarks" in result.stdout
+    assert "labels.csv, column camera: holds values that are no labels, as 'Nikon' in line 2; left out" in result.stdout
+    assert "no problems" in result.stdout
+    report = json.loads(onepair("check", "labels.csv", "--json", cwd=dataset).stdout)
+    assert (report["problems"], [remark["kind"] for remark in report["remarks"]]) == ([], ["column left out"])
+
+
+def test_columns_by_name_and_complete_splits(dataset):
+    (dataset / "tags.csv").write_text('file,split,"a, b",c\na.png,train,1,\nb.png,test,1,1\n')
+    arguments = ("tags.csv", "--label-columns", '"a, b",c', "--complete-split", "train", "--json")
+    classes = json.loads(onepair("check", *arguments, cwd=dataset).stdout)["classes"]
+    assert [(each["name"], each["negative"]) for each in classes] == [("a, b", 0), ("c", 1)]
+
+
+def test_fix_writes_a_table_that_is_clean(dataset):
+    Image.new("RGB", (4, 4), (1, 1, 1)).save(dataset / "copy of b.png")
+    (dataset / "broken.png").write_text("no picture")
+    (dataset / "tables").mkdir()
+    (dataset / "labels.csv").write_text(
+        "file,split,labels\na.png,train,cat;Dog\nb.png,val,dog\ncopy of b.png,train,dog\n"
+        "broken.png,train,dog\ngone.png,test,bird\na.png,train,cats\n"
+    )
+    result = onepair("check", "labels.csv", "--fix", "tables/clean.csv", cwd=dataset)
+    assert result.returncode == 0, result.stderr
+    for sentence in (
+        "6 changes",
+        "class Dog: is now dog",
+        "labels.csv: lists a.png twice (lines 2 and 7); the first one stays",
+        "labels.csv, line 6: no such file gone.png in .; left out",
+        "broken.png: ",
+        "copy of b.png: is the same image as b.png, which is in validation; left out of train",
+        "class bird: left out",
+    ):
+        assert sentence in result.stdout
+    again = onepair("check", "tables/clean.csv", "--images", cwd=dataset)
+    assert again.returncode == 0, again.stdout
+    text = (dataset / "tables" / "clean.csv").read_text()
+    assert text.splitlines() == ["file,split,cat,dog", "../a.png,train,1,1", "../b.png,validation,,1"]
+
+
+def test_names_much_alike_are_listed_where_nobody_can_be_asked(dataset):
+    (dataset / "labels.csv").write_text("file,dog,dogs\na.png,1,\nb.png,,1\n")
+    result = onepair("check", "labels.csv", "--fix", "clean.csv", cwd=dataset)
+    assert "class dogs: may be class dog by another name" in result.stdout
+    assert (dataset / "clean.csv").read_text().startswith("file,split,dog,dogs")
+
+
+@pytest.mark.parametrize(
+    ("out", "sentence"),
+    [
+        ("labels.csv", "labels.csv: is the table to check; name another file"),
+        ("clean.xlsx", "a table is written as .csv or .parquet"),
+        ("no/clean.csv", "cannot be written"),
+    ],
+)
+def test_where_nothing_clean_can_be_written(dataset, out, sentence):
+    (dataset / "labels.csv").write_text("file,dog\na.png,1\n")
+    result = onepair("check", "labels.csv", "--fix", out, cwd=dataset)
+    assert (result.returncode, sentence in result.stderr) == (2, True)
+    assert "Traceback" not in result.stderr
+    assert (dataset / "labels.csv").read_text() == "file,dog\na.png,1\n"
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,19 @@ def test_it_writes_the_labels_and_says_what_changed(command, tmp_path):
     assert found == [POSITIVE, NEGATIVE, NEGATIVE]
 
 
+@pytest.mark.parametrize("format", ["coco", "label-studio", "fiftyone"])
+def test_it_writes_the_formats_of_other_programs(command, tmp_path, format):
+    desk = open_desk(small_run(tmp_path / "runs"))
+    cell = desk.suggestion(1)
+    desk.decide([Decision(cell.file, cell.label, "yes", 0)], who="Ann")
+    code, _, errors = command("labels", tmp_path / "runs", "--out", "completed.json")
+    assert code == 2
+    assert "may be of several formats; name one" in errors
+    code, _, errors = command("labels", tmp_path / "runs", "--out", "completed.json", "--format", format)
+    assert (code, errors) == (0, "")
+    assert cell.label in (tmp_path / "completed.json").read_text()
+
+
 def test_mistakes_end_in_a_sentence_and_leave_nothing(command, tmp_path):
     run = small_run(tmp_path / "runs")
     code, _, errors = command("labels", run, "--out", "completed.csv")

@@ -111,6 +111,38 @@ def parquet(folder: Path) -> Path:
     return folder / "labels.parquet"
 
 
+def coco_subset(folder: Path) -> Path:
+    """As CVAT exports it."""
+    write(folder / "annotations" / "instances_default.json", instances("any", [(9, 18), (10, 1)], [10, 9, 30]))
+    return folder
+
+
+def task(image: str, *choices: str, **data: object) -> dict[str, object]:
+    """A task of Label Studio with one annotation."""
+    result = {"from_name": "tag", "to_name": "img", "type": "choices", "value": {"choices": list(choices)}}
+    return {"data": {"image": image, **data}, "annotations": [{"result": [result] if choices else []}]}
+
+
+def label_studio(folder: Path) -> Path:
+    """Two tasks with choices, an empty one, and one that nobody did."""
+    tasks = [task("a.jpg", "dog", "cat"), task("b.jpg", "cat"), task("c.jpg"), {"data": {"image": "d.jpg"}}]
+    return write(folder / "tasks.json", json.dumps(tasks))
+
+
+def huggingface(folder: Path) -> Path:
+    objects = [{"file_name": "a.jpg", "tags": ["dog", "cat"]}, {"file_name": "b.jpg", "tags": ["cat"]}]
+    write(folder / "metadata.jsonl", lines(*map(json.dumps, objects)))
+    return folder
+
+
+def json_lines(folder: Path) -> Path:
+    return write(folder / "labels.jsonl", lines('{"file": "a.jpg", "cat": true}', '{"file": "b.jpg", "cat": 0}'))
+
+
+def csv_long(folder: Path) -> Path:
+    return write(folder / "labels.csv", lines("file,label", "a.jpg,dog", "b.jpg,cat", "a.jpg,cat"))
+
+
 LAYOUTS: dict[str, Callable[[Path], Path]] = {
     "voc": voc,
     "coco, 2014": coco_2014,
@@ -121,4 +153,9 @@ LAYOUTS: dict[str, Callable[[Path], Path]] = {
     "table, wide": csv_wide,
     "table, lists": csv_lists,
     "table, parquet": parquet,
+    "table, long": csv_long,
+    "table, json lines": json_lines,
+    "coco, subset": coco_subset,
+    "label-studio": label_studio,
+    "huggingface": huggingface,
 }

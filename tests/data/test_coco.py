@@ -35,7 +35,7 @@ def test_2014_needs_both_splits_with_the_same_categories(tmp_path):
     layouts.coco_2014(tmp_path)
     source = tmp_path / "annotations" / "instances_val2014.json"
     source.write_text(source.read_text().replace('"cat"', '"bat"'))
-    with pytest.raises(DataError, match="categories are not those of train2014"):
+    with pytest.raises(DataError, match="categories are not those of the file before it"):
         coco.read(tmp_path)
     source.unlink()
     with pytest.raises(DataError, match=r"instances_val2014\.json: there is no such file"):
@@ -45,8 +45,27 @@ def test_2014_needs_both_splits_with_the_same_categories(tmp_path):
 def test_a_json_file_keeps_its_order_and_its_empty_images(tmp_path):
     table = coco.read(layouts.coco_file(tmp_path))
     assert [file[-6:] for file in table.files] == ["10.jpg", "09.jpg", "30.jpg"]
-    assert table.labels.tolist() == [[0, 1], [1, 0], [0, 0]]
+    assert table.labels.tolist() == [[-1, 1], [1, -1], [-1, -1]]
     assert set(table.split.tolist()) == {"train"}
+
+
+def test_what_a_json_file_does_not_list_is_unknown_unless_said_otherwise(tmp_path):
+    path = layouts.coco_file(tmp_path)
+    assert coco.read(path, unlisted="negative").labels.tolist() == [[0, 1], [1, 0], [0, 0]]
+    assert (coco.read(layouts.coco_2014(tmp_path), unlisted="unknown").labels != -1).all()  # it is labelled completely
+    with pytest.raises(ValueError, match="unlisted must be"):
+        coco.read(path, unlisted="zero")
+
+
+def test_categories_that_an_image_is_said_not_to_show_are_negative(tmp_path):
+    path = layouts.coco_file(tmp_path)
+    document = json.loads(path.read_text())
+    document["images"][0] |= {"neg_category_ids": [18, 99, None], "split": "val"}
+    document["images"][1] |= {"neg_category_ids": [18], "split": "else"}  # there is an annotation, too
+    path.write_text(json.dumps(document))
+    table = coco.read(path)
+    assert table.labels.tolist() == [[0, 1], [1, -1], [-1, -1]]
+    assert table.split.tolist() == ["validation", "train", "train"]
 
 
 def test_images_of_a_json_file_lie_beside_it_or_in_images_or_where_said(tmp_path):
@@ -58,6 +77,42 @@ def test_images_of_a_json_file_lie_beside_it_or_in_images_or_where_said(tmp_path
     layouts.write(tmp_path / first, "")
     assert coco.read(path).root == tmp_path
     assert coco.read(path, images=tmp_path / "elsewhere").root == tmp_path / "elsewhere"
+
+
+@pytest.mark.parametrize("folder", ["images/default", "../images", "../images/default", ".."])
+def test_images_where_annotation_programs_put_them(tmp_path, folder):
+    source = layouts.coco_file(tmp_path / "annotations")
+    first = coco.read(source).files[0]
+    layouts.write(tmp_path / "annotations" / folder / first, "")
+    assert coco.read(source).path(0).exists()
+
+
+def test_names_with_the_folders_of_another_machine_are_found_by_their_end(tmp_path):
+    source = layouts.coco_file(tmp_path)
+    document = json.loads(source.read_text())
+    for image, name in zip(
+        document["images"], ("C:\\photos\\a.jpg", "/data/upload/1/b.jpg", "gone/c.jpg"), strict=True
+    ):
+        image["file_name"] = name
+    source.write_text(json.dumps(document))
+    for name in ("photos/a.jpg", "b.jpg"):
+        layouts.write(tmp_path / "images" / name, "")
+    assert coco.read(source).files == ("photos/a.jpg", "b.jpg", "gone/c.jpg")
+
+
+def test_a_file_per_subset(tmp_path):
+    for subset, image in (("train", 1), ("val", 2), ("default", 3)):
+        text = layouts.instances(subset, [(image, 18)], [image])
+        layouts.write(tmp_path / "annotations" / f"instances_{subset}.json", text)
+    layouts.write(tmp_path / "images" / "val" / "COCO_val_000000000002.jpg", "")
+    table = coco.read(tmp_path)
+    assert table.split.tolist() == ["train", "train", "validation"]
+    assert table.labels.tolist() == [[1, -1]] * 3
+    assert table.path(2).exists()
+    source = tmp_path / "annotations" / "instances_val.json"
+    source.write_text(source.read_text().replace('"cat"', '"bat"'))
+    with pytest.raises(DataError, match=r"instances_val\.json: its categories are not those of the file before it"):
+        coco.read(tmp_path)
 
 
 def test_detects_json_files_and_the_2014_folder(tmp_path):
@@ -91,7 +146,7 @@ def test_problems_name_the_entry(tmp_path):
         "birds.json, annotations[4]: is about category 99, which the file does not list",
         "birds.json, annotations[5]: needs image_id and category_id, each a number or a text",
     ]
-    assert table.labels.tolist() == [[0, 1], [1, 0], [1, 0]]
+    assert table.labels.tolist() == [[-1, 1], [1, -1], [1, -1]]
     with pytest.raises(DataError, match=r"categories\[2\]"):
         coco.read(path)
 

@@ -44,6 +44,12 @@ def test_refuses_parts_of_different_lengths(changes):
         table(**changes)
 
 
+def test_what_was_asked_for_has_the_shape_of_the_labels_and_changes_no_fingerprint():
+    assert table(asked=np.ones((3, 2), bool)).fingerprint() == table().fingerprint()
+    with pytest.raises(DataError, match=r"asked for has shape \(2, 2\)"):
+        table(asked=np.ones((2, 2), bool))
+
+
 def test_refuses_an_unheard_of_split():
     with pytest.raises(DataError, match="'holdout' is not one of train, validation, test"):
         table(split=np.array(["train", "holdout", "test"]))

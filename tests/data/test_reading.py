@@ -30,8 +30,8 @@ def test_options_reach_the_readers_that_take_them(tmp_path):
 
 def test_reports_reach_the_caller(tmp_path):
     problems = []
-    path = layouts.write(tmp_path / "labels.csv", "file,cat\na.jpg,2\n")
-    assert read_dataset(path, report=problems.append).labels.tolist() == [[-1]]
+    path = layouts.write(tmp_path / "labels.csv", "file,cat\na.jpg,2\nb.jpg,1\n")
+    assert read_dataset(path, report=problems.append).labels.tolist() == [[-1], [1]]
     assert [problem.kind for problem in problems] == ["bad value"]
 
 

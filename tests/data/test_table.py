@@ -9,8 +9,10 @@ import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from onepair.data import DataError, LabelTable, table, write_table
+from onepair.data.columns import RESERVED
 from tests.data import layouts
 
 
@@ -89,23 +91,23 @@ def test_problems_name_line_and_column_and_become_unknown(tmp_path):
     rows = (
         "file,split,cat,dog,cat",
         '"a\n1.jpg",train,1,2,0',
-        "b.jpg,train,-1,0,0",
+        "b.jpg,train,ja,0,0",
         "c.jpg,train,1",
         "b.jpg,train,1,1,1",
-        "b.jpg,test,1,yes,1",
+        "b.jpg,test,1,#,1",
         ",test,1,1,1",
         "d.jpg,holdout,1,1,1",
     )
     read, problems = problems_of(read_csv, tmp_path, *rows)
     assert problems == [
         "labels.csv, line 5: has 3 cells for 5 columns",
-        "labels.csv, line 6, column file: names b.jpg again, after line 4",
-        "labels.csv, line 8, column file: holds '', not the name of a file",
-        "labels.csv, line 9, column split: holds 'holdout'; a split is train, validation, test",
         "labels.csv, column 5: names class cat again, after column 3",
+        "labels.csv, line 9, column split: holds 'holdout'; a split is train, validation, test",
+        "labels.csv, line 8, column file: holds '', not the name of a file",
+        "labels.csv: lists b.jpg twice (lines 4 and 6)",
         "labels.csv, line 2, column dog: holds '2'; a label is 1 or 0, and the cell stays blank where it is unknown",
-        "labels.csv, line 4, column cat: holds '-1'; a label is 1 or 0, and the cell stays blank where it is unknown",
-        "labels.csv, line 7, column dog: holds 'yes'; a label is 1 or 0, and the cell stays blank where it is unknown",
+        "labels.csv, line 4, column cat: holds 'ja'; a label is 1 or 0, and the cell stays blank where it is unknown",
+        "labels.csv, line 7, column dog: holds '#'; a label is 1 or 0, and the cell stays blank where it is unknown",
     ]
     assert read.files == ("a\n1.jpg", "b.jpg", "b.jpg", "d.jpg")
     assert read.split.tolist() == ["train", "train", "test", "train"]
@@ -117,15 +119,22 @@ def test_problems_name_line_and_column_and_become_unknown(tmp_path):
     [
         ("", "line 1: no column named file"),
         ("a.jpg,1\n", "line 1: no column named file"),
-        ("cat,image\n1,a.jpg\n", "line 1: no column named file"),
+        ("cat,photo\n1,a.jpg\n", "line 1: no column named file"),
+        ("cat,image,path\n1,a.jpg,b\n", "line 1: no column named file"),
+        (
+            "file,cat\na.jpg,2\n",
+            "no columns of classes .*; column cat holds values that are no labels, as '2' in line 2",
+        ),
         ("file,cat\n", "lists no image"),
         ("file\na.jpg\n", "no columns of classes and no column named labels"),
-        ("file,cat,\na.jpg,1,\n", "column 3 has no name"),
         ("file,cat,File\na.jpg,1,0\n", "column 3 is a second column File; no class can have that name"),
-        ("file,labels,cat\na.jpg,cat,1\n", "a column labels and a column cat; keep the list or the classes"),
+        ("file,labels,cat\na.jpg,cat,1\n", "a list of labels and a column cat of labels; keep the list or the classes"),
+        ("file,tags,label\na.jpg,cat,dog\n", "has columns label and tags; name the one with the labels"),
+        ("file,labels\na.jpg,NaN\n", "its column labels names no class at all"),
         ('file,cat\na.jpg,"1\n', r"labels\.csv, line 2: is not CSV"),
         ("file,cat\n" + "a" * 200_000 + ",1\n", "line 2: is not CSV"),
-        (b"file,cat\n\xff.jpg,1\n", "byte 9 is not UTF-8"),
+        (b"file,cat\n\x81.jpg,1\n", "byte 9 is not UTF-8"),
+        (b"\xff\xfef", "byte 2 is not UTF-16"),
     ],
 )
 def test_refuses_what_is_no_table(tmp_path, text, message):
@@ -166,11 +175,11 @@ def test_ways_to_write_a_list(tmp_path, cell, names):
 
 
 def test_a_bad_list_is_a_problem_and_all_unknown(tmp_path):
-    rows = ("file,labels,split", "a.jpg,dog,train", "b.jpg,[dog],train", '"c.jpg","[1]",train')
+    rows = ("file,labels,split", "a.jpg,dog,train", "b.jpg,[dog],train", '"c.jpg","[null]",train')
     read, problems = problems_of(read_csv, tmp_path, *rows, unlisted="negative")
     assert problems == [
         "labels.csv, line 3, column labels: holds '[dog]'; write names separated by ; or a JSON list of names",
-        "labels.csv, line 4, column labels: holds '[1]'; write names separated by ; or a JSON list of names",
+        "labels.csv, line 4, column labels: holds '[null]'; write names separated by ; or a JSON list of names",
     ]
     assert read.labels.tolist() == [[1], [-1], [-1]]
 
@@ -197,16 +206,16 @@ def test_parquet_lists(tmp_path):
 
 
 def test_problems_in_parquet_name_row_and_column(tmp_path):
-    columns = {"file": ["a", None, "c"], "x": [1.0, 1.0, float("nan")], "y": [[1], [0], []], "z": [-1, 0, 1]}
+    columns = {"file": ["a", None, "c"], "x": [1.0, 1.0, float("nan")], "y": [[1], [0], []], "z": [-1, 2, 0]}
     read, problems = problems_of(read_parquet, tmp_path, columns)
     assert problems == [
+        "labels.parquet, column y: holds values that are no labels, as [1] in row 1; left out",
         "labels.parquet, row 2, column file: holds None, not the name of a file",
-        "labels.parquet, row 1, column y: holds [1]; a label is 1 or 0, and the cell stays blank where it is unknown",
-        "labels.parquet, row 1, column z: holds -1; a label is 1 or 0, and the cell stays blank where it is unknown",
-        "labels.parquet, row 3, column x: holds nan; a label is 1 or 0, and the cell stays blank where it is unknown",
-        "labels.parquet, row 3, column y: holds []; a label is 1 or 0, and the cell stays blank where it is unknown",
     ]
-    assert read.labels.tolist() == [[1, -1, -1], [-1, -1, 1]]
+    assert read.classes == ("x", "z")
+    assert read.labels.tolist() == [[1, -1], [-1, 0]]
+    columns["file"][1] = "b"
+    assert "row 2, column z: holds 2; a label is 1 or 0" in problems_of(read_parquet, tmp_path, columns)[1][1]
 
 
 def test_parquet_without_a_file_column_and_what_is_no_parquet_are_refused(tmp_path):
@@ -218,10 +227,31 @@ def test_parquet_without_a_file_column_and_what_is_no_parquet_are_refused(tmp_pa
 
 # Writing
 
-names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8) | st.sampled_from(
-    ["a,b", 'say "cat"', "two\nlines", "back\r", "a;file;b", "\ufefffile", "'", "=1+1", "1", "猫"]
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(str.strip) | st.sampled_from(
+    [
+        "a,b",
+        "tags",
+        "nan",
+        "-1",
+        "@home",
+        "'=1",
+        "''-",
+        "\t=",
+        "a|b",
+        "[x]",
+        '["x"]',
+        'say "cat"',
+        "two\nlines",
+        "back\r",
+        "a;file;b",
+        "\ufefffile",
+        "'",
+        "=1+1",
+        "1",
+        "猫",
+    ]
 )
-class_names = names.map(str.strip).filter(lambda name: name and name.lower() not in ("file", "split", "labels"))
+class_names = names.map(str.strip).filter(lambda name: name and name.lower() not in RESERVED)
 
 
 @st.composite
@@ -231,7 +261,8 @@ def tables(draw):
     cells = st.lists(st.sampled_from([1, 0, -1]), min_size=len(classes), max_size=len(classes))
     labels = draw(st.lists(cells, min_size=len(rows), max_size=len(rows)))
     files, splits = zip(*rows, strict=True)
-    return LabelTable(files, tuple(classes), np.array(labels, np.int8), np.array(splits), Path())
+    asked = draw(st.none() | arrays(bool, (len(rows), len(classes))))
+    return LabelTable(files, tuple(classes), np.array(labels, np.int8), np.array(splits), Path(), asked=asked)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -245,6 +276,8 @@ def test_reading_gives_back_what_was_written(tmp_path, suffix, written):
     assert read.classes == written.classes
     assert read.split.tolist() == written.split.tolist()
     assert read.labels.tolist() == written.labels.tolist()
+    assert (read.asked is None) == (written.asked is None)
+    assert read.asked is None or read.asked.tolist() == written.asked.tolist()
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 

@@ -8,11 +8,12 @@ import pytest
 from PIL import Image
 
 from onepair.data.digits import read_digits
+from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
 from onepair.data.table import write_table
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.completion import write_completed
-from onepair.review.queue import ReviewError, open_run
+from onepair.review.queue import open_run
 from onepair.review.store import Decision, Entry
 from onepair.runs.config import build_config
 from onepair.runs.folder import RunFolder
@@ -63,6 +64,31 @@ def test_yes_is_1_no_is_0_and_the_rest_stays(run, tmp_path):
     assert completed.files == table.files
     assert (found.confirmed, found.rejected, found.corrected, found.foreign) == (1, 1, 0, 0)
     assert found.unknown == (run.task.observed == UNKNOWN).sum() - 2
+
+
+def test_what_was_answered_is_marked_as_asked_for_over_several_rounds(run, tmp_path):
+    table, cells = run.task.table, [unknown_cell(run, number) for number in range(3)]
+    entries = [
+        entry(table.files[row], CLASSES[column], answer)
+        for (row, column), answer in zip(cells, ("yes", "no", "skip"), strict=True)
+    ]
+    write_completed(run, entries, tmp_path / "completed.csv")
+    again = open_run(write_run(tmp_path / "again", tmp_path / "completed.csv"))
+    assert {tuple(cell) for cell in np.argwhere(again.task.table.asked)} == set(cells[:2])
+    (row, column), files = cells[2], again.task.table.files
+    write_completed(again, [entry(files[row], CLASSES[column], "yes")], tmp_path / "twice.csv")
+    assert {tuple(cell) for cell in np.argwhere(read_dataset(tmp_path / "twice.csv").asked)} == set(cells)
+
+
+def test_other_programs_get_the_labels_in_their_formats(run, tmp_path):
+    (row, column), table = unknown_cell(run), run.task.table
+    entries = [entry(table.files[row], CLASSES[column], "no")]
+    write_completed(run, entries, tmp_path / "completed.csv")
+    for format in ("coco", "label-studio"):
+        write_completed(run, entries, tmp_path / f"{format}.json", format=format)
+        np.testing.assert_array_equal(
+            read_dataset(tmp_path / f"{format}.json").labels, read_dataset(tmp_path / "completed.csv").labels
+        )
 
 
 def test_of_several_answers_the_last_one_counts(run, tmp_path):
@@ -139,8 +165,9 @@ def test_lists_of_labels_become_a_wide_table(tmp_path):
     label = run.task.table.classes[int(np.flatnonzero(run.task.observed[0] == UNKNOWN)[0])]
     write_completed(run, [entry(file, label, "no")], images / "completed.csv")
     rows = {row["file"]: row for row in csv.DictReader((images / "completed.csv").read_text().splitlines())}
-    assert list(rows["00.png"]) == ["file", "split", "bar", "circle", "cross"]
+    assert list(rows["00.png"]) == ["file", "split", "asked", "bar", "circle", "cross"]
     assert rows[file][label] == "0"
+    assert rows[file]["asked"] == label
 
 
 def test_parquet_is_written_as_parquet(run, tmp_path):
@@ -179,7 +206,7 @@ def test_who_and_when_are_beside_it(run, tmp_path):
 
 def test_other_endings_are_refused_before_anything_is_written(run, tmp_path):
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ReviewError, match=r"completed\.txt: labels are written as \.csv or \.parquet"):
+    with pytest.raises(DataError, match=r"completed\.txt: labels are written as \.csv or \.parquet"):
         write_completed(run, [], tmp_path / "completed.txt")
     assert sorted(tmp_path.rglob("*")) == before
 

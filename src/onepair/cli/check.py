@@ -1,6 +1,8 @@
 """`onepair check`: what is in a dataset, and what is wrong with it."""
 
+import csv
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import groupby
@@ -10,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from onepair.data.checking import Census
+    from onepair.data.labeltable import LabelTable
     from onepair.data.problems import Problem
 
 SHOWN = 10  # problems of each kind; --json has them all
@@ -19,34 +24,86 @@ SHOWN = 10  # problems of each kind; --json has them all
 def check(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
     format: Annotated[
-        str, typer.Option(help="auto, table, voc, coco, nuswide, cub or digits; auto goes by the layout.")
+        str, typer.Option(help="auto, or a name that onepair datasets lists; auto goes by the layout.")
     ] = "auto",
     unlisted: Annotated[
-        Literal["unknown", "negative"], typer.Option(help="What a class is that a row's list of labels leaves out.")
+        Literal["unknown", "negative"], typer.Option(help="What a class is that a list of labels leaves out.")
     ] = "unknown",
     folder: Annotated[
         Path | None, typer.Option(help="The folder that file names are relative to, if not the table's own.")
     ] = None,
+    label_columns: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="A table's columns of classes, or the one with lists.")
+    ] = None,
+    complete_split: Annotated[
+        list[str] | None, typer.Option(help="A split that is labelled completely: unknown is negative in it.")
+    ] = None,
     images: Annotated[bool, typer.Option("--images", help="Decode every image too.")] = False,
+    fix: Annotated[
+        Path | None, typer.Option(help="Write a clean table, .csv or .parquet, without what is wrong.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Say what is in a dataset, and all that is wrong with it.
 
-    Exit code 0 if it is clean, 2 if there are problems.
+    Exit code 0 if it is clean, 2 if there are problems. --fix decodes every image, leaves out what is missing, broken
+    or there twice, merges spellings of one class, says all that it changed, and writes the rest: splits stay, and
+    unknown labels stay unknown.
     """
     from onepair.data.checking import find_problems, take_census
     from onepair.data.problems import Problem
     from onepair.data.reading import read_dataset
 
-    problems: list[Problem] = []
-    table = read_dataset(data, format=format, unlisted=unlisted, images=folder, report=problems.append)
-    problems += find_problems(table, images=images, progress=_with_bar)
+    found: list[Problem] = []
+    table = read_dataset(
+        data,
+        format=format,
+        unlisted=unlisted,
+        images=folder,
+        label_columns=next(csv.reader([label_columns], skipinitialspace=True)) if label_columns else None,
+        complete_splits=complete_split or (),
+        report=found.append,
+    )
+    if fix is not None:
+        table, found = _fix(table, found, Path(data), fix, ask=not as_json)
+    else:
+        found += find_problems(table, images=images, progress=_with_bar)
+    problems = [problem for problem in found if not problem.remark]
+    remarks = [problem for problem in found if problem.remark]
+    word = "problems" if fix is None else "changes"
     census = take_census(table)
     if as_json:
-        typer.echo(json.dumps(_as_json(census, problems), indent=2, ensure_ascii=False))
+        listed = {word: [_plain(problem) for problem in problems], "remarks": [_plain(remark) for remark in remarks]}
+        typer.echo(json.dumps({**_as_json(census), **listed}, indent=2, ensure_ascii=False))
     else:
-        _print(census, problems)
-    raise typer.Exit(2 if problems else 0)
+        _print(census, problems, remarks, word)
+    raise typer.Exit(2 if problems and fix is None else 0)
+
+
+def _fix(
+    table: "LabelTable", found: list["Problem"], source: Path, out: Path, *, ask: bool
+) -> tuple["LabelTable", list["Problem"]]:
+    """Write a clean table; it, and what was changed, with remarks."""
+    from onepair.data.cleaning import clean, outcomes
+    from onepair.data.problems import DataError
+    from onepair.data.table import write_table
+    from onepair.data.writing import named_from
+
+    if table.pixels is not None:
+        raise DataError(f"{source}: is inside the package, and nothing is wrong with it")
+    if out.suffix.lower() not in (".csv", ".parquet"):
+        raise DataError(f"{out}: a table is written as .csv or .parquet; name it so")
+    if out.resolve() == source.resolve():
+        raise DataError(f"{out}: is the table to check; name another file")
+    asks = ask and sys.stdin.isatty() and sys.stdout.isatty()
+    cleaned = clean(table, is_same=_ask if asks else lambda one, other: False, progress=_with_bar)
+    write_table(named_from(cleaned.table, out.parent), out)
+    remarks = [problem for problem in found if problem.remark]
+    return cleaned.table, [*outcomes(found), *cleaned.changes, *remarks, *cleaned.doubts]
+
+
+def _ask(one: str, other: str) -> bool:
+    return typer.confirm(f"Are {one} and {other} the same class?", default=False)
 
 
 def _with_bar(rows: Iterable[int]) -> Iterator[int]:
@@ -58,7 +115,11 @@ def _with_bar(rows: Iterable[int]) -> Iterator[int]:
     yield from track(rows, "Looking at the images", console=console, transient=True, disable=not console.is_terminal)
 
 
-def _as_json(census: "Census", problems: list["Problem"]) -> dict[str, Any]:
+def _plain(problem: "Problem") -> dict[str, str]:
+    return {key: value for key, value in asdict(problem).items() if key != "remark"}
+
+
+def _as_json(census: "Census") -> dict[str, Any]:
     counts = zip(census.classes, census.positive, census.negative, census.unknown, strict=True)
     return {
         "images": census.images,
@@ -69,11 +130,10 @@ def _as_json(census: "Census", problems: list["Problem"]) -> dict[str, Any]:
             {"name": name, "positive": int(positive), "negative": int(negative), "unknown": int(unknown)}
             for name, positive, negative, unknown in counts
         ],
-        "problems": [asdict(problem) for problem in problems],
     }
 
 
-def _print(census: "Census", problems: list["Problem"]) -> None:
+def _print(census: "Census", problems: list["Problem"], remarks: list["Problem"], word: str) -> None:
     from rich import box
     from rich.console import Console
     from rich.markup import escape
@@ -95,13 +155,22 @@ def _print(census: "Census", problems: list["Problem"]) -> None:
     console.print(f"{census.cardinality:.2f} positives per image")
     console.print(f"{census.verified_empty:,} images verified empty, {census.not_annotated:,} not annotated at all")
 
-    if not problems:
-        console.print("[green]no problems[/green]")
-        return
-    console.print(f"\n[bold red]{len(problems):,} problems[/bold red]")
+    if remarks:
+        console.print(f"\n[bold]{len(remarks):,} remarks[/bold]")
+        _print_by_kind(console, remarks)
+    if problems:
+        console.print(f"\n[bold red]{len(problems):,} {word}[/bold red]")
+        _print_by_kind(console, problems)
+    else:
+        console.print(f"[green]no {word}[/green]")
+
+
+def _print_by_kind(console: "Console", problems: list["Problem"]) -> None:
+    from rich.markup import escape
+
     for kind, group in groupby(sorted(problems, key=lambda problem: problem.kind), lambda problem: problem.kind):
         found = list(group)
-        console.print(f"[bold]{kind}: {len(found):,}[/bold]")
+        console.print(f"[bold]{escape(kind)}: {len(found):,}[/bold]")
         for problem in found[:SHOWN]:
             console.print(f"  {escape(str(problem))}")
         if len(found) > SHOWN:

@@ -1,21 +1,25 @@
 """`onepair labels`: the labels of a run's dataset, completed by what people decided."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 
 def labels(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was reviewed, or one that holds such a run.")],
-    out: Annotated[Path, typer.Option(help="The table to write, a .csv or .parquet file.")],
+    out: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet; .json with a --format.")],
+    format: Annotated[
+        Literal["auto", "csv", "parquet", "coco", "label-studio", "fiftyone"],
+        typer.Option(help="auto goes by the suffix; fiftyone keeps positive labels only."),
+    ] = "auto",
 ) -> None:
     """Write the labels as they are after a review: yes is 1, no is 0, and what nobody answered stays as it was.
 
     The table has a column per class with 1, 0 or blank for unknown, and all images of the dataset with their split,
     named relative to it: onepair train takes it as it stands. A list of labels cannot say no, and the layouts of VOC,
-    COCO and others cannot say unknown, so labels that came as those become such a table too. Who answered what, and
-    when, goes to a file beside it, as completed_decisions.csv.
+    COCO and others cannot say unknown, so labels that came as those become such a table too; its column asked names the
+    classes that were answered. Who answered what, and when, goes to a file beside it, as completed_decisions.csv.
     """
     from onepair.review.completion import write_completed
     from onepair.review.queue import ReviewError, answers_file, open_run
@@ -25,7 +29,7 @@ def labels(
     answers = answers_file(opened)
     if not answers.exists():
         raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run onepair review {run} first")
-    found = write_completed(opened, Store(answers).entries(), out)
+    found = write_completed(opened, Store(answers).entries(), out, format=format)
     typer.echo(
         f"labels confirmed: {found.confirmed:,}, rejected: {found.rejected:,}, corrected: {found.corrected:,}, "
         f"still unknown: {found.unknown:,}"

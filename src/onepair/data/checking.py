@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem
+from onepair.data.spelling import near_names, same_names
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
@@ -55,6 +56,7 @@ def find_problems(table: LabelTable, *, images: bool = False, progress: Progress
         progress: wraps the rows whose files are looked at, to show how far it is.
     """
     yield from _classes_without_positives(table)
+    yield from _spellings(table)
     yield from _repeated(table, enumerate(table.files), "file")
     if table.pixels is None:
         yield from _damaged_images(table, progress) if images else _missing_files(table, progress)
@@ -64,6 +66,15 @@ def _classes_without_positives(table: LabelTable) -> Iterator[Problem]:
     for name, found in zip(table.classes, (table.labels == POSITIVE).any(0), strict=True):
         if not found:
             yield Problem("class without positives", f"class {name}", "has no positive, so it cannot be learned")
+
+
+def _spellings(table: LabelTable) -> Iterator[Problem]:
+    for first, *others in same_names(table.classes):
+        for name in others:
+            what = f"is class {first} in another spelling; keep one of them"
+            yield Problem("spellings of one class", f"class {name}", what)
+    for one, other in near_names(table.classes):
+        yield Problem("names much alike", f"class {other}", f"may be class {one} by another name", remark=True)
 
 
 def _repeated(table: LabelTable, rows: Iterable[tuple[int, Hashable]], what: str) -> Iterator[Problem]:
@@ -88,20 +99,27 @@ def _missing_files(table: LabelTable, progress: Progress) -> Iterator[Problem]:
 
 
 def _missing(table: LabelTable, row: int) -> Problem:
-    return Problem("missing file", table.files[row], f"is not in {table.root}")
+    if table.places is None:
+        return Problem("missing file", table.files[row], f"is not in {table.root}")
+    return Problem("missing file", table.places[row], f"no such file {table.files[row]} in {table.root}")
 
 
 def _damaged_images(table: LabelTable, progress: Progress) -> Iterator[Problem]:
     first_of_name = set({file: row for row, file in reversed(list(enumerate(table.files)))}.values())
     digests: list[tuple[int, bytes]] = []
+    for row, finding in look_at_images(table, progress):
+        if isinstance(finding, Problem):
+            yield finding
+        elif row in first_of_name:
+            digests.append((row, finding))
+    yield from _repeated(table, digests, "image")
+
+
+def look_at_images(table: LabelTable, progress: Progress = iter) -> Iterator[tuple[int, Problem | bytes]]:
+    """Decode the image of every row: what is wrong with it, or a digest of its bytes."""
     with ThreadPoolExecutor() as pool:  # decoding lets go of Python's lock
         findings = pool.map(partial(_look, table), range(len(table)))
-        for row, finding in zip(progress(range(len(table))), findings, strict=True):
-            if isinstance(finding, Problem):
-                yield finding
-            elif row in first_of_name:
-                digests.append((row, finding))
-    yield from _repeated(table, digests, "image")
+        yield from zip(progress(range(len(table))), findings, strict=True)
 
 
 def _look(table: LabelTable, row: int) -> Problem | bytes:

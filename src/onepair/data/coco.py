@@ -1,20 +1,25 @@
-"""COCO instance annotations: the 2014 release, or any one file in the same form."""
+"""COCO instance annotations: the 2014 release, or any files in the same form, as those of Label Studio and CVAT."""
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from onepair.data.dialects import split_of
 from onepair.data.labeltable import LabelTable
+from onepair.data.locating import locate
 from onepair.data.problems import DataError, Problem, Report, refuse
-from onepair.data.sources import exists, join_splits, read_text
-from onepair.labels import POSITIVE, Labels
+from onepair.data.sources import exists, join_splits, read_json, starts_with
+from onepair.data.table import Unlisted, check_unlisted
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 
 Id = int | str
 
 _OFFICIAL_SPLITS = {"train2014": "train", "val2014": "test"}
+_SUBSETS = ("default", "train", "training", "val", "valid", "validation", "test")
 _LISTS = ("categories", "images", "annotations")
 
 
@@ -22,29 +27,72 @@ class _Instances(NamedTuple):
     classes: list[str]
     files: dict[Id, str]  # by image, in the order of the file
     positives: dict[Id, set[int]]  # columns by image; images without any annotation are not in it
+    negatives: dict[Id, set[int]]  # as the file says them
+    splits: dict[Id, str]
 
 
 def detect(path: Path) -> bool:
-    """Whether `path` is a .json file, or a folder with the annotations of COCO 2014."""
-    return exists(path) and (path.suffix.lower() == ".json" or exists(_annotations(path, "train2014")))
+    """Whether `path` is a .json file with an object in it, or a folder with such files in `annotations/`."""
+    if path.suffix.lower() == ".json":
+        return exists(path) and not starts_with(path, "[")
+    return exists(_annotations(path, "train2014")) or bool(_subsets(path))
 
 
-def read(path: Path, *, images: Path | None = None, report: Report = refuse) -> LabelTable:
-    """Read COCO instance annotations; an image is positive for the categories of its instances, negative for others.
+def read(
+    path: Path, *, unlisted: Unlisted = "unknown", images: Path | None = None, report: Report = refuse
+) -> LabelTable:
+    """Read COCO instance annotations; an image is positive for the categories of its instances.
 
-    A folder is read by the protocol of the published results: train2014 as "train", then val2014 as "test", image ids
-    sorted as strings, images without any annotation left out, classes in the order of the json.
+    COCO 2014 is a folder, read by the protocol of the published results: train2014 as "train", then val2014 as "test",
+    image ids sorted as strings, images without any annotation left out, classes in the order of the json, and every
+    category that an image has no instance of is negative.
 
-    A json file is read as it stands: all images as "train", in its order; images without annotations are kept, as
-    verified to show none of the classes.
+    Any other json file is read as it stands: all images as "train", in its order, those without annotations too. What
+    it does not list is unknown, unless `unlisted` says otherwise; categories in an image's `neg_category_ids` are
+    negative, and its `split` counts. A folder may hold one such file per subset, as CVAT writes them:
+    `annotations/instances_{default,train,val,test}.json`.
 
     Args:
         path: the folder around `annotations/`, or a json file.
+        unlisted: what a category is that an image has no instance of: "unknown" or "negative".
         images: the folder that file names are relative to; without it, the images of COCO 2014 are looked for in
-            `train2014/` or `images/train2014/`, those of a json file beside it or in `images/` beside it.
+            `train2014/` or `images/train2014/`, those of other files beside the json, in `images/` and
+            `images/default/` there and one folder up; where only the last parts of a name are found, by these.
         report: called with every problem; the default stops at the first one.
     """
-    return _read_file(path, images, report) if path.suffix.lower() == ".json" else _read_2014(path, images, report)
+    check_unlisted(unlisted)
+    if path.suffix.lower() == ".json":
+        return _read_file(path, "train", unlisted, [images] if images else _folders_of(path), report)
+    if _subsets(path) and not exists(_annotations(path, "train2014")):
+        return _read_subsets(path, unlisted, images, report)
+    return _read_2014(path, images, report)
+
+
+def write_coco(table: LabelTable) -> bytes:
+    """A table as COCO's json: an annotation without a box per positive label, known negatives as `neg_category_ids`.
+
+    That field is LVIS's; with `split`, another one that other programs pass over, it is what `read` needs to give the
+    same labels back.
+    """
+    names = list(zip(table.files, table.split.tolist(), table.labels, strict=True))
+    positives = [(image, column) for image, (*_, row) in enumerate(names) for column in np.flatnonzero(row == POSITIVE)]
+    document = {
+        "categories": [{"id": column + 1, "name": name} for column, name in enumerate(table.classes)],
+        "images": [
+            {
+                "id": image + 1,
+                "file_name": file,
+                "split": split,
+                "neg_category_ids": (np.flatnonzero(row == NEGATIVE) + 1).tolist(),
+            }
+            for image, (file, split, row) in enumerate(names)
+        ],
+        "annotations": [
+            {"id": number + 1, "image_id": image + 1, "category_id": int(column) + 1}
+            for number, (image, column) in enumerate(positives)
+        ],
+    }
+    return json.dumps(document, ensure_ascii=False, indent=1).encode()
 
 
 def _read_2014(path: Path, images: Path | None, report: Report) -> LabelTable:
@@ -55,37 +103,69 @@ def _read_2014(path: Path, images: Path | None, report: Report) -> LabelTable:
         source = _annotations(path, official)
         instances = _read_instances(source, report)
         classes = classes or instances.classes
-        if instances.classes != classes:
-            raise DataError(f"{source}: its categories are not those of train2014; take both files from one release")
+        _check_same(source, classes, instances.classes)
         annotated = sorted(instances.positives, key=str)
         folder = f"images/{official}" if exists(root / "images" / official) else official
         files = [f"{folder}/{instances.files[image]}" for image in annotated]
-        parts[split] = files, _label_matrix(instances, annotated)
+        parts[split] = files, _label_matrix(instances, annotated, NEGATIVE)
     return join_splits(parts, classes=classes, root=root)
 
 
-def _read_file(path: Path, images: Path | None, report: Report) -> LabelTable:
-    instances = _read_instances(path, report)
-    files = list(instances.files.values())
-    root = images or _folder_of_images(path.parent, files)
-    return join_splits(
-        {"train": (files, _label_matrix(instances, list(instances.files)))}, classes=instances.classes, root=root
+def _read_file(source: Path, split: str, unlisted: Unlisted, folders: Sequence[Path], report: Report) -> LabelTable:
+    instances = _read_instances(source, report)
+    if not instances.files:
+        raise DataError(f"{source}: lists no image")
+    images = list(instances.files)
+    root, files = locate(list(instances.files.values()), folders)
+    return LabelTable(
+        files=tuple(files),
+        classes=tuple(instances.classes),
+        labels=_label_matrix(instances, images, NEGATIVE if unlisted == "negative" else UNKNOWN),
+        split=np.array([instances.splits.get(image, split) for image in images]),
+        root=root,
     )
+
+
+def _read_subsets(path: Path, unlisted: Unlisted, images: Path | None, report: Report) -> LabelTable:
+    """The files of a folder, one under the other, each with the split that it is named after."""
+    parts = []
+    for subset, source in _subsets(path).items():
+        folders = [images] if images else [path / "images" / subset, path / "images", path / subset, path]
+        parts.append(_read_file(source, split_of(subset) or "train", unlisted, folders, report))
+        _check_same(source, parts[0].classes, parts[-1].classes)
+    return LabelTable(
+        files=tuple(os.path.relpath(part.path(row), path) for part in parts for row in range(len(part))),
+        classes=parts[0].classes,
+        labels=np.concatenate([part.labels for part in parts]),
+        split=np.concatenate([part.split for part in parts]),
+        root=path,
+    )
+
+
+def _folders_of(source: Path) -> list[Path]:
+    """Where the images of an annotation file may be: beside it or one folder up, there perhaps in `images/`."""
+    around = (source.parent, source.parent.parent)
+    return [place for folder in around for place in (folder, folder / "images", folder / "images" / "default")]
 
 
 def _annotations(path: Path, official_split: str) -> Path:
     return path / "annotations" / f"instances_{official_split}.json"
 
 
-def _folder_of_images(folder: Path, files: list[str]) -> Path:
-    """Where the first image lies: beside the json unless it is found in `images/`."""
-    beside = not files or exists(folder / files[0])
-    return folder / "images" if not beside and exists(folder / "images" / files[0]) else folder
+def _subsets(path: Path) -> dict[str, Path]:
+    """The annotation files of a folder by their subsets, as CVAT names them."""
+    return {subset: _annotations(path, subset) for subset in _SUBSETS if exists(_annotations(path, subset))}
 
 
-def _label_matrix(instances: _Instances, images: Sequence[Id]) -> Labels:
-    labels = np.zeros((len(images), len(instances.classes)), np.int8)
+def _check_same(source: Path, first: Sequence[str], classes: Sequence[str]) -> None:
+    if classes != first:
+        raise DataError(f"{source}: its categories are not those of the file before it; take all from one release")
+
+
+def _label_matrix(instances: _Instances, images: Sequence[Id], unlisted: int) -> Labels:
+    labels = np.full((len(images), len(instances.classes)), unlisted, np.int8)
     for row, image in zip(labels, images, strict=True):
+        row[list(instances.negatives.get(image, ()))] = NEGATIVE
         row[list(instances.positives.get(image, ()))] = POSITIVE
     return labels
 
@@ -106,6 +186,7 @@ def _read_instances(source: Path, report: Report) -> _Instances:
         if image in files:
             report(Problem("duplicate", where, f"gives image {image!r} again"))
         files.setdefault(image, str(file))
+    negatives, splits = _said_of_images(document["images"], columns)
 
     positives: dict[Id, set[int]] = {}
     for where, image, category in _entries(document, "annotations", ("image_id", "category_id"), source, report):
@@ -114,17 +195,26 @@ def _read_instances(source: Path, report: Report) -> _Instances:
         else:
             kind, name = ("image", image) if image not in files else ("category", category)
             report(Problem("bad entry", where, f"is about {kind} {name!r}, which the file does not list"))
-    return _Instances(list(names), files, positives)
+    return _Instances(list(names), files, positives, negatives, splits)
+
+
+def _said_of_images(images: list[Any], columns: dict[Id, int]) -> tuple[dict[Id, set[int]], dict[Id, str]]:
+    """What some files say of their images: the categories known to be absent, and the split."""
+    negatives: dict[Id, set[int]] = {}
+    splits: dict[Id, str] = {}
+    for entry in images:
+        if not isinstance(entry, dict) or not isinstance(entry.get("id"), Id):
+            continue
+        absent, split = entry.get("neg_category_ids"), entry.get("split")
+        if isinstance(absent, list):
+            negatives[entry["id"]] = {columns[each] for each in absent if isinstance(each, Id) and each in columns}
+        if isinstance(split, str) and split_of(split):
+            splits[entry["id"]] = split_of(split) or split
+    return negatives, splits
 
 
 def _load(source: Path) -> dict[str, list[Any]]:
-    text = read_text(source)
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{source}, line {error.lineno}: is not JSON ({error.msg}); is the file complete?") from None
-    except (RecursionError, ValueError) as error:  # nested too deeply, a number too long
-        raise DataError(f"{source}: is not JSON that can be read ({error})") from None
+    document = read_json(source)
     for key in _LISTS:
         if not isinstance(document, dict) or not isinstance(document.get(key), list):
             raise DataError(f"{source}: has no list {key!r}; COCO's instance files hold {', '.join(_LISTS)}")

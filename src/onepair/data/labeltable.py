@@ -26,6 +26,8 @@ class LabelTable:
     split: NDArray[np.str_]  # (N,) of "train", "validation", "test"
     root: Path
     pixels: NDArray[np.uint8] | None = None  # (N, H, W, 3) images held in memory, where there are no files
+    asked: NDArray[np.bool_] | None = None  # (N, L) the labels that are known because a model suggested to ask for them
+    places: tuple[str, ...] | None = None  # where each row was read, as "labels.csv, line 7"
 
     def __post_init__(self) -> None:
         labels = validate_labels(self.labels)
@@ -35,6 +37,8 @@ class LabelTable:
                 f"{len(self.files)} files, {len(self.split)} splits, {len(self.classes)} classes "
                 f"and labels of shape {labels.shape}"
             )
+        if self.asked is not None and self.asked.shape != labels.shape:
+            raise DataError(f"what was asked for has shape {self.asked.shape}, the labels {labels.shape}")
         strange = sorted(set(self.split.tolist()) - set(SPLITS))
         if strange:
             raise DataError(f"split {strange[0]!r} is not one of {', '.join(SPLITS)}")
@@ -51,7 +55,10 @@ class LabelTable:
         return self.root / self.files[row]
 
     def fingerprint(self) -> str:
-        """What tells this table from any other: its files, classes, splits and labels, in their order."""
+        """What tells this table from any other: its files, classes, splits and labels, in their order.
+
+        What was asked for is not part of it, nor where the rows were read.
+        """
         digest = hashlib.sha256()
         for names in (self.files, self.classes, self.split.tolist()):
             digest.update(f"{len(names)}\n".encode())

@@ -17,6 +17,7 @@ class Problem:
     kind: str  # a short name to count by, as "bad value" or "missing file"
     where: str  # as "labels.csv, line 7, column dog"
     what: str  # as "holds 2; a label is 1, 0 or blank"
+    remark: bool = False  # worth saying, but nothing to mend, so that nobody stops at it
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"
@@ -26,5 +27,6 @@ Report = Callable[[Problem], None]
 
 
 def refuse(problem: Problem) -> None:
-    """The report that stops at the first problem. A list's `append` collects all of them instead."""
-    raise DataError(str(problem))
+    """The report that stops at the first problem, and passes over remarks. A list's `append` collects all instead."""
+    if not problem.remark:
+        raise DataError(str(problem))

@@ -1,17 +1,21 @@
 """Which dataset formats there are, and which of them a path holds."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from onepair.data import coco, cub, nuswide, table, voc
+import numpy as np
+
+from onepair.data import coco, cub, folders, huggingface, labelstudio, nuswide, table, voc
+from onepair.data.dialects import split_of
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Report, refuse
 from onepair.data.sources import exists
 from onepair.data.table import Unlisted
+from onepair.labels import NEGATIVE
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Reader:
     detect: Callable[[Path], bool]
     read: Callable[..., LabelTable]  # read(path, *, report, **options)
     options: tuple[str, ...] = ()  # of `read_dataset`, those that `read` takes
+    last: bool = False  # whether other layouts have parts that look the same, so that those come first
 
 
 def _is_digits(path: Path) -> bool:
@@ -42,20 +47,49 @@ FORMATS = {
         Reader(
             name="table",
             description="your own images, with labels in a CSV or Parquet file",
-            layout="a .csv, .tsv or .parquet file with a column file, and a column per class or a column labels",
+            layout="a .csv, .tsv, .parquet or .jsonl file with a column file, and one per class or one named labels",
             origin="nothing",
             detect=table.detect,
             read=table.read,
-            options=("unlisted", "images"),
+            options=("unlisted", "images", "label_columns"),
         ),
         Reader(
             name="coco",
-            description="COCO 2014, or one file of COCO-style instance annotations",
-            layout="a folder with annotations/instances_{train,val}2014.json, train2014/ and val2014/; or a .json file",
+            description="COCO 2014, or instance annotations in the same form, as of Label Studio and CVAT",
+            layout="a folder with annotations/instances_{train,val}2014.json, train2014/ and val2014/; a .json file; "
+            "or a folder with annotations/instances_{default,train,val,test}.json",
             origin="annotations_trainval2014.zip, train2014.zip and val2014.zip from cocodataset.org",
             detect=coco.detect,
             read=coco.read,
-            options=("images",),
+            options=("unlisted", "images"),
+        ),
+        Reader(
+            name="label-studio",
+            description="Label Studio's own JSON: choices and labelled regions",
+            layout="a .json file with a list of tasks, and the images beside it or in images/",
+            origin="Export, JSON, in a project of Label Studio; and the images",
+            detect=labelstudio.detect,
+            read=labelstudio.read,
+            options=("unlisted", "images"),
+        ),
+        Reader(
+            name="huggingface",
+            description="an image folder of Hugging Face's datasets, with metadata",
+            layout="a folder with metadata.jsonl, .csv or .parquet, or with train/, test/ and others that hold one",
+            origin="nothing",
+            detect=huggingface.detect,
+            read=huggingface.read,
+            options=("unlisted", "label_columns"),
+        ),
+        Reader(
+            name="folders",
+            description="one label per image: a folder of images per class",
+            layout="a folder with two or more folders of images, or with those in train/, val/ and test/",
+            origin="nothing",
+            detect=folders.detect,
+            read=folders.read,
+            options=("unlisted",),
+            last=True,
         ),
         Reader(
             name="voc",
@@ -100,6 +134,8 @@ def read_dataset(
     format: str = "auto",
     unlisted: Unlisted = "unknown",
     images: str | Path | None = None,
+    label_columns: Sequence[str] | None = None,
+    complete_splits: Sequence[str] = (),
     report: Report = refuse,
 ) -> LabelTable:
     """Read a dataset in any of the `FORMATS`.
@@ -107,22 +143,46 @@ def read_dataset(
     Args:
         source: a path, or "digits" for the embedded dataset.
         format: a name in `FORMATS`, or "auto" to tell it by the layout of the files.
-        unlisted: what a class is that a table's list of labels leaves out: "unknown" or "negative".
-        images: the folder that the file names of a table or of COCO annotations are relative to.
+        unlisted: what a class is that is not listed for an image, where labels are lists: "unknown" or "negative".
+        images: the folder that the file names of a table or of annotations are relative to.
+        label_columns: of a table, the columns of classes or the one with lists; by default they are recognised.
+        complete_splits: splits whose images are labelled completely: what is unknown there is negative.
         report: called with every problem in the label files; the default stops at the first one, and a list's
-            `append` collects them all.
+            `append` collects them all. Some are only remarks, which stop nobody.
 
     Raises:
         DataError: a sentence that says what is wrong, where, and what to do.
     """
     path = Path(source)
     reader = _recognise(path) if format == "auto" else _named(format)
-    options: dict[str, Any] = {"unlisted": unlisted, "images": None if images is None else Path(images)}
-    return reader.read(path, report=report, **{name: options[name] for name in reader.options})
+    options: dict[str, Any] = {
+        "unlisted": unlisted,
+        "images": None if images is None else Path(images),
+        "label_columns": label_columns or None,
+    }
+    for option in ("images", "label_columns"):
+        if options[option] is not None and option not in reader.options:
+            raise DataError(f"{path}: is read as {reader.name}, which takes no {option}")
+    found = reader.read(path, report=report, **{name: options[name] for name in reader.options})
+    return _completed(found, complete_splits, path) if complete_splits else found
+
+
+def _completed(table: LabelTable, splits: Sequence[str], path: Path) -> LabelTable:
+    """The table with what is unknown in some splits as negative."""
+    labels = table.labels.copy()
+    for name in splits:
+        split = split_of(name)
+        if split is None or split not in table.split:
+            there = ", ".join(dict.fromkeys(table.split.tolist()))
+            raise DataError(f"{path}: has no split {name} that could be complete; there are {there}")
+        rows = table.rows(split)
+        labels[rows] = np.maximum(labels[rows], NEGATIVE)
+    return replace(table, labels=labels)
 
 
 def _recognise(path: Path) -> Reader:
     fitting = [reader for reader in FORMATS.values() if reader.detect(path)]
+    fitting = [reader for reader in fitting if not reader.last] or fitting
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
@@ -130,6 +190,9 @@ def _recognise(path: Path) -> Reader:
         raise DataError(f"{path}: has the layout of {names}; name the format that you mean")
     if not exists(path):
         raise DataError(f"{path}: there is no such file or folder")
+    inside = sorted(each for each in path.iterdir() if table.detect(each) or coco.detect(each)) if path.is_dir() else []
+    if inside:
+        raise DataError(f"{path}: is a folder with {', '.join(each.name for each in inside[:5])}; give the label file")
     layouts = "".join(f"\n  {reader.name}: {reader.layout}" for reader in FORMATS.values())
     raise DataError(f"{path}: is not in a layout that can be recognised; looked for{layouts}")
 

@@ -1,8 +1,11 @@
 """What every reader does: look for files, read their text, join the official splits."""
 
+import codecs
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +35,26 @@ def read_text(path: Path) -> str:
         return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from None
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds."""
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: is not JSON ({error.msg}); is the file complete?") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, a number too long
+        raise DataError(f"{path}: is not JSON that can be read ({error})") from None
+
+
+def starts_with(path: Path, letter: str) -> bool:
+    """Whether that is the first letter of a text file, after blanks and a byte order mark."""
+    try:
+        with path.open("rb") as file:
+            return file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == letter.encode()
+    except (OSError, ValueError):
+        return False
 
 
 def read_lines(path: Path) -> list[str]:

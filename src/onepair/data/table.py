@@ -1,97 +1,98 @@
-"""Label tables as CSV or Parquet files: one row per image, with a column per class or a list of labels."""
+"""Label tables as files: a row per image, with a column per class or a list of labels; or a row per label."""
 
 import csv
 import io
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from onepair.data.columns import RESERVED, Columns, find_columns
+from onepair.data.dialects import BAD, blanks_of, guard, labels_of, lists_of, split_of, write_names
 from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
-from onepair.data.sources import exists, read_bytes, read_text
+from onepair.data.sheets import Sheet, is_sheet, pyarrow_for, read_sheet
+from onepair.data.sources import exists
 from onepair.files import write_atomically
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 
 Unlisted = Literal["unknown", "negative"]
 
-_RESERVED = ("file", "split", "labels")  # column names with a meaning of their own
-_OTHER_FILE_NAMES = ("image", "filename", "path")  # taken for `file` in the first column
-_SPLIT_OF = {**{split: split for split in SPLITS}, "val": "validation", "valid": "validation"}
-_LABEL_OF: dict[object, int] = {
-    **dict.fromkeys((1, "1", "1.0"), POSITIVE),  # 1 also stands for 1.0 and True
-    **dict.fromkeys((0, "0", "0.0"), NEGATIVE),
-    **dict.fromkeys((None, ""), UNKNOWN),
-}
-_BAD = 2
-
-
-class _Sheet(NamedTuple):
-    """A file as columns of cells: texts from CSV; numbers, texts, lists or None from Parquet."""
-
-    source: Path
-    header: list[str]
-    columns: list[Sequence[Any]]
-    places: Sequence[str]  # of each row, as "line 7"
-
-    def where(self, row: int, column: int) -> str:
-        return f"{self.source.name}, {self.places[row]}, column {self.header[column]}"
-
-    def find(self, name: str) -> int | None:
-        return next((i for i, title in enumerate(self.header) if title.lower() == name), None)
-
-
-def detect(path: Path) -> bool:
-    """Whether `path` is a file named .csv, .tsv or .parquet."""
-    return path.suffix.lower() in (".csv", ".tsv", ".parquet") and exists(path)
+detect = is_sheet
 
 
 def read(
-    path: Path, *, unlisted: Unlisted = "unknown", images: Path | None = None, report: Report = refuse
+    path: Path,
+    *,
+    unlisted: Unlisted = "unknown",
+    images: Path | None = None,
+    label_columns: Sequence[str] | None = None,
+    report: Report = refuse,
 ) -> LabelTable:
-    """Read a table in one of two shapes, rows in the order of the file.
+    """Read a table in one of three shapes, images in the order of the file.
 
-    Wide: a column `file`, perhaps a column `split`, and a column per class with 1, 0 or blank (unknown).
-    Lists: columns `file`, perhaps `split`, and `labels` with the positive classes of the image, separated by `;` (by
-    `,` where there is no `;`) or as a JSON list; the classes are all that are named, sorted.
+    Wide: a column `file`, perhaps a column `split`, and a column per class with 1, 0 or blank (unknown). Also read are
+    true and false, yes and no, x, and NaN, NA, null or -1 for unknown. Columns that mostly hold other values are left
+    out, with a remark.
+    Lists: columns `file`, perhaps `split`, and `labels` (or label, tags, classes) with the positive classes of the
+    image, separated by `;`, `|` or `,`, or as a list in JSON or Python; the classes are all that are named, sorted.
+    Long: as lists, with one label in a row and as many rows for an image as it has labels.
 
-    The column of files may also be called image, filename or path if it is the first one. A split is train,
-    validation (or val, valid) or test; without that column, all rows are "train". CSV is UTF-8, separated by commas,
-    or by semicolons or tabs if the header says so. In Parquet, null is blank, and `labels` may hold lists. Names of
-    classes lose the spaces around them.
+    The column of files may also be called image, filename, path and the like. A split is train, validation (or val,
+    valid) or test; without that column, all rows are "train". Where a column `complete` holds true, the classes that
+    the row leaves out are negative. A column `asked` lists the classes that are known because a model suggested them.
+
+    CSV is UTF-8, UTF-16 or cp1252, separated by commas, semicolons, tabs or bars. In Parquet, null is blank, and
+    `labels` may hold lists. Names of classes lose the spaces around them.
 
     Args:
         path: the file.
         unlisted: what a class that a list leaves out is: "unknown" or "negative". A blank list names nothing, so that
             with "negative" it is an image verified to show none of the classes. Wide tables say it cell by cell.
         images: the folder that file names are relative to, if not that of the table.
+        label_columns: the columns of classes, or the one with lists, if they are not to be recognised.
         report: called with every problem; the default stops at the first one.
     """
-    if unlisted not in ("unknown", "negative"):
-        raise ValueError(f"unlisted must be 'unknown' or 'negative', got {unlisted!r}")
-    sheet = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, report)
-    file_column = _file_column(sheet.header)
-    if file_column is None:
-        raise DataError(f"{path}: no column named file among its columns {', '.join(sheet.header[:5])}")
-    split_column, list_column = sheet.find("split"), sheet.find("labels")
-    class_columns = [i for i in range(len(sheet.header)) if i not in (file_column, split_column, list_column)]
-    _check_columns(sheet, class_columns, list_column)
+    sheet = read_sheet(path, report)
+    return interpret(sheet, images or path.parent, unlisted=unlisted, label_columns=label_columns, report=report)
 
-    rows, splits = _usable_rows(sheet, file_column, split_column, report)
-    if not rows:
-        raise DataError(f"{path}: lists no image")
-    if list_column is None:
-        classes, labels = _read_wide(sheet, rows, _without_repeats(sheet, class_columns, report), report)
+
+def interpret(
+    sheet: Sheet,
+    root: Path,
+    *,
+    unlisted: Unlisted = "unknown",
+    label_columns: Sequence[str] | None = None,
+    report: Report = refuse,
+) -> LabelTable:
+    """The table that a sheet holds, with file names relative to `root`; see `read`."""
+    check_unlisted(unlisted)
+    columns = find_columns(sheet, label_columns, report)
+    named = _named_images(sheet, columns, root, report)
+    if not named:
+        raise DataError(f"{sheet.source}: lists no image")
+    lists = None if columns.names is None else lists_of(sheet.columns[columns.names])
+    is_long = lists is not None and all(names is None or len(names) < 2 for names in lists)
+    _report_repeats(sheet, named, is_long, report)
+    rows = [found if is_long else found[:1] for found in named.values()]
+    complete = _complete(sheet, columns.complete, rows, report)
+    if lists is None:
+        classes, labels = _read_wide(sheet, np.array(rows)[:, 0], columns.classes, complete, report)
     else:
-        classes, labels = _read_lists(sheet, rows, list_column, unlisted, report)
+        complete |= unlisted == "negative"
+        classes, labels = _read_lists(sheet, rows, columns.names or 0, lists, complete, report)
+    files, splits = zip(*named, strict=True)
     return LabelTable(
-        files=tuple(sheet.columns[file_column][row] for row in rows),
+        files=files,
         classes=tuple(classes),
         labels=labels,
         split=np.array(splits),
-        root=images or path.parent,
+        root=root,
+        asked=None if columns.asked is None else _asked(sheet, columns.asked, rows, classes, report),
+        places=tuple(sheet.places[found[0]] for found in rows),
     )
 
 
@@ -99,13 +100,14 @@ def write_table(table: LabelTable, path: Path) -> None:
     """Write a wide table as .csv or .parquet; `read` gives the same table back.
 
     File names are written as they are, so a table that is not written into `table.root` needs `images=` to be read.
-    The file appears complete or not at all.
+    In CSV, what a spreadsheet would take for a formula gets an apostrophe, which `read` takes away. The file appears
+    complete or not at all.
     """
     _check_writable(table)
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise DataError(f"{path}: a table is written as .csv or .parquet; name it so")
     try:
-        content = _render_csv(table) if path.suffix.lower() == ".csv" else _render_parquet(table, _pyarrow(path))
+        content = _render_csv(table) if path.suffix.lower() == ".csv" else _render_parquet(table, pyarrow_for(path))
         write_atomically(path, content)
     except UnicodeEncodeError as error:
         near = error.object[max(error.start - 20, 0) : error.end + 20]
@@ -114,172 +116,139 @@ def write_table(table: LabelTable, path: Path) -> None:
         raise DataError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
-def _file_column(header: Sequence[str]) -> int | None:
-    names = [name.strip().lower() for name in header]
-    if "file" in names:
-        return names.index("file")
-    return 0 if names and names[0] in _OTHER_FILE_NAMES else None
+def check_unlisted(unlisted: str) -> None:
+    if unlisted not in ("unknown", "negative"):
+        raise ValueError(f"unlisted must be 'unknown' or 'negative', got {unlisted!r}")
 
 
 # Reading
 
 
-def _read_csv(path: Path, report: Report) -> _Sheet:
-    text = read_text(path)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(path, text), strict=True)
-    try:
-        header = next(rows)
-        lines, cells = [], []
-        line = rows.line_num + 1
-        for row in rows:
-            if len(row) == len(header):
-                lines.append(f"line {line}")
-                cells.append(row)
-            elif row:
-                what = f"has {len(row)} cells for {len(header)} columns"
-                report(Problem("bad line", f"{path.name}, line {line}", what))
-            line = rows.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num}: is not CSV ({error})") from None
-    return _Sheet(path, _stripped(header), list(zip(*cells, strict=True)) or [()] * len(header), lines)
+def _named_images(sheet: Sheet, columns: Columns, root: Path, report: Report) -> dict[tuple[str, str], list[int]]:
+    """The images, each a file in a split, and the rows that are about it."""
+    rows: dict[tuple[str, str], list[int]] = defaultdict(list)
+    splits = _splits(sheet, columns.split, report)
+    for row, (file, split) in enumerate(zip(sheet.columns[columns.file], splits, strict=True)):
+        if isinstance(file, str) and file.strip():
+            rows[_as_found(root, file), split].append(row)
+        else:
+            report(Problem("no file name", sheet.where(row, columns.file), f"holds {file!r}, not the name of a file"))
+    return rows
 
 
-def _delimiter(path: Path, text: str) -> str:
-    """The comma if it shows a column of files in the header, else the one other separator that does."""
-    fitting = [delimiter for delimiter in ",;\t" if _file_column(_header(text, delimiter)) is not None]
-    if not fitting or (len(fitting) > 1 and "," not in fitting):
-        raise DataError(f"{path}, line 1: no column named file; the first line names the columns, as file,cat,dog")
-    return fitting[0]
+def _as_found(root: Path, file: str) -> str:
+    """The name of a file as it was written, unless only one without spaces around it or backslashes is there."""
+    if "\\" not in file and file == file.strip():
+        return file
+    forms = (file, file.strip(), file.replace("\\", "/"), file.strip().replace("\\", "/"))
+    return next((form for form in forms if exists(root / form)), file)
 
 
-def _header(text: str, delimiter: str) -> list[str]:
-    try:
-        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), [])
-    except csv.Error:
-        return []
+def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str]:
+    if column is None:
+        return ["train"] * len(sheet.places)
+    cells = sheet.columns[column]
+    split = {cell: split_of(cell) for cell in set(map(str, cells))}
+    for row, cell in enumerate(cells):
+        if split[str(cell)] is None:
+            report(Problem("bad split", sheet.where(row, column), f"holds {cell!r}; a split is {', '.join(SPLITS)}"))
+    return [split[str(cell)] or "train" for cell in cells]
 
 
-def _read_parquet(path: Path) -> _Sheet:
-    content, pyarrow = read_bytes(path), _pyarrow(path)
-    try:
-        table = pyarrow.parquet.ParquetFile(io.BytesIO(content)).read()
-        columns = [column.to_pylist() for column in table.columns]
-    except Exception as error:  # a damaged file ends in errors of many kinds
-        raise DataError(f"{path}: is not a Parquet file that can be read ({error})") from None
-    return _Sheet(path, _stripped(table.column_names), columns, [f"row {row + 1}" for row in range(table.num_rows)])
+def _report_repeats(sheet: Sheet, named: dict[tuple[str, str], list[int]], is_long: bool, report: Report) -> None:
+    repeated = {file: rows for (file, _), rows in named.items() if len(rows) > 1}
+    if is_long and repeated:
+        what = f"has several rows for {len(repeated)} images; each has all the labels of its rows"
+        report(Problem("rows merged", sheet.source.name, what, remark=True))
+        return
+    for file, rows in repeated.items():
+        source, _, first = sheet.places[rows[0]].rpartition(", ")
+        unit = first.split()[0]
+        numbers = [sheet.places[row].split()[-1] for row in rows]
+        times = "twice" if len(rows) == 2 else f"{len(rows)} times"
+        what = f"lists {file} {times} ({unit}s {', '.join(numbers[:-1])} and {numbers[-1]})"
+        report(Problem("duplicate", source, what))
 
 
-def _pyarrow(path: Path) -> Any:
-    """The library, imported only where a Parquet file asks for it."""
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise DataError(f"{path}: Parquet needs pyarrow; install it, or use CSV") from None
-    return pyarrow
+def _complete(sheet: Sheet, column: int | None, rows: list[list[int]], report: Report) -> NDArray[np.bool_]:
+    """For each image, whether a row says that it names all positive classes."""
+    if column is None:
+        return np.zeros(len(rows), bool)
+    labels = labels_of(sheet.columns[column])
+    for row in np.flatnonzero(labels == BAD).tolist():
+        what = f"holds {sheet.columns[column][row]!r}; a row is complete, true, or not, false"
+        report(Problem("bad value", sheet.where(row, column), what))
+    return np.array([(labels[found] == POSITIVE).any() for found in rows])
 
 
-def _stripped(names: Iterable[str]) -> list[str]:
-    return [name.strip() for name in names]
-
-
-def _check_columns(sheet: _Sheet, class_columns: list[int], list_column: int | None) -> None:
-    names = {column + 1: sheet.header[column] for column in class_columns}
-    for number, name in names.items():
-        if not name:
-            raise DataError(f"{sheet.source}: column {number} has no name; name its class or remove it")
-        if name.lower() in _RESERVED:
-            raise DataError(f"{sheet.source}: column {number} is a second column {name}; no class can have that name")
-    if list_column is not None and names:
-        other = next(iter(names.values()))
-        raise DataError(f"{sheet.source}: has a column labels and a column {other}; keep the list or the classes")
-    if list_column is None and not names:
-        raise DataError(f"{sheet.source}: has no columns of classes and no column named labels")
-
-
-def _without_repeats(sheet: _Sheet, class_columns: list[int], report: Report) -> list[int]:
-    first: dict[str, int] = {}
-    for column in class_columns:
-        name = sheet.header[column]
-        if first.setdefault(name, column) != column:
-            what = f"names class {name} again, after column {first[name] + 1}"
-            report(Problem("duplicate", f"{sheet.source.name}, column {column + 1}", what))
-    return list(first.values())
-
-
-def _usable_rows(
-    sheet: _Sheet, file_column: int, split_column: int | None, report: Report
-) -> tuple[list[int], list[str]]:
-    """The rows that name a file, each file once per split, and their splits."""
-    first: dict[tuple[str, str], int] = {}
-    for row, file in enumerate(sheet.columns[file_column]):
-        split = "train" if split_column is None else _split(sheet, row, split_column, report)
-        if not isinstance(file, str) or not file:
-            report(Problem("bad value", sheet.where(row, file_column), f"holds {file!r}, not the name of a file"))
-        elif first.setdefault((file, split), row) != row:
-            what = f"names {file} again, after {sheet.places[first[file, split]]}"
-            report(Problem("duplicate", sheet.where(row, file_column), what))
-    return list(first.values()), [split for _, split in first]
-
-
-def _split(sheet: _Sheet, row: int, column: int, report: Report) -> str:
-    cell = sheet.columns[column][row]
-    split = _SPLIT_OF.get(str(cell).strip().lower())
-    if split is None:
-        report(Problem("bad value", sheet.where(row, column), f"holds {cell!r}; a split is {', '.join(SPLITS)}"))
-    return split or "train"
-
-
-def _read_wide(sheet: _Sheet, rows: list[int], class_columns: list[int], report: Report) -> tuple[list[str], Labels]:
-    labels = np.stack([_label_column(sheet.columns[column])[rows] for column in class_columns], axis=1)
-    for i, j in np.argwhere(labels == _BAD):
-        row, column = rows[i], class_columns[j]
+def _read_wide(
+    sheet: Sheet, rows: Indices, columns: list[int], complete: NDArray[np.bool_], report: Report
+) -> tuple[list[str], Labels]:
+    labels = np.stack([labels_of(sheet.columns[column])[rows] for column in columns], axis=1)
+    bad = labels == BAD
+    for i, j in np.argwhere(bad):
+        row, column = int(rows[i]), columns[j]
         what = f"holds {sheet.columns[column][row]!r}; a label is 1 or 0, and the cell stays blank where it is unknown"
         report(Problem("bad value", sheet.where(row, column), what))
-    labels[labels == _BAD] = UNKNOWN
-    return [sheet.header[column] for column in class_columns], labels
+    labels[bad] = UNKNOWN
+    _remark_on_minus_one(sheet, columns, labels, report)
+    labels[(labels == UNKNOWN) & ~bad & complete[:, None]] = NEGATIVE
+    return [sheet.header[column] for column in columns], labels
 
 
-def _label_column(cells: Iterable[Any]) -> Labels:
-    return np.array([_label(cell) for cell in cells], np.int8)
-
-
-def _label(cell: Any) -> int:
-    try:
-        return _LABEL_OF.get(cell.strip() if isinstance(cell, str) else cell, _BAD)
-    except TypeError:  # a list, a mapping
-        return _BAD
+def _remark_on_minus_one(sheet: Sheet, columns: list[int], labels: Labels, report: Report) -> None:
+    """-1 is unknown here, and negative elsewhere: where there is no 0 in the table, the latter may be meant."""
+    if (labels == NEGATIVE).any():
+        return
+    for column in columns:
+        cells = sheet.columns[column]
+        found = np.flatnonzero((labels_of(cells) == UNKNOWN) & ~blanks_of(cells))
+        if len(found):
+            what = f"holds {cells[found[0]]!r}, as other cells may: that is unknown, and negative is 0"
+            report(Problem("-1 is unknown", sheet.where(int(found[0]), column), what, remark=True))
+            return
 
 
 def _read_lists(
-    sheet: _Sheet, rows: list[int], column: int, unlisted: Unlisted, report: Report
+    sheet: Sheet,
+    rows: list[list[int]],
+    column: int,
+    lists: list[list[str] | None],
+    complete: NDArray[np.bool_],
+    report: Report,
 ) -> tuple[list[str], Labels]:
-    lists = [_names(sheet.columns[column][row]) for row in rows]
-    classes = sorted({name for names in lists if names for name in names})
+    used = [[lists[row] for row in found] for found in rows]
+    classes = sorted({name for found in used for names in found for name in names or ()})
     if not classes:
-        raise DataError(f"{sheet.source}: its column labels names no class at all")
+        raise DataError(f"{sheet.source}: its column {sheet.header[column]} names no class at all")
     position = {name: i for i, name in enumerate(classes)}
-    labels = np.full((len(rows), len(classes)), NEGATIVE if unlisted == "negative" else UNKNOWN, np.int8)
-    for i, names in enumerate(lists):
-        if names is None:
-            what = f"holds {sheet.columns[column][rows[i]]!r}; write names separated by ; or a JSON list of names"
-            report(Problem("bad value", sheet.where(rows[i], column), what))
-            labels[i] = UNKNOWN
-        else:
-            labels[i, [position[name] for name in names]] = POSITIVE
+    labels = np.full((len(rows), len(classes)), UNKNOWN, np.int8)
+    labels[complete] = NEGATIVE
+    for image, found in enumerate(used):
+        if None in found:
+            row = rows[image][found.index(None)]
+            what = f"holds {sheet.columns[column][row]!r}; write names separated by ; or a JSON list of names"
+            report(Problem("bad value", sheet.where(row, column), what))
+            labels[image] = UNKNOWN
+    counts = [sum(len(names or ()) for names in found) for found in used]
+    positives = [position[name] for found in used for names in found for name in names or ()]
+    labels[np.repeat(np.arange(len(rows)), counts), positives] = POSITIVE
     return classes, labels
 
 
-def _names(cell: Any) -> list[str] | None:
-    """The classes that a cell lists, or None if it is no list of names."""
-    if isinstance(cell, str) and not cell.lstrip().startswith("["):
-        return [name for name in _stripped(cell.split(";" if ";" in cell else ",")) if name]
-    try:
-        names = json.loads(cell) if isinstance(cell, str) else [] if cell is None else cell
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
-        return None
-    return _stripped(names)
+def _asked(
+    sheet: Sheet, column: int, rows: list[list[int]], classes: Sequence[str], report: Report
+) -> NDArray[np.bool_]:
+    position = {name: i for i, name in enumerate(classes)}
+    lists = lists_of(sheet.columns[column])
+    asked = np.zeros((len(rows), len(classes)), bool)
+    for image, row in ((image, row) for image, found in enumerate(rows) for row in found):
+        names = lists[row]
+        if names is None or not position.keys() >= set(names):
+            what = f"holds {sheet.columns[column][row]!r}; it lists names of classes"
+            report(Problem("bad value", sheet.where(row, column), what))
+        asked[image, [position[name] for name in names or () if name in position]] = True
+    return asked
 
 
 # Writing
@@ -287,35 +256,53 @@ def _names(cell: Any) -> list[str] | None:
 
 def _check_writable(table: LabelTable) -> None:
     for name in table.classes:
-        if name.lower() in _RESERVED or not name or name != name.strip():
+        if name.lower() in RESERVED or not name or name != name.strip():
             raise DataError(
-                f"no class in a table can be named {name!r}: {', '.join(_RESERVED)} mean something else there, and "
+                f"no class in a table can be named {name!r}: {', '.join(RESERVED)} mean something else there, and "
                 "names are not blank and have no spaces around them"
             )
     images = list(zip(table.files, table.split.tolist(), strict=True))
     if len(set(table.classes)) < len(table.classes) or len(set(images)) < len(images):
         raise DataError("a table names every class once, and every file once in a split; the one to write repeats some")
-    if "" in table.files:
-        raise DataError(f"row {table.files.index('')} has no file name, so the table cannot be written")
+    if not all(file.strip() for file in table.files):
+        row = next(row for row, file in enumerate(table.files) if not file.strip())
+        raise DataError(f"row {row} has no file name, so the table cannot be written")
+
+
+def _asked_names(table: LabelTable) -> list[list[str]] | None:
+    if table.asked is None:
+        return None
+    return [[table.classes[i] for i in np.flatnonzero(asked)] for asked in table.asked]
 
 
 def _cells(table: LabelTable) -> Iterator[list[str]]:
     text = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
-    for file, split, labels in zip(table.files, table.split.tolist(), table.labels.tolist(), strict=True):
-        yield [file, split, *(text[label] for label in labels)]
+    asked = _asked_names(table)
+    for row, (file, split, labels) in enumerate(
+        zip(table.files, table.split.tolist(), table.labels.tolist(), strict=True)
+    ):
+        named = [] if asked is None else [guard(write_names(asked[row]))]
+        yield [guard(file), split, *named, *(text[label] for label in labels)]
 
 
 def _render_csv(table: LabelTable) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text)  # ends lines in CR LF, which is also what makes it quote names that hold either
-    writer.writerow(["file", "split", *table.classes])
+    writer.writerow(_header(table, [guard(name) for name in table.classes]))
     writer.writerows(_cells(table))
     return text.getvalue().encode("utf-8")
 
 
 def _render_parquet(table: LabelTable, pyarrow: Any) -> bytes:
     columns = [pyarrow.array(table.files, pyarrow.string()), pyarrow.array(table.split.tolist(), pyarrow.string())]
+    asked = _asked_names(table)
+    if asked is not None:
+        columns.append(pyarrow.array(asked, pyarrow.list_(pyarrow.string())))
     columns += [pyarrow.array(column, mask=column == UNKNOWN) for column in table.labels.T]
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.table(columns, names=["file", "split", *table.classes]), sink)
+    pyarrow.parquet.write_table(pyarrow.table(columns, names=_header(table, table.classes)), sink)
     return bytes(sink.getvalue())
+
+
+def _header(table: LabelTable, classes: Sequence[str]) -> list[str]:
+    return ["file", "split", *(["asked"] if table.asked is not None else []), *classes]

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from onepair.data.dialects import guard
 from onepair.data.labeltable import LabelTable
-from onepair.data.table import write_table
+from onepair.data.writing import named_from, write_labels, written_format
 from onepair.files import write_atomically, writing
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.review.queue import ReviewError
@@ -45,37 +45,40 @@ class Completion:
     decisions: Path  # where they are written
 
 
-def write_completed(run: FinishedRun, entries: Sequence[Entry], out: Path) -> Completion:
+def write_completed(run: FinishedRun, entries: Sequence[Entry], out: Path, *, format: str = "auto") -> Completion:
     """Write the completed labels as a table, and beside it who decided what and when.
 
     The table has all images of the dataset with their split. Its training rows hold the labels that the run observed,
     with 1 where people said yes, 0 where they said no, and the rest as it was. Where the run hid labels to simulate
     single positives, its validation rows are named as such, since they keep all of theirs. File names are relative to
-    the table, so that it can be trained on as it stands; images that were never files become files beside it.
+    the table, so that it can be trained on as it stands; images that were never files become files beside it. What
+    people answered is marked as asked for, since a model suggested it.
 
     Args:
         run: whose dataset it is.
         entries: the history of decisions; the last one of each cell counts.
-        out: a .csv or .parquet file; the decisions go to a .csv file beside it, named after it.
+        out: the file to write; the decisions go to a .csv file beside it, named after it.
+        format: one of `onepair.data.writing.WRITTEN`; csv and parquet go by the suffix.
     """
-    if out.suffix.lower() not in (".csv", ".parquet"):
-        raise ReviewError(f"{out}: labels are written as .csv or .parquet; name it so")
+    format = written_format(out, format)
     if out.resolve() == Path(run.config.data.source).resolve():
         raise ReviewError(f"{out}: holds the labels that the run began with; name another file")
     last = {(entry.file, entry.label): entry for entry in entries}
     before = _observed_table(run)
     decided = _locate(run.task, last.values())
     labels = before.labels.copy()
+    asked = np.zeros(labels.shape, bool) if before.asked is None else before.asked.copy()
     for row, column, entry in decided:
         if entry.answer in _LABEL_OF:
             labels[row, column] = _LABEL_OF[entry.answer]
-    after = replace(before, labels=labels, files=_names_beside(before, out))
+            asked[row, column] = True
+    after = replace(_beside(before, out), labels=labels, asked=asked if asked.any() else None)
     decisions = out.with_name(f"{out.stem}_decisions.csv")
     with writing(out):
         if after.pixels is not None:
             _write_images(after, after.pixels, out.parent)
         write_atomically(decisions, _render_decisions(after.files, before.labels, decided))
-    write_table(after, out)
+    write_labels(after, out, format=format)
     was_unknown = before.labels == UNKNOWN
     return Completion(
         confirmed=int((was_unknown & (labels == POSITIVE)).sum()),
@@ -108,15 +111,11 @@ def _locate(task: Task, entries: Iterable[Entry]) -> list[Located]:
     ]
 
 
-def _names_beside(table: LabelTable, out: Path) -> tuple[str, ...]:
-    """The files of a table, as named from the folder of `out`."""
-    folder = Path(os.path.realpath(out.parent))
-    if table.pixels is not None:
-        return tuple(f"{out.stem}_images/{file}" for file in table.files)
-    root = Path(os.path.realpath(table.root))
-    if root == folder:
-        return table.files
-    return tuple(file if Path(file).is_absolute() else os.path.relpath(root / file, folder) for file in table.files)
+def _beside(table: LabelTable, out: Path) -> LabelTable:
+    """The table with its files as named from the folder of `out`."""
+    if table.pixels is None:
+        return named_from(table, out.parent)
+    return replace(table, files=tuple(f"{out.stem}_images/{file}" for file in table.files), root=out.parent)
 
 
 def _write_images(table: LabelTable, images: NDArray[np.uint8], folder: Path) -> None:
@@ -133,5 +132,6 @@ def _render_decisions(files: Sequence[str], before: Labels, decided: Iterable[Lo
     for row, column, entry in decided:
         if entry.answer is not None:
             label = _WRITTEN[int(before[row, column])]
-            writer.writerow([files[row], entry.label, label, entry.answer, entry.who, entry.at])
+            names = map(guard, (files[row], entry.label))
+            writer.writerow([*names, label, entry.answer, guard(entry.who), entry.at])
     return text.getvalue().encode()

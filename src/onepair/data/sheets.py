@@ -1,0 +1,192 @@
+"""Files as columns of cells: CSV of every kind, Parquet, and JSON Lines."""
+
+import codecs
+import csv
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onepair.data.dialects import blanks_of, unguard
+from onepair.data.problems import DataError, Problem, Report
+from onepair.data.sources import exists, read_bytes
+
+SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
+
+_FILE_NAMES = ("image", "filename", "file_name", "path", "filepath", "file_path", "image_path", "image_name")
+_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_DELIMITERS = ",;\t|"
+_LONGEST_HEADER = 1_000_000
+_DECLARED = re.compile(r"sep=([,;\t|])\r?\n", re.IGNORECASE)  # the line by which a spreadsheet is told the separator
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A file as columns of cells: texts from CSV; numbers, texts, lists or None from the others."""
+
+    source: Path
+    header: list[str]
+    columns: list[Sequence[Any]]
+    places: list[str]  # of each row, as "labels.csv, line 7"
+
+    def where(self, row: int, column: int) -> str:
+        return f"{self.places[row]}, column {self.header[column] or column + 1}"
+
+    def find(self, name: str) -> int | None:
+        """The first column of that name, in lower or upper case."""
+        return next((i for i, title in enumerate(self.header) if title.lower() == name), None)
+
+
+def is_sheet(path: Path) -> bool:
+    """Whether `path` is a file named .csv, .tsv, .parquet or .jsonl."""
+    return path.suffix.lower() in SUFFIXES and exists(path)
+
+
+def read_sheet(path: Path, report: Report) -> Sheet:
+    """Read a file by its suffix, without the rows and columns at its end that hold nothing."""
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        sheet = _read_parquet(path)
+    else:
+        text = _read_text(path, report)
+        sheet = _read_lines(path, text, report) if suffix == ".jsonl" else _read_csv(path, text, report)
+    return _without_unnamed_blanks(sheet)
+
+
+def file_column(header: Sequence[str]) -> int | None:
+    """Which column names the files: the one called file, else the only or the first one called image, path and so on.
+
+    >>> file_column(["cat", "File"]), file_column(["", "filename", "cat"]), file_column(["cat", "dog"])
+    (1, 1, None)
+    """
+    names = [name.strip().lower() for name in header]
+    if "file" in names:
+        return names.index("file")
+    fitting = [i for i, name in enumerate(names) if name in _FILE_NAMES]
+    return fitting[0] if len(fitting) == 1 or fitting[:1] == [0] else None
+
+
+def stack(sheets: Sequence[Sheet], source: Path) -> Sheet:
+    """One sheet under the other; columns that one of them lacks are blank there."""
+    header = list(dict.fromkeys(name for sheet in sheets for name in sheet.header))
+    columns: list[Sequence[Any]] = []
+    for name in header:
+        found = [(sheet, sheet.header.index(name) if name in sheet.header else None) for sheet in sheets]
+        columns.append(
+            [cell for sheet, i in found for cell in ([None] * len(sheet.places) if i is None else sheet.columns[i])]
+        )
+    return Sheet(source, header, columns, [place for sheet in sheets for place in sheet.places])
+
+
+def pyarrow_for(path: Path) -> Any:
+    """The library, imported only where a Parquet file asks for it."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise DataError(f"{path}: Parquet needs pyarrow; install it, or use CSV") from None
+    return pyarrow
+
+
+def _read_text(path: Path, report: Report) -> str:
+    """The text of a file in UTF-8, UTF-16 or the encoding of Windows in Western Europe, its line ends untouched."""
+    content = read_bytes(path)
+    encoding = next((each for mark, each in _MARKS.items() if content.startswith(mark)), None)
+    if encoding is None and len(content) > 1 and 0 in content[:2]:  # the first letter in UTF-16
+        encoding = "utf-16-le" if content[1] == 0 else "utf-16-be"
+    try:
+        return content.decode(encoding or "utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        where = f"byte {error.start} is not {(encoding or 'utf-8').upper()} text"
+    try:
+        if encoding is not None:
+            raise ValueError("its byte order mark says otherwise")
+        text = content.decode("cp1252")
+    except ValueError:
+        raise DataError(f"{path}: {where}; save the file as UTF-8") from None
+    report(Problem("encoding", path.name, f"{where}; read as that of Windows (cp1252)", remark=True))
+    return text
+
+
+def _read_csv(path: Path, text: str, report: Report) -> Sheet:
+    declared = _DECLARED.match(text)
+    skipped = 1 if declared else 0
+    text = text[declared.end() :] if declared else text
+    delimiter, name = declared[1] if declared else _delimiter(path, text), path.name
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = [unguard(name).strip() for name in next(rows, [])]
+        places, cells = [], []
+        line = rows.line_num + 1
+        for row in rows:
+            place, line = f"{name}, line {line + skipped}", rows.line_num + 1
+            while len(row) > len(header) and not row[-1].strip():
+                del row[-1]
+            if len(row) == len(header):
+                if any(row):
+                    places.append(place)
+                    cells.append(row)
+            elif any(row):
+                what = f"has {len(row)} cells for {len(header)} columns"
+                advice = f"; a cell with {delimiter!r} in it needs quotes" if len(row) > len(header) else ""
+                report(Problem("bad line", place, what + advice))
+    except csv.Error as error:
+        raise DataError(f"{path}, line {rows.line_num + skipped}: is not CSV ({error})") from None
+    columns: list[Sequence[Any]] = list(zip(*cells, strict=True)) or [()] * len(header)
+    if "'" in text:
+        columns = [[unguard(cell) for cell in column] for column in columns]
+    return Sheet(path, header, columns, places)
+
+
+def _delimiter(path: Path, text: str) -> str:
+    """The comma if it shows a column of files in the header, else the one other separator that does."""
+    fitting = [each for each in _DELIMITERS if file_column(_header(text[:_LONGEST_HEADER], each)) is not None]
+    if not fitting or (len(fitting) > 1 and "," not in fitting):
+        raise DataError(f"{path}, line 1: no column named file; the first line names the columns, as file,cat,dog")
+    return fitting[0]
+
+
+def _header(text: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), [])
+    except csv.Error:
+        return []
+
+
+def _read_lines(path: Path, text: str, report: Report) -> Sheet:
+    """JSON Lines: an object on each line."""
+    places, objects = [], []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = f"{path.name}, line {number}"
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, dict):
+            places.append(place)
+            objects.append(found)
+        else:
+            report(Problem("bad line", place, "is no JSON object, as {...}"))
+    header = list(dict.fromkeys(key for found in objects for key in found))
+    columns: list[Sequence[Any]] = [[found.get(key) for found in objects] for key in header]
+    return Sheet(path, [key.strip() for key in header], columns, places)
+
+
+def _read_parquet(path: Path) -> Sheet:
+    content, pyarrow = read_bytes(path), pyarrow_for(path)
+    try:
+        table = pyarrow.parquet.ParquetFile(io.BytesIO(content)).read()
+        columns = [column.to_pylist() for column in table.columns]
+    except Exception as error:  # a damaged file ends in errors of many kinds
+        raise DataError(f"{path}: is not a Parquet file that can be read ({error})") from None
+    names = [name.strip() for name in table.column_names]
+    return Sheet(path, names, columns, [f"{path.name}, row {row + 1}" for row in range(table.num_rows)])
+
+
+def _without_unnamed_blanks(sheet: Sheet) -> Sheet:
+    kept = [i for i, name in enumerate(sheet.header) if name or not blanks_of(sheet.columns[i]).all()]
+    return Sheet(sheet.source, [sheet.header[i] for i in kept], [sheet.columns[i] for i in kept], sheet.places)

@@ -1,0 +1,64 @@
+"""Labels as files for this program and for others."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from onepair.data.coco import write_coco
+from onepair.data.fiftyone import write_fiftyone
+from onepair.data.labelstudio import write_label_studio
+from onepair.data.labeltable import LabelTable
+from onepair.data.problems import DataError
+from onepair.data.table import write_table
+from onepair.files import write_atomically, writing
+
+_JSON: dict[str, Callable[[LabelTable], bytes]] = {
+    "coco": write_coco,
+    "label-studio": write_label_studio,
+    "fiftyone": write_fiftyone,
+}
+WRITTEN = ("csv", "parquet", *_JSON)
+
+
+def written_format(path: Path, format: str = "auto") -> str:
+    """The format to write a file in: the one that is named, else by the suffix where that is clear.
+
+    >>> written_format(Path("labels.csv")), written_format(Path("labels.json"), "coco")
+    ('csv', 'coco')
+    """
+    suffix = path.suffix.lower().removeprefix(".")
+    if format == "auto" and suffix in ("csv", "parquet"):
+        return suffix
+    if format == "auto" and suffix == "json":
+        raise DataError(f"{path}: may be of several formats; name one, {' or '.join(_JSON)}")
+    if format == "auto" or format not in WRITTEN:
+        what = f"{path}" if format == "auto" else f"there is no format {format!r}"
+        raise DataError(f"{what}: labels are written as .csv or .parquet, or in a named format: {', '.join(_JSON)}")
+    expected = format if format in ("csv", "parquet") else "json"
+    if suffix != expected:
+        raise DataError(f"{path}: {format} is written to a file that ends in .{expected}; name it so")
+    return format
+
+
+def write_labels(table: LabelTable, path: Path, *, format: str = "auto") -> None:
+    """Write a table as a file in any of the formats `WRITTEN`; it appears complete or not at all.
+
+    csv and parquet keep everything; coco and label-studio keep labels and splits; fiftyone keeps the positive labels.
+    """
+    format = written_format(path, format)
+    if format in _JSON:
+        with writing(path):
+            write_atomically(path, _JSON[format](table))
+    else:
+        write_table(table, path)
+
+
+def named_from(table: LabelTable, folder: Path) -> LabelTable:
+    """The table with its files named from another folder, which becomes its root; whole paths stay as they are."""
+    folder = Path(os.path.realpath(folder))
+    root = Path(os.path.realpath(table.root))
+    if root == folder:
+        return replace(table, root=folder)
+    files = (file if Path(file).is_absolute() else os.path.relpath(root / file, folder) for file in table.files)
+    return replace(table, files=tuple(files), root=folder)
