@@ -30,7 +30,7 @@ def plainly(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("in_memory", [1, 2, 3, 50_000])
 def test_files_come_in_the_order_of_their_names(tree, monkeypatch, in_memory):
-    monkeypatch.setattr(folders, "NAMES_IN_MEMORY", in_memory)
+    monkeypatch.setattr(walking, "NAMES_IN_MEMORY", in_memory)
     assert len(plainly(tree)) == len(NAMES) + 1
     assert list(image_files(tree)) == plainly(tree)
 
