@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from coverage_chart import chart
-from hiding import BROKEN, PROCESSES, PROCESSES_AND_BROKEN, Hidden, Process, has_both, known_share, missing
+from hiding import BROKEN, PROCESSES, PROCESSES_AND_BROKEN, Hidden, has_both, known_share, missing
 from real_sets import SETS, Features, read_features, train_scores
 from scipy.special import expit
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -209,7 +209,9 @@ def table(rows: Sequence[Row]) -> str:
         group = [row for row in rows if (row["kind"], row["process"]) == (kind, process)]
         classes, totals = rates(group)
         bias = np.array([row["bias"] for row in group])
-        error, full = (np.mean([row[name] for row in group]) for name in ("calibration_error", "calibration_error_full"))
+        error, full = (
+            np.mean([row[name] for row in group]) for name in ("calibration_error", "calibration_error_full")
+        )
         share = np.mean([row["f1"] for row in group]) / np.mean([row["f1_full"] for row in group])
         width = np.median([row["width"] for row in group])
         lines.append(
