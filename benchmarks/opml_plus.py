@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from onepair.cli.progress import Narration
+from onepair.correction import training_ap
 from onepair.files import write_atomically
 from onepair.labels import POSITIVE
 from onepair.losses.cells import cells, unknown_cells
 from onepair.methods.opml_plus import OPMLPlus
-from onepair.methods.opml_sp import training_ap
 from onepair.methods.registry import register
 from onepair.numerics import masked_logsumexp
 from onepair.runs.config import build_config
@@ -77,7 +77,7 @@ class Variant(OPMLPlus):
     def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
         super().end_epoch(epoch, scores)
         if self.by_ap and scores is not None:
-            self.class_ap = training_ap(scores, self.observed).float()
+            self.class_ap = torch.from_numpy(training_ap(scores, self.observed.numpy())).float()
 
 
 def variant(name: str, **changes: bool) -> str:
@@ -130,7 +130,7 @@ def main() -> None:
     rows = []
     for words, (method, tried) in VARIANTS.items():
         chosen = max(tried, key=lambda options: run(method, options, SEEDS[0]).validation_map)
-        maps = [100 * run(method, chosen, seed).test_map for seed in SEEDS]
+        maps = [100 * (run(method, chosen, seed).test_map or 0.0) for seed in SEEDS]
         rows.append(
             {
                 "variant": words,

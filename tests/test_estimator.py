@@ -30,7 +30,6 @@ from onepair.estimator import (
     training_ap,
 )
 from onepair.losses import high_rank_penalty, opml_loss, soft_opml_loss
-from onepair.methods import opml
 
 NOT_OURS = {
     **dict.fromkeys(
@@ -267,18 +266,6 @@ def test_ignored_labels_have_no_say(problem):
 
 
 # OPML-SP
-
-
-def test_label_correction_and_training_ap_are_those_of_the_methods():
-    observed = mixed_labels((60, 5))
-    scores = np.random.default_rng(6).normal(size=observed.shape).round(1)  # with ties
-    class_ap = training_ap(scores, observed)
-    tensors = torch.tensor(scores), torch.tensor(observed)
-    np.testing.assert_array_equal(class_ap, opml.training_ap(*tensors).numpy())
-    expected = opml.label_correction(*tensors, torch.tensor(class_ap), label_num=0.7)
-    corrected = label_correction(scores, observed, class_ap, label_num=0.7)
-    assert (corrected != observed).any()
-    np.testing.assert_array_equal(corrected, expected.numpy())
 
 
 def test_a_round_solves_for_what_the_one_before_has_found(problem):

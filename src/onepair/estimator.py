@@ -16,8 +16,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
+from onepair.correction import label_correction, training_ap
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
-from onepair.metrics import average_precision, mean_average_precision
+from onepair.metrics import mean_average_precision
 
 Floats = NDArray[np.floating]
 Unknown = Literal["negative", "ignore"]
@@ -366,23 +367,3 @@ def _variance(X: Any) -> float:
     squares = X.data if issparse(X) else X
     variance = float(np.square(squares, dtype=np.float64).sum() / X.shape[0] - np.square(mean).sum())
     return variance if variance > 1e-12 * float(np.square(mean).sum()) else 1.0
-
-
-def training_ap(scores: Floats, observed: Labels) -> Floats:
-    """AP of every class, (L,), where all but observed positives is negative; 0 without positives."""
-    return np.nan_to_num(average_precision(scores, np.maximum(observed, NEGATIVE)))
-
-
-def label_correction(scores: Floats, observed: Labels, class_ap: Floats, *, label_num: float) -> Labels:
-    """The observed labels, where the Obsnum · label_num · (1 - AP) highest-scored unknowns of every class are positive.
-
-    >>> observed = np.array([[1], [1], [-1], [-1], [0]], np.int8)
-    >>> scores = np.array([[5.0], [1.0], [2.0], [3.0], [4.0]])
-    >>> label_correction(scores, observed, np.array([0.5]), label_num=1.0).T
-    array([[ 1,  1, -1,  1,  0]], dtype=int8)
-    """
-    counts = (observed == POSITIVE).sum(0) * label_num * (1 - class_ap)
-    candidates = np.where(observed == UNKNOWN, scores, -np.inf)
-    ranks = np.argsort(np.argsort(-candidates, axis=0, kind="stable"), axis=0)
-    corrected = (observed == UNKNOWN) & (ranks < np.rint(counts))
-    return np.where(corrected, np.int8(POSITIVE), observed)

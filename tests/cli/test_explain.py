@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from onepair.inference.oldprediction import score_images
 from PIL import Image
 
-from onepair.cli.explain import MOST
 from onepair.data.decoding import decode
 from onepair.data.digits import CLASSES as DIGITS
-from onepair.finding import picture
 from onepair.inference.model_files import load_model, save_model
+from onepair.inference.scoring import score_images
 from onepair.models import Classifier, create_backbone
-from onepair.runs.config import to_toml
+from onepair.report import picture
+from onepair.report.explanation import MOST
 from onepair.runs.task import prepare_task
 from tests.decisions import plain
+from tests.runs.pretended import pretend_finished
 from tests.training.tiny import CLASSES, SIZE, TRAIN, tiny_config, write_images
 
 THRESHOLDS = [-0.2, 0.0, 0.1, 0.3]
@@ -27,7 +27,7 @@ def write_run(folder, source, classes, *, size, thresholds):
     classifier = Classifier(create_backbone("small-cnn", image_size=size), classes).eval()
     torch.nn.init.normal_(classifier.head.weight, std=4)
     save_model(folder, classifier, plain(thresholds))
-    (folder / "config.toml").write_text(to_toml(tiny_config(source)))
+    pretend_finished(folder, tiny_config(source))
     return classifier
 
 
@@ -41,6 +41,8 @@ def folder(tmp_path_factory):
     write_run(folder / "scenes", "digits", DIGITS, size=32, thresholds=[100.0] * 10)
     write_run(folder / "many", "digits", DIGITS, size=32, thresholds=[-100.0] * 10)
     write_run(folder / "changed", source, ("red", "green"), size=SIZE, thresholds=[0.0, 0.0])
+    environment = folder / "changed" / "environment.json"
+    environment.write_text(environment.read_text().replace('"data": "', '"data": "not '))
     (folder / "links").mkdir()
     (folder / "links" / "00.png").symlink_to(folder / "images" / "00.png")
     Image.new("RGB", (30, 20), "red").save(folder / "other.png")
@@ -144,7 +146,7 @@ def test_images_are_explained_without_their_dataset(explain):
     assert image.note == ""
     code, (image,), said = explain("changed", "images/00.png", "--out", "d.png")
     assert code == 0
-    assert "labels.csv: no longer has the classes of the run" in said
+    assert "labels.csv has changed since it was trained" in said
     assert {each.label for each in image.sightings} <= {"red", "green"}
 
 
@@ -158,8 +160,8 @@ def test_images_are_explained_without_their_dataset(explain):
         (("run", "images/labels.csv"), "labels.csv: not an image"),
         (("run", "other.png", "--out", "a.jpg"), "a.jpg: the picture is written as .png"),
         (("run", "other.png", "--out", "nowhere/a.png"), "nowhere"),
-        (("images", "other.png"), "images: holds no model"),
-        (("changed", "3"), "labels.csv: no longer has the classes of the run"),
+        (("images", "other.png"), "images: holds no finished run"),
+        (("changed", "3"), "labels.csv has changed since it was trained"),
         (("moved", "3"), "gone.csv: there is no such file"),
     ],
 )

@@ -7,9 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from onepair.probability.decisions import Decisions
+from onepair.inference.model_files import read_description
+from onepair.labels import UNKNOWN
 from onepair.review.queue import open_run, read_queue
-from tests.training.tiny import CLASSES, TEST, train_tiny, write_images
+from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, train_tiny, write_images, write_table
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,69 @@ def test_evaluate_agrees_with_the_run(finished, onepair):
     assert json.loads(anew.stdout)["map"] == pytest.approx(found["map"])  # scored again from the saved model
 
 
+def test_evaluate_reads_the_training_split_as_the_run_did(finished, in_process, monkeypatch, tmp_path):
+    """From a list of labels in another folder than the images: neither the folder nor what is unlisted is forgotten."""
+    labels = labels_of(TRAIN + TEST)
+    lines = [
+        f"{row:02}.png,{'train' if row < TRAIN else 'test'},"
+        + ";".join(name for name, value in zip(CLASSES, values, strict=True) if value)
+        for row, values in enumerate(labels)
+    ]
+    (tmp_path / "lists.csv").write_text("\n".join(["file,split,labels", *lines]))
+    settings = (f"data.images='{finished / 'images'}'", "data.unlisted=negative", "data.format=table")
+    train_tiny(tmp_path / "lists.csv", *settings, "data.observe=given", out=tmp_path / "run", cache=finished / "cache")
+    monkeypatch.chdir(tmp_path)
+    for split, images in (("train", 30), ("validation", 7), ("test", TEST)):
+        result = in_process("evaluate", "run", "--split", split, "--json")
+        assert result.returncode == 0, result.stderr
+        assert json.loads(result.stdout)["images"] == images
+
+
+def test_evaluate_without_labels_to_judge_by_is_a_sentence(finished, in_process, monkeypatch, tmp_path):
+    labels = labels_of(TRAIN + TEST)
+    labels[TRAIN:] = UNKNOWN
+    write_table(tmp_path / "labels.csv", ["train"] * TRAIN + ["test"] * TEST, labels)
+    folder = f"data.images='{finished / 'images'}'"
+    train_tiny(tmp_path / "labels.csv", folder, "data.observe=given", out=tmp_path / "run", cache=finished / "cache")
+    monkeypatch.chdir(tmp_path)
+    result = in_process("evaluate", "run")
+    assert result.returncode == 2
+    assert "none of the 9 images has a positive label" in result.stderr
+
+
+def test_evaluate_prints_json_that_others_can_read(finished, in_process, monkeypatch, tmp_path):
+    labels = labels_of(TRAIN + TEST)
+    labels[TRAIN:, 1] = 0  # a class without positives among the test images
+    write_table(tmp_path / "labels.csv", ["train"] * TRAIN + ["test"] * TEST, labels)
+    folder = f"data.images='{finished / 'images'}'"
+    train_tiny(tmp_path / "labels.csv", folder, "data.observe=given", out=tmp_path / "run", cache=finished / "cache")
+    monkeypatch.chdir(tmp_path)
+    result = in_process("evaluate", "run", "--json")
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    found = json.loads(result.stdout, parse_constant=refuse)
+    assert found["classes"][CLASSES[1]]["ap"] is None
+    assert found["averaged_classes"] == 3
+
+
+@pytest.mark.parametrize("command", [("evaluate", "run"), ("decide", "run"), ("find", "run"), ("explain", "run", "3")])
+def test_a_dataset_that_was_sorted_anew_is_refused(finished, in_process, monkeypatch, tmp_path, command):
+    shutil.copytree(finished, tmp_path / "all")
+    config = tmp_path / "all" / "run" / "config.toml"
+    config.write_text(config.read_text().replace(str(finished), str(tmp_path / "all")))
+    table = tmp_path / "all" / "images" / "labels.csv"
+    header, *lines = table.read_text().splitlines()
+    table.write_text("\n".join([header, *sorted(lines, reverse=True)]))
+    before = (tmp_path / "all" / "run" / "model.json").read_bytes()
+    monkeypatch.chdir(tmp_path / "all")
+    result = in_process(*command)
+    assert result.returncode == 2
+    assert "labels.csv has changed since it was trained" in result.stderr
+    assert (tmp_path / "all" / "run" / "model.json").read_bytes() == before
+
+
 def test_evaluate_prints_a_table(onepair):
     result = onepair("evaluate", "run", "--split", "validation")
     assert result.returncode == 0, result.stderr
@@ -51,7 +115,7 @@ def test_evaluate_prints_a_table(onepair):
 
 def test_predict_writes_probabilities_and_labels(finished, onepair):
     scores = np.load(finished / "run" / "scores_test.npy")
-    decisions = Decisions.from_dict(json.loads((finished / "run" / "model.json").read_text())["decisions"])
+    decisions = read_description(finished / "run").decisions
     for suffix in ("csv", "json"):
         result = onepair("predict", "run", "images", "--out", f"out.{suffix}")
         assert result.returncode == 0, result.stderr
@@ -71,8 +135,8 @@ def test_predict_writes_probabilities_and_labels(finished, onepair):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("evaluate", "images"), "images: holds no model"),
-        (("decide", "images"), "images: holds no model"),
+        (("evaluate", "images"), "images: holds no finished run"),
+        (("decide", "images"), "images: holds no finished run"),
         (
             ("decide", "run", "--rule", "precision", "--precision", 2),
             "a precision lies above 0 and is at most 1, got 2",

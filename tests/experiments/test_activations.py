@@ -12,8 +12,6 @@ from PIL import Image
 from onepair.experiments.activations import IMAGES, MAPS, activations, choose_examples
 from onepair.experiments.drawing import draw
 from onepair.experiments.tables import csv_text
-from onepair.inference.model_files import load_model
-from onepair.runs.task import prepare_task
 from tests.decisions import plain
 from tests.experiments.small import TABLE
 
@@ -23,19 +21,18 @@ def outcome(searched):
     return searched[1][1]
 
 
-@pytest.fixture(scope="module")
-def task(outcome):
-    return prepare_task(outcome.cells[0].config.data)
+@pytest.fixture
+def run(outcome):
+    return outcome.runs[0]
 
 
-@pytest.fixture(scope="module")
-def classifier(outcome):
-    return load_model(outcome.runs[0].path)[0]
+def examples_at(run, threshold):
+    run.description = run.description._replace(decisions=plain(np.full(4, threshold)))
+    return choose_examples(run)
 
 
-def test_labels_are_called_by_what_is_known_of_them(task, classifier):
-    everything = choose_examples(task, classifier, plain(np.full(4, -np.inf)))
-    nothing = choose_examples(task, classifier, plain(np.full(4, np.inf)))
+def test_labels_are_called_by_what_is_known_of_them(run):
+    everything, nothing, task = examples_at(run, -np.inf), examples_at(run, np.inf), run.task
     assert len(everything) == len(nothing) == IMAGES
     for found, examples in ((True, everything), (False, nothing)):
         for example in examples:
@@ -54,8 +51,8 @@ def test_labels_are_called_by_what_is_known_of_them(task, classifier):
             assert example.completed == (kinds.count("missing") if found else 0)
 
 
-def test_images_where_most_is_found_come_first(task, classifier):
-    examples = choose_examples(task, classifier, plain(np.zeros(4)))
+def test_images_where_most_is_found_come_first(run):
+    examples = examples_at(run, 0.0)
     worth = [example.completed + example.goes_beyond for example in examples]
     assert worth == sorted(worth, reverse=True)
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onepair.inference.oldprediction import score_images
 
 from onepair.data.problems import DataError
 from onepair.finding.folds import score_out_of_sample
+from onepair.inference.scoring import score_images
 from onepair.labels import UNKNOWN
 from onepair.runs.config import ConfigError, DataConfig
+from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
 from onepair.runs.task import prepare_task
 from onepair.training.machine import Machine
@@ -30,12 +31,12 @@ def scored(place):
     """A run, its out-of-sample scores, and all that was told meanwhile."""
     machine, watch = Machine(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
     run = train_tiny(place / "labels.csv", "linear_epochs=8", out=place / "run", cache=place / "cache").folder
-    return run, score_out_of_sample(run, FOLDS, machine=machine, watch=watch), watch
+    return run, score_out_of_sample(FinishedRun(run.path), FOLDS, machine=machine, watch=watch), watch
 
 
 def again(run, place, folds=FOLDS):
     machine, watch = Machine(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
-    return score_out_of_sample(run, folds, machine=machine, watch=watch), watch
+    return score_out_of_sample(FinishedRun(run.path), folds, machine=machine, watch=watch), watch
 
 
 @pytest.mark.parametrize("observe", ["given", "single-positive"])
@@ -127,7 +128,7 @@ def test_labels_that_changed_are_refused(place, tmp_path):
     run = train_tiny(table, f"data.images='{place}'", out=tmp_path / "run", cache=place / "cache").folder
     labels[0] = 1 - labels[0]
     write_table(table, ["train"] * TRAIN + ["test"] * TEST, labels)
-    with pytest.raises(RunError, match=r"the labels of .* have changed since; train a new run on them"):
+    with pytest.raises(RunError, match=r"has changed since it was trained"):
         again(run, place)
 
 

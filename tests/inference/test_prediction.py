@@ -8,14 +8,15 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 import pytest
-from onepair.inference.oldprediction import score_images, table_of_files
 from PIL import Image
 
 import onepair
+from onepair.data.loading import table_of_files
 from onepair.data.problems import DataError
 from onepair.errors import UserError
 from onepair.inference.export import export_onnx
 from onepair.inference.prediction import Model, OnnxModel, Prediction, TorchModel, load
+from onepair.inference.scoring import score_images
 from tests.saved import SCENES, save_model
 
 TEST = SCENES.pixels[SCENES.rows("test")]
@@ -147,13 +148,13 @@ def changed(file, **metadata):
 
 def test_files_that_hold_no_model_of_ours(place, tmp_path, monkeypatch):
     whole = place.folder / "model.onnx"
-    later = json.dumps({"format": 2, "version": "9.0"})
+    later = json.dumps({"format": 9, "version": "9.0", "input": "uint8"})
     for name, content, sentence in [
         ("garbage.onnx", b"garbage", "is not an ONNX file that can be read"),
         ("torn.onnx", whole.read_bytes()[:5000], "is not an ONNX file that can be read"),
         ("strange.onnx", changed(whole, author="someone"), "does not say what its labels are"),
         ("empty.onnx", changed(whole, onepair="{}"), "does not say what its labels are"),
-        ("later.onnx", changed(whole, onepair=later), "was written by onepair 9.0"),
+        ("later.onnx", changed(whole, onepair=later), "was written by another version of onepair, 9.0"),
         ("model.pt", b"", "give the folder of a run, or an .onnx file"),
     ]:
         (tmp_path / name).write_bytes(content)

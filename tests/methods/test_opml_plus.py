@@ -6,7 +6,7 @@ import torch
 
 from onepair.losses import opml_loss
 from onepair.methods import create_method
-from tests.methods.test_opml import sigmoid, slow_ap
+from tests.methods.test_opml_sp import sigmoid, slow_ap
 from tests.methods.training import CLASSES, OBSERVED, ROWS, SlowMethod, assert_follows, labels_of
 
 

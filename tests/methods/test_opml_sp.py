@@ -7,7 +7,6 @@ import torch
 
 from onepair.losses import opml_loss
 from onepair.methods import create_method
-from onepair.methods.opml_sp import label_correction, training_ap
 from tests.methods.training import CLASSES, OBSERVED, ROWS, SlowMethod, assert_follows, labels_of
 
 
@@ -142,23 +141,6 @@ def test_smoothing_warms_up_by_itself():
     logits = torch.randn(ROWS, CLASSES, generator=torch.Generator().manual_seed(0))
     expected = opml_loss(logits, labels_of("mixed"), alpha=0.6, beta=0.4) + math.log(1.5)
     torch.testing.assert_close(method(logits, torch.arange(ROWS)), expected)
-
-
-def test_training_ap_counts_unknown_as_negative():
-    scores = torch.tensor([[3.0, 0.0], [2.0, 0.0], [1.0, 0.0]])
-    observed = torch.tensor([[-1, -1], [1, 0], [0, -1]], dtype=torch.int8)
-    assert training_ap(scores, observed).tolist() == [0.5, 0.0]
-
-
-def test_correction_takes_the_highest_scored_unknowns_by_falling_precision():
-    """10 observed positives, Label_num 0.8: at AP = 0.5 four are corrected, at AP = 1 none, at 0 all eight."""
-    observed = torch.full((30, 3), -1, dtype=torch.int8)
-    observed[:10] = 1
-    observed[29] = 0
-    scores = torch.arange(30.0).unsqueeze(1).expand(30, 3)
-    corrected = label_correction(scores, observed, torch.tensor([0.5, 1.0, 0.0]), label_num=0.8) != observed
-    assert corrected.sum(0).tolist() == [4, 0, 8]
-    assert corrected[:, 0].nonzero().flatten().tolist() == [25, 26, 27, 28]
 
 
 def test_correction_is_made_anew_every_epoch():

@@ -9,9 +9,8 @@ import timm
 import torch
 from torch import nn
 
-from onepair import models
-from onepair.inference.model_files import load_model, save_model
-from onepair.models import Backbone, Classifier, WeightsError, create_backbone
+from onepair.inference.model_files import ModelError, load_model, save_model
+from onepair.models import Backbone, Classifier, WeightsError, create_backbone, weights
 from tests.decisions import plain
 
 TINY = "test_resnet"
@@ -119,16 +118,16 @@ def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError("no route to host")
 
     monkeypatch.setattr(timm, "create_model", offline)
-    for weights in ("pretrained", None):
+    for wanted in ("pretrained", None):
         with pytest.raises(WeightsError, match="--weights FILE"):
-            create_backbone(TINY, weights=weights)
+            create_backbone(TINY, weights=wanted)
 
 
 def test_packaged_weights_are_loaded_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = timm.create_model(TINY, num_classes=7)
     renamed = {f"other.{index}": tensor for index, tensor in enumerate(whole.state_dict().values())}
     file = save(tmp_path / "packaged.pth", renamed)
-    monkeypatch.setattr(models, "_packaged_weights", lambda name: file)
+    monkeypatch.setattr(weights, "_packaged_weights", lambda name: file)
     backbone = create_backbone(TINY)
     for name, tensor in backbone.network.state_dict().items():
         assert torch.equal(tensor, whole.state_dict()[name])
@@ -146,8 +145,8 @@ def test_installed_package_is_found() -> None:
 
 
 def test_only_the_lite_networks_have_packages() -> None:
-    assert models._packaged_weights("resnet50.tv_in1k") is None
-    assert models._packaged_weights("tf_efficientnet_lite4") is None
+    assert weights._packaged_weights("resnet50.tv_in1k") is None
+    assert weights._packaged_weights("tf_efficientnet_lite4") is None
 
 
 def with_random_norms(backbone: Backbone) -> Backbone:
@@ -217,10 +216,10 @@ def test_a_saved_classifier_comes_back(tmp_path: Path, name: str) -> None:
 
 
 def test_a_damaged_classifier_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match="holds no model"):
+    with pytest.raises(ModelError, match="holds no model"):
         load_model(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(WeightsError, match="holds no model"):
+    with pytest.raises(ModelError, match="holds no model"):
         load_model(tmp_path / "file")
     save_model(tmp_path, Classifier(create_backbone("small-cnn"), ["a", "b"]), plain([0, 0]))
     other = {**Classifier(create_backbone("small-cnn"), ["a"]).state_dict()}
@@ -234,5 +233,5 @@ def test_a_damaged_classifier_is_named(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"model\.safetensors: no such file"):
         load_model(tmp_path)
     (tmp_path / "model.json").write_text("{")
-    with pytest.raises(WeightsError, match=r"model\.json: is not JSON"):
+    with pytest.raises(ModelError, match=r"model\.json: is not JSON"):
         load_model(tmp_path)

@@ -14,8 +14,7 @@ from onepair.data.decoding import decode
 from onepair.data.images import normalise, prepare
 from onepair.data.labeltable import LabelTable
 from onepair.data.preprocessing import Preprocessing
-from onepair.finding import maps
-from onepair.models import Backbone, Classifier, NoMapsError, create_backbone
+from onepair.models import Backbone, Classifier, NoMapsError, create_backbone, maps
 from onepair.models.maps import activation_maps, evidence, suggestion_maps
 
 AVERAGED = ["small-cnn", "test_resnet", "test_efficientnet"]

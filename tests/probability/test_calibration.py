@@ -4,10 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from onepair.probability.calibration import (
+    StoredCalibrator,
+    StoredIsotonic,
+    StoredPlatt,
     calibrator_from,
     expected_calibration_error,
     fit_isotonic,
@@ -104,7 +108,8 @@ def test_scores_of_any_scale_are_taken():
 def test_calibrators_go_through_json(fit):
     scores, _, labels = generate(300, np.random.default_rng(6))
     calibrator = fit(scores, labels)
-    again = calibrator_from(json.loads(json.dumps(calibrator.to_dict())))
+    stored = TypeAdapter(StoredCalibrator).validate_json(json.dumps(calibrator.to_dict()))
+    again = calibrator_from(stored, classes=scores.shape[1])
     assert type(again) is type(calibrator)
     np.testing.assert_array_equal(again(scores), calibrator(scores))
 
@@ -116,8 +121,14 @@ def test_what_can_not_be_calibrated_is_refused():
         fit_platt([[1.0, 2.0]], [[1]])
     with pytest.raises(ValueError, match="row 0, column 1 is nan"):
         fit_platt([[1.0, np.nan]], [[1, 0]])
-    with pytest.raises(ValueError, match="no calibrator of kind 'beta'"):
-        calibrator_from({"kind": "beta"})
+
+
+def test_a_stored_calibrator_of_other_classes_is_refused():
+    with pytest.raises(ValueError, match="not of 2 classes"):
+        calibrator_from(StoredPlatt(kind="platt", slope=[1.0, 1.0], intercept=[0.0]), classes=2)
+    for scores, heights in (([[]], [[]]), ([[0.0]], [[0.1, 0.2]]), ([[1.0, 0.0]], [[0.1, 0.2]])):
+        with pytest.raises(ValueError, match="no ascending corners"):
+            calibrator_from(StoredIsotonic(kind="isotonic", scores=scores, probabilities=heights), classes=1)
 
 
 def slow_error(probabilities, labels, bins):

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
 from onepair.probability.calibration import expected_calibration_error
-from onepair.probability.decisions import DecisionError, Decisions, fit_decisions
+from onepair.probability.decisions import DecisionError, Decisions, StoredDecisions, fit_decisions
 
 SLOPES, INTERCEPTS = np.array([0.4, 1.5, 0.7, 2.0, 0.9]), np.array([-1.5, -2.5, -0.5, -1.0, -2.0])
 
@@ -148,7 +148,7 @@ def test_they_survive_json(calibration):
     decisions = fit_decisions(scores, labels, calibration=calibration, rule="precision", precision=0.99)
     assert np.isinf(decisions.thresholds).any()
     text = json.dumps(decisions.to_dict(), allow_nan=False)
-    read = Decisions.from_dict(json.loads(text))
+    read = Decisions.from_stored(StoredDecisions.model_validate_json(text), classes=scores.shape[1])
     np.testing.assert_array_equal(read.labels(scores), decisions.labels(scores))
     np.testing.assert_array_equal(read.probabilities(scores), decisions.probabilities(scores))
     assert read.rule == "precision 0.99"

@@ -11,9 +11,10 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.app import create_app
 from onepair.review.desk import Desk
 from onepair.review.pictures import Pictures
-from onepair.review.queue import open_run, read_queue
+from onepair.review.queue import answers_file, open_run, read_queue
 from onepair.review.store import Store
-from onepair.runs.config import build_config, to_toml
+from onepair.runs.config import build_config
+from tests.runs.pretended import pretend_finished
 
 CLASSES = ("bar", "circle", "cross", "square")
 TRAIN, VALIDATION, TEST = 30, 6, 8
@@ -71,10 +72,8 @@ def write_suggestions(run: Path, lines, *, maps: bool = True) -> None:
 
 
 def write_run(folder: Path, source: Path | str, **data) -> Path:
-    """A run's folder that holds its configuration and nothing else."""
-    folder.mkdir(parents=True)
-    (folder / "config.toml").write_text(to_toml(build_config({"data": {"source": str(source), **data}})))
-    return folder
+    """A finished run's folder, but for its model."""
+    return pretend_finished(folder, build_config({"data": {"source": str(source), **data}})).path
 
 
 def small_run(folder: Path, *, most: int = 40, **data) -> Path:
@@ -97,7 +96,7 @@ def small_run(folder: Path, *, most: int = 40, **data) -> Path:
 
 def open_desk(run: Path) -> Desk:
     opened = open_run(run)
-    return Desk(opened, read_queue(opened), Store(opened.decisions))
+    return Desk(opened, read_queue(opened), Store(answers_file(opened)))
 
 
 def open_app(run: Path, *, name: str | None = "Ann"):

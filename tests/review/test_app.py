@@ -124,7 +124,7 @@ def test_a_whole_review_without_scripts(site):
         hidden = {name: value for name, value in fields if name != "answer"}
         page = site.post(action, **hidden, answer=truth_of(site.desk, cell))
     assert "All 40 suggestions are answered" in page.text
-    assert f"onepair labels {site.desk.run.folder} --out completed.csv" in page.text
+    assert f"onepair labels {site.desk.run.path} --out completed.csv" in page.text
     entries = site.desk.store.entries()
     assert len(entries) == 40
     for entry in entries:
@@ -253,15 +253,15 @@ def test_the_grid_shows_24_at_a_time(tmp_path):
 
 def test_the_grid_of_wrong_labels_asks_the_other_way_round(site):
     cell = site.desk.suggestion(40)
-    write_suggestions(site.desk.run.folder, [(cell.file, cell.label, 0.7, "wrong")])
-    app, desk = open_app(site.desk.run.folder)
+    write_suggestions(site.desk.run.path, [(cell.file, cell.label, 0.7, "wrong")])
+    app, desk = open_app(site.desk.run.path)
     page = Site(TestClient(app), desk).get(f"/grid?label={cell.label}&suggested=0")
     assert f"Most of these do not show {cell.label}. Click those that do." in page.text
     assert ("rest", "no") in page.forms[0][1]
 
 
 def test_unlikely_suggestions_are_asked_about_the_other_way_round_and_at_the_end(site):
-    run, cells = site.desk.run.folder, [site.desk.suggestion(number) for number in (1, 2)]
+    run, cells = site.desk.run.path, [site.desk.suggestion(number) for number in (1, 2)]
     shares = (0.8, 0.3)
     lines = [(cell.file, cell.label, share, "missing") for cell, share in zip(cells, shares, strict=True)]
     write_suggestions(run, lines)

@@ -125,8 +125,8 @@ def test_also_through_a_linked_folder_and_for_absolute_names(run, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     absolute = replace(run.task.table, files=tuple(str(run.task.table.path(row)) for row in range(len(run.task.table))))
     for table in (run.task.table, absolute):
-        task = replace(run.task, table=table)
-        write_completed(run._replace(task=task), [], (tmp_path / "link" / "completed.csv").relative_to(tmp_path))
+        run.task = replace(run.task, table=table)
+        write_completed(run, [], (tmp_path / "link" / "completed.csv").relative_to(tmp_path))
         completed = read_dataset(tmp_path / "link" / "completed.csv")
         assert all(completed.path(row).samefile(run.task.table.path(row)) for row in range(len(completed)))
 
@@ -152,8 +152,8 @@ def test_parquet_is_written_as_parquet(run, tmp_path):
 
 def test_images_without_files_become_files(run, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (len(run.task.table), 8, 8, 3), np.uint8)
-    task = replace(run.task, table=replace(run.task.table, pixels=pixels))
-    write_completed(run._replace(task=task), [], tmp_path / "completed.csv")
+    run.task = replace(run.task, table=replace(run.task.table, pixels=pixels))
+    write_completed(run, [], tmp_path / "completed.csv")
     completed = read_dataset(tmp_path / "completed.csv")
     assert completed.files[3] == "completed_images/03.png"
     np.testing.assert_array_equal(np.asarray(Image.open(completed.path(3))), pixels[3])
@@ -202,8 +202,8 @@ def test_confirmed_suggestions_raise_the_map(tmp_path):
     truly = truth[tuple(places.T)] == POSITIVE
     kept = np.concatenate([places[truly], places[~truly][: truly.sum()]])  # half of the suggestions are right
     files = [scenes.files[row] for row in run.task.train]
-    write_suggestions(run.folder, [(files[place], scenes.classes[column], 0.5, "missing") for place, column in kept])
-    desk = open_desk(run.folder)
+    write_suggestions(run.path, [(files[place], scenes.classes[column], 0.5, "missing") for place, column in kept])
+    desk = open_desk(run.path)
     cells = [desk.suggestion(number) for number in range(1, len(desk) + 1)]
     desk.decide([Decision(cell.file, cell.label, truth_of(desk, cell), 0) for cell in cells], who="Ann")
     found = write_completed(run, desk.store.entries(), tmp_path / "completed.csv")
@@ -220,7 +220,7 @@ def test_confirmed_suggestions_raise_the_map(tmp_path):
             }
         )
         machine = Machine(accelerator="cpu", devices=1, workers=0, cache=tmp_path / "cache")
-        return train(config, RunFolder(tmp_path / observe), machine=machine, watch=Listener())["test_map"]
+        return train(config, RunFolder(tmp_path / observe), machine=machine, watch=Listener()).test_map
 
     before = test_map(tmp_path / "labels.csv", "single-positive")
     after = test_map(tmp_path / "completed.csv", "given")

@@ -105,8 +105,8 @@ def mixed(tmp_path):
     cells = [desk.suggestion(number) for number in range(1, 16)]
     shares = np.linspace(0.9, 0.5, 10).tolist() + np.linspace(0.4, 0.1, 5).tolist()
     lines = [(cell.file, cell.label, share, "missing") for cell, share in zip(cells, shares, strict=True)]
-    write_suggestions(desk.run.folder, lines)
-    return open_desk(desk.run.folder)
+    write_suggestions(desk.run.path, lines)
+    return open_desk(desk.run.path)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -124,8 +124,8 @@ def test_the_likely_ones_are_the_goal_or_all_where_none_is_likely(mixed):
     assert mixed.goal.sum() == 10
     assert [kind.likely for kind in mixed.kinds()] == sorted((kind.likely for kind in mixed.kinds()), reverse=True)
     cell = mixed.suggestion(1)
-    write_suggestions(mixed.run.folder, [(cell.file, cell.label, 0.2, "missing")])
-    alone = open_desk(mixed.run.folder)
+    write_suggestions(mixed.run.path, [(cell.file, cell.label, 0.2, "missing")])
+    alone = open_desk(mixed.run.path)
     assert (alone.goal.tolist(), alone.likely.tolist()) == ([True], [False])
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from onepair.finding.suggestions import FindingError
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.review.queue import Queue, ReviewError, open_run, read_queue
 from tests.review.runs import small_run, write_suggestions
@@ -56,8 +57,8 @@ def test_the_three_orders_against_plain_sorting():
 
 def test_of_a_folder_of_runs_the_one_with_suggestions_is_opened(run, tmp_path):
     (tmp_path / "another").mkdir()
-    assert open_run(tmp_path).folder == run
-    assert open_run(run).folder == run
+    assert open_run(tmp_path).path == run
+    assert open_run(run).path == run
 
 
 def test_a_folder_of_several_runs_with_suggestions_needs_a_choice(run, tmp_path):
@@ -91,7 +92,7 @@ def test_lines_that_do_not_fit(run, line, sentence):
     opened = open_run(run)
     file = opened.task.table.files[opened.task.train[np.flatnonzero(opened.task.observed[:, 0] != POSITIVE)[0]]]
     write_suggestions(run, [(line[0].format(file=file), *line[1:])])
-    with pytest.raises(ReviewError, match=sentence):
+    with pytest.raises(FindingError, match=sentence):
         read(run)
 
 
@@ -99,7 +100,7 @@ def test_a_missing_label_that_is_known_by_now(run):
     """The labels were completed after `onepair find`."""
     config = (run / "config.toml").read_text().replace("single-positive", "given")
     (run / "config.toml").write_text(config)
-    with pytest.raises(ReviewError, match=r"suggestions.csv, line 2: does not fit .*; run onepair find again"):
+    with pytest.raises(FindingError, match=r"suggestions.csv, line 2: does not fit .*; run onepair find again"):
         read(run)
 
 
@@ -107,18 +108,18 @@ def test_a_label_that_is_suggested_twice(run):
     source = run / "finding" / "suggestions.csv"
     header, first, *_ = source.read_text().splitlines()
     source.write_text("\n".join([header, first, first]))
-    with pytest.raises(ReviewError, match="suggests a label of an image twice"):
+    with pytest.raises(FindingError, match="suggests a label of an image twice"):
         read(run)
 
 
 def test_files_that_are_not_suggestions(run):
     source = run / "finding" / "suggestions.csv"
     source.write_text("file,label,probability,rank,kind\n")
-    with pytest.raises(ReviewError, match="suggests nothing"):
+    with pytest.raises(FindingError, match="suggests nothing"):
         read(run)
     for text in ("", "a,b\n1,2\n"):
         source.write_text(text)
-        with pytest.raises(ReviewError, match="its columns are not file, label, probability, kind"):
+        with pytest.raises(FindingError, match="its columns are not file, label, probability, rank, kind"):
             read(run)
 
 
@@ -127,8 +128,3 @@ def test_maps_that_do_not_fit(run, maps):
     np.save(run / "finding" / "maps.npy", maps)
     with pytest.raises(ReviewError, match=r"maps\.npy: .*run onepair find again"):
         read(run)
-
-
-def test_a_run_of_one_fold_is_reviewed_as_a_whole(tmp_path):
-    run = small_run(tmp_path, fold="1/3")
-    assert len(open_run(run).task.train) == 30

@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from onepair.files import BusyError
+from onepair.files import BusyError, WriteError
 from onepair.runs.config import Config, MethodConfig
-from onepair.runs.folder import RunError, RunFolder
+from onepair.runs.folder import Results, RunError, RunFolder
 
 CONFIG = Config()
 HOLD = """
@@ -71,7 +71,7 @@ def test_a_damaged_configuration_is_named(tmp_path):
 @pytest.mark.parametrize("path", ["file", "file/run"])
 def test_a_file_in_the_way(tmp_path, path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(RunError, match=r"file.*: cannot be written \(Not a directory\)"):
+    with pytest.raises(WriteError, match=r"file.*: cannot be written \(Not a directory\)"):
         RunFolder(tmp_path / path).opened(CONFIG).__enter__()
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -81,7 +81,7 @@ def test_a_read_only_disk(tmp_path, monkeypatch):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     monkeypatch.setattr("pathlib.Path.mkdir", refuse)
-    with pytest.raises(RunError, match=r"run: cannot be written \(Read-only file system\)"):
+    with pytest.raises(WriteError, match=r"run: cannot be written \(Read-only file system\)"):
         RunFolder(tmp_path / "run").opened(CONFIG).__enter__()
 
 
@@ -93,7 +93,7 @@ def test_a_full_disk_at_the_start_leaves_no_configuration(tmp_path, monkeypatch)
     folder = RunFolder(tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", no_space)
-        with pytest.raises(RunError, match=r"run: cannot be written \(No space left on device\)"):
+        with pytest.raises(WriteError, match=r"run: cannot be written \(No space left on device\)"):
             folder.opened(CONFIG).__enter__()
     assert files(folder.path) == [".lock"]
     with folder.opened(CONFIG):
@@ -106,7 +106,7 @@ def test_a_full_disk_later_leaves_the_files_as_they_were(tmp_path, monkeypatch):
         folder.start_metrics([{"epoch": 1}])
     before = files(folder.path)
     monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(RunError, match="No space left"), folder.opened(CONFIG):
+    with pytest.raises(WriteError, match="No space left"), folder.opened(CONFIG):
         folder.start_metrics([{"epoch": 1}, {"epoch": 2}])
     assert files(folder.path) == before
     assert folder.metrics() == [{"epoch": 1}]
@@ -146,9 +146,51 @@ def test_results_make_a_run_finished(tmp_path):
     folder = RunFolder(tmp_path)
     with pytest.raises(RunError, match="holds no finished run"):
         folder.results()
-    folder.write_json("results.json", {"class": "Äpfel"})
+    results = Results(
+        method="bce", best_epoch=2, selected_on="Äpfel", validation_map=0.5, test_class_ap={"Äpfel": 0.1, "Birnen": None}
+    )
+    folder.write_results(results)
     assert folder.finished
-    assert folder.results() == {"class": "Äpfel"}
+    assert folder.results() == results
+    assert "test_map" not in json.loads((tmp_path / "results.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"[1]", "is damaged, it: input should be"),
+        (b'{"method": "bce"}', "is damaged, best_epoch: field required"),
+        (
+            b'{"method": "bce", "best_epoch": 1, "selected_on": "", "validation_map": "high"}',
+            "is damaged, validation_map: input should be a valid number",
+        ),
+    ],
+)
+def test_damaged_results_are_a_sentence(tmp_path, content, sentence):
+    (tmp_path / "results.json").write_bytes(content)
+    with pytest.raises(RunError, match="results.json: ") as caught:
+        RunFolder(tmp_path).results()
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00\x10\x00{'descr': (((((  \n", b"no array at all"]
+)
+def test_damaged_scores_are_a_sentence(tmp_path, content):
+    (tmp_path / "scores_test.npy").write_bytes(content)
+    with pytest.raises(RunError, match=r"scores_test.npy: .*delete it to compute"):
+        RunFolder(tmp_path).scores("test")
+
+
+@pytest.mark.parametrize("scores", [np.full((2, 2), np.inf, np.float32), np.zeros(3, np.float32), np.array([["a"]])])
+def test_scores_that_are_none_are_a_sentence(tmp_path, scores):
+    np.save(tmp_path / "scores_test.npy", scores)
+    with pytest.raises(RunError, match=r"scores_test.npy: holds no finite scores"):
+        RunFolder(tmp_path).scores("test")
+    assert RunFolder(tmp_path).scores("validation") is None
 
 
 def test_json_that_others_could_not_read_is_not_written(tmp_path):
@@ -157,13 +199,13 @@ def test_json_that_others_could_not_read_is_not_written(tmp_path):
     assert files(tmp_path) == []
 
 
-def test_other_labels_or_weights_are_refused(tmp_path):
+def test_other_data_or_weights_are_refused(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.write_environment(labels="a", weights="b", processes=1)
-    folder.write_environment(labels="a", weights="b", processes=2)
+    folder.write_environment(data="a", weights="b", processes=1)
+    folder.write_environment(data="a", weights="b", processes=2)
     environment = json.loads((tmp_path / "environment.json").read_text())
-    assert (environment["labels"], environment["weights"], environment["processes"]) == ("a", "b", 2)
+    assert (environment["data"], environment["weights"], environment["processes"]) == ("a", "b", 2)
     assert {"onepair", "torch", "numpy"} <= environment["versions"].keys()
-    for changed in ("labels", "weights"):
+    for changed in ("data", "weights"):
         with pytest.raises(RunError, match=f"the {changed} are not those that the run began with"):
-            folder.write_environment(**{"labels": "a", "weights": "b", "processes": 1, changed: "c"})
+            folder.write_environment(**{"data": "a", "weights": "b", "processes": 1, changed: "c"})

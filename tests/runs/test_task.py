@@ -64,14 +64,6 @@ def test_unknown_validation_labels_count_as_negative(tmp_path):
     assert (task.observed == UNKNOWN).any()
 
 
-def test_hashes_tell_labels_apart(images):
-    hashes = {
-        prepare_task(DataConfig(str(images), observe=observe, seed=seed)).table.fingerprint()
-        for observe, seed in (("given", 1), ("given", 2), ("single-positive", 1))
-    }
-    assert len(hashes) == 3
-
-
 def refused(tmp_path, splits, labels, **settings):
     table = write_table(tmp_path / "labels.csv", splits, np.array(labels, np.int8))
     with pytest.raises(DataError) as caught:

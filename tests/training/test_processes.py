@@ -11,10 +11,11 @@ import torch
 from lightning_fabric import Fabric
 
 from onepair.files import BusyError
-from onepair.inference.scoring import gather, on_first, shard_of, share_buffers
+from onepair.inference.scoring import gather, shard_of
 from onepair.runs.config import ConfigError
 from onepair.runs.folder import RunFolder
 from onepair.training.machine import Machine, Silence
+from onepair.training.processes import on_first, share_buffers
 from onepair.training.run import train
 from tests.training.processes import dying_command, run_command, together
 from tests.training.test_run import model_scores

@@ -13,6 +13,7 @@ from onepair.data.images import normalise
 from onepair.data.loading import image_batches
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
+from onepair.files import WriteError
 from onepair.inference.model_files import load_model
 from onepair.methods import METHODS
 from onepair.methods.large_loss import LargeLoss
@@ -155,7 +156,7 @@ def test_test_images_are_scored_once_and_at_the_end(train, monkeypatch):
 def test_a_finished_run_is_returned_as_it_is(train, monkeypatch):
     first = train()
     before = {file: file.stat().st_mtime_ns for file in first.folder.path.iterdir()}
-    monkeypatch.setattr(running, "prepare_task", lambda *_, **__: pytest.fail("began again"))
+    monkeypatch.setattr(running, "task_of", lambda *_, **__: pytest.fail("began again"))
     again = train()
     assert again.results == first.results
     assert "holds this run already" in again.watch.said[0]
@@ -324,18 +325,19 @@ def test_a_run_needs_no_test_images(train, own_images):
     labels = labels_of(TRAIN + TEST)
     write_table(own_images, ["train"] * (TRAIN + TEST), labels)
     done = train(source=own_images)
-    assert not any(key.startswith("test") for key in done.results)
+    assert done.results.test_map is done.results.test_classes is None
+    assert "test_map" not in (done.folder.path / "results.json").read_text()
     assert not (done.folder.path / "scores_test.npy").exists()
 
 
 def test_a_run_does_not_go_on_with_other_labels(train, own_images, monkeypatch):
-    monkeypatch.setattr(running, "save_classifier", lambda *_, **__: pytest.exit("killed"))
+    monkeypatch.setattr(running, "save_model", lambda *_, **__: pytest.exit("killed"))
     with pytest.raises(pytest.exit.Exception):
         train(source=own_images)
     monkeypatch.undo()
     labels = labels_of(TRAIN + TEST)[::-1]
     write_table(own_images, ["train"] * TRAIN + ["test"] * TEST, labels)
-    with pytest.raises(RunError, match="the labels are not those that the run began with"):
+    with pytest.raises(RunError, match="the data are not those that the run began with"):
         train(source=own_images)
 
 
@@ -373,7 +375,7 @@ def test_a_full_disk_while_training_is_told_in_a_sentence(train, monkeypatch, tm
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(RunFolder, "add_metrics", no_space)
-    with pytest.raises(RunError, match=r"run: cannot be written \(No space left on device\)"):
+    with pytest.raises(WriteError, match=r"run: cannot be written \(No space left on device\)"):
         train()
     monkeypatch.undo()
     shutil.copytree(tmp_path / "run", tmp_path / "again")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
-from onepair.runs.task import Task, task_of
+from onepair.runs.task import Task
 from onepair.training.machine import Machine, Narrator
 from onepair.training.run import train
 
@@ -34,19 +34,17 @@ def score_out_of_sample(run: FinishedRun, folds: int, *, machine: Machine, watch
         raise RunError(
             f"{run.path}: is a fold, which has no part of its own to be held out; name the run it belongs to"
         )
-    skipped = run.results.skipped_images
     configs = [replace(config, data=replace(config.data, fold=f"{part}/{folds}")) for part in range(1, folds + 1)]
-    held_out = [task_of(each, machine.shared).without(skipped).test for each in configs]
     scores = np.full(task.observed.shape, np.nan, np.float32)
     validation = []
-    for part, (own, rows) in enumerate(zip(configs, held_out, strict=True), start=1):
+    for part, own in enumerate(configs, start=1):
         fold = RunFolder(run.path / "finding" / "folds" / f"{part}-of-{folds}")
         if not fold.finished:
             watch.say(f"fold {part} of {folds}")
             train(own, fold, machine=machine, watch=watch)
         _drop_weights(fold.path)
         done = FinishedRun(fold.path, shared=machine.shared)
-        scores[np.searchsorted(task.train, rows)] = done.scores("test")
+        scores[np.searchsorted(task.train, done.rows("test"))] = done.scores("test")
         validation.append(done.scores("validation"))
     return OutOfSample(task, scores, np.stack(validation))
 

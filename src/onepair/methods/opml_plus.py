@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
+from onepair.correction import label_correction, training_ap
 from onepair.labels import POSITIVE
 from onepair.losses.cells import cells, check_at_least_zero, unknown_cells
 from onepair.losses.opml import odds
-from onepair.methods.method import Method, require_scores
-from onepair.methods.opml_sp import label_correction, training_ap
+from onepair.methods.method import Method, at_least_single, require_scores
 from onepair.methods.registry import register
 from onepair.numerics import masked_logsumexp
 
@@ -80,5 +80,7 @@ class OPMLPlus(Method):
     def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
         scores = require_scores(scores)
         if epoch >= self.correction_start:
-            class_ap = training_ap(scores, self.observed)
-            self.targets.copy_(label_correction(scores, self.observed, class_ap, label_num=self.label_num))
+            observed, score_matrix = self.observed.cpu().numpy(), at_least_single(scores).cpu().numpy()
+            class_ap = training_ap(score_matrix, observed)
+            corrected = label_correction(score_matrix, observed, class_ap, label_num=self.label_num)
+            self.targets.copy_(torch.from_numpy(corrected))

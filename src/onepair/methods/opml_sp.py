@@ -3,13 +3,11 @@
 import torch
 from torch import Tensor
 
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.correction import label_correction, training_ap
 from onepair.losses import OPMLLoss, SoftOPMLLoss, high_rank_penalty
 from onepair.losses.cells import check_at_least_zero
 from onepair.methods.method import Method, at_least_single, require_scores
 from onepair.methods.registry import register
-from onepair.methods.selection import highest_scored_per_class
-from onepair.metrics import average_precision
 
 LI = "Li, Wang, Chen 2023"
 
@@ -76,36 +74,12 @@ class OPMLFamily(Method):
         if not self.needs_scores:
             return
         scores = require_scores(scores)
-        class_ap = training_ap(scores, self.observed)
-        self.class_ap.copy_(class_ap)
+        observed, score_matrix = self.observed.cpu().numpy(), at_least_single(scores).cpu().numpy()
+        class_ap = training_ap(score_matrix, observed)
+        self.class_ap.copy_(torch.from_numpy(class_ap))
         if self.label_num is not None and epoch >= self.correction_start:
-            self.targets.copy_(label_correction(scores, self.observed, class_ap, label_num=self.label_num))
-
-
-def training_ap(scores: Tensor, observed: Tensor) -> Tensor:
-    """AP of every class, (L,) float64 on the CPU, where all but observed positives is negative; 0 without positives."""
-    return torch.from_numpy(average_precision(scores, observed.clamp(min=NEGATIVE))).nan_to_num(0.0)
-
-
-def label_correction(scores: Tensor, observed: Tensor, class_ap: Tensor, *, label_num: float) -> Tensor:
-    """The observed labels, where the highest-scored unknowns of every class are positive (Algorithm 1).
-
-        Cornum_l = Obsnum_l · label_num · (1 - AP_l), rounded
-
-    label_num is 0.8 on VOC, 1.2 on COCO, 1.1 on NUS, 22 on CUB in the paper.
-
-    >>> observed = torch.tensor([[1], [1], [-1], [-1], [0]], dtype=torch.int8)
-    >>> scores = torch.tensor([[5.0], [1.0], [2.0], [3.0], [4.0]])
-    >>> label_correction(scores, observed, torch.tensor([0.5]), label_num=1.0).T
-    tensor([[ 1,  1, -1,  1,  0]], dtype=torch.int8)
-    """
-    observed_positives = (observed == POSITIVE).sum(0).tolist()
-    counts = [
-        round(positives * label_num * (1 - ap))
-        for positives, ap in zip(observed_positives, class_ap.tolist(), strict=True)
-    ]
-    corrected = highest_scored_per_class(scores, observed == UNKNOWN, counts)
-    return observed.masked_fill(corrected, POSITIVE)
+            corrected = label_correction(score_matrix, observed, class_ap, label_num=self.label_num)
+            self.targets.copy_(torch.from_numpy(corrected))
 
 
 @register(

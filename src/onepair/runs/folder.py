@@ -82,9 +82,11 @@ class RunFolder:
     def _config_file(self) -> Path:
         return self.path / "config.toml"
 
-    def write_environment(self, *, data: str, weights: str, processes: int) -> None:
+    def write_environment(
+        self, *, data: str, weights: str, processes: int, with_all_negatives: bool = False
+    ) -> None:
         """What the run ran on, for those who wonder later; a run does not go on with other data or weights."""
-        facts = {"data": data, "weights": weights}
+        facts: dict[str, Any] = {"data": data, "weights": weights}
         if (self.path / "environment.json").exists():
             before = self.environment()
             for name, fact in facts.items():
@@ -95,7 +97,8 @@ class RunFolder:
                     )
         versions = {name: version(name) for name in _VERSIONS}
         machine = {"python": platform.python_version(), "system": platform.platform()}
-        self.write_json("environment.json", {**facts, "processes": processes, **machine, "versions": versions})
+        facts |= {"with_all_negatives": with_all_negatives, "processes": processes, **machine, "versions": versions}
+        self.write_json("environment.json", facts)
 
     def environment(self) -> dict[str, Any]:
         """What the run ran on: at least the fingerprints of its data and of the weights it began with."""

@@ -11,8 +11,7 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, observe_positives, split_validation
-from onepair.methods import METHODS
-from onepair.runs.config import Config, DataConfig, parse_fold
+from onepair.runs.config import DataConfig, parse_fold
 from onepair.runs.shared import Shared
 
 Split = Literal["train", "validation", "test"]
@@ -56,12 +55,12 @@ class Task:
         return np.array([str(self.table.path(row)) not in files for row in rows.tolist()], bool)
 
 
-def task_of(config: Config, shared: Shared) -> Task:
-    """What a run with this configuration learns; runs that differ in their folds share the dataset."""
-    oracle = METHODS[config.method.name].observes == "single positive and all negatives"
-    whole = replace(config.data, fold=None)
-    task = shared.once(("task", whole, oracle), lambda: prepare_task(whole, with_all_negatives=oracle))
-    return hold_out(task, config.data)
+def task_of(config: DataConfig, shared: Shared, *, with_all_negatives: bool = False) -> Task:
+    """`prepare_task`; runs that differ in their folds share the dataset."""
+    whole = replace(config, fold=None)
+    key = ("task", whole, with_all_negatives)
+    task = shared.once(key, lambda: prepare_task(whole, with_all_negatives=with_all_negatives))
+    return hold_out(task, config)
 
 
 def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Task:

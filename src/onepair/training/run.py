@@ -49,7 +49,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     if folder.finished:
         watch.say(f"{folder.path} holds this run already; delete the folder to do it again")
         return folder.results()
-    task = task_of(config, machine.shared)
+    task = task_of(config.data, machine.shared, with_all_negatives=knows_negatives(config))
     classifier = _create_classifier(config, task, machine.shared)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
     fabric.launch()
@@ -61,6 +61,11 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         results = run.run()
         fabric.barrier()
     return results
+
+
+def knows_negatives(config: Config) -> bool:
+    """Whether the method is the oracle that is shown all negatives, also where labels are hidden."""
+    return METHODS[config.method.name].observes == "single positive and all negatives"
 
 
 def method_of(config: Config) -> Method:
@@ -119,7 +124,12 @@ class _Run:
         data, weights = self.task.table.fingerprint(), self.backbone.weights_id()
         on_first(
             self.fabric,
-            lambda: self.folder.write_environment(data=data, weights=weights, processes=self.fabric.world_size),
+            lambda: self.folder.write_environment(
+                data=data,
+                weights=weights,
+                processes=self.fabric.world_size,
+                with_all_negatives=knows_negatives(self.config),
+            ),
         )
         self.watch.say(
             f"{len(self.task.train):,} images to train on, {len(self.task.validation):,} to select the best epoch by "

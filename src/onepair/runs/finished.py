@@ -1,0 +1,131 @@
+"""A finished run, opened from its folder: the one way to whatever a run has left."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.data.labeltable import LabelTable
+from onepair.inference.model_files import Description, load_model, read_description, write_description
+from onepair.labels import Indices, Labels
+from onepair.probability.decisions import Decisions
+from onepair.runs.config import Config
+from onepair.runs.folder import Results, RunError, RunFolder
+from onepair.runs.shared import Shared
+from onepair.runs.task import Split, Task, task_of
+
+if TYPE_CHECKING:
+    from onepair.models import Classifier
+
+
+class FinishedRun:
+    """What a run was asked to do, what it learned from, and what came of it.
+
+    Everything is read when it is first asked for. The dataset is the one that the run was trained on, or a sentence that
+    it has changed since: scores belong to rows, and other rows would make other figures of them.
+
+    Args:
+        path: the run's folder.
+        shared: keeps the datasets of runs that are opened one after another.
+    """
+
+    def __init__(self, path: Path, *, shared: Shared | None = None) -> None:
+        self.folder = RunFolder(path)
+        self.results: Results = self.folder.results()  # or a sentence that there is no finished run
+        self._shared = shared or Shared()
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    @cached_property
+    def config(self) -> Config:
+        return self.folder.config()
+
+    @property
+    def title(self) -> str:
+        """Its method, as the papers call it."""
+        from onepair.methods import METHODS
+
+        info = METHODS.get(self.config.method.name)
+        return self.config.method.name if info is None else info.title
+
+    @property
+    def trained_on(self) -> str:
+        return "single positives" if self.config.data.observe == "single-positive" else "labels as given"
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """What was measured after every epoch."""
+        return self.folder.metrics()
+
+    # The dataset
+
+    @cached_property
+    def task(self) -> Task:
+        """The rows of each split and the labels that the run saw, without the images that it left out."""
+        environment = self.folder.environment()
+        oracle = bool(environment.get("with_all_negatives"))
+        task = task_of(self.config.data, self._shared, with_all_negatives=oracle)
+        if environment["data"] != task.table.fingerprint():
+            raise RunError(
+                f"{self.path}: {self.config.data.source} has changed since it was trained (its files, classes, splits or "
+                "labels); bring the old one back, or train a new run"
+            )
+        return task.without(self.results.skipped_images)
+
+    @property
+    def table(self) -> LabelTable:
+        return self.task.table
+
+    def rows(self, split: Split) -> Indices:
+        """The rows of the table in a split: "train" is what was learned from."""
+        rows = self.task.rows(split)
+        if len(rows) == 0:
+            raise RunError(f"{self.path}: its dataset has no {split} images")
+        return rows
+
+    def labels(self, split: Split) -> Labels:
+        """What the dataset says of a split, whatever the run was shown of it."""
+        return self.table.labels[self.rows(split)]
+
+    # The model
+
+    @cached_property
+    def description(self) -> Description:
+        return read_description(self.path)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.description.classes
+
+    @property
+    def decisions(self) -> Decisions:
+        return self.description.decisions
+
+    def decide(self, decisions: Decisions) -> None:
+        """Store other decisions with the model."""
+        self.description = self.description._replace(decisions=decisions)
+        write_description(self.path, self.description)
+
+    @cached_property
+    def classifier(self) -> "Classifier":
+        """On the CPU, in evaluation mode. It is one object: who moves it moves it for all."""
+        return load_model(self.path)[0]
+
+    def scores(self, split: Split, *, workers: int | None = None) -> NDArray[np.float32]:
+        """The logits (N, L) of a split's images: those that the run has kept, or computed now."""
+        rows = self.rows(split)
+        kept = self.folder.scores(split)
+        if kept is not None:
+            if kept.shape != (len(rows), len(self.table.classes)):
+                raise RunError(
+                    f"{self.path}: scores_{split}.npy is not of {len(rows)} images and {len(self.table.classes)} classes; "
+                    "it is damaged, delete it to compute the scores anew"
+                )
+            return kept
+        from onepair.inference.scoring import score_images
+
+        return score_images(self.classifier, self.table, rows, workers=workers)
