@@ -23,8 +23,8 @@ def chart(rows: Sequence[Row], *, aims: tuple[float, float], broken: str) -> Dra
         shares = [_share([row for row in rows if (row["kind"], row["process"]) == (kind, each)]) for each in processes]
         offset = (number - (len(kinds) - 1) / 2) * height
         left.barh(at + offset, shares, 0.9 * height, color=FILLS[number], label=kind)
-    for aim, look in zip(aims, ("--", ":"), strict=True):
-        left.axvline(100 * aim, color=LOOKS[2]["color"], linestyle=look, linewidth=1)
+    for aim, dashes in zip(aims, ("--", ":"), strict=True):
+        left.axvline(100 * aim, color=LOOKS[2]["color"], linestyle=dashes, linewidth=1)
     words = [f"{each}\n(assumption broken)" if each == broken else each for each in processes]
     left.set_yticks(at, words)
     left.invert_yaxis()

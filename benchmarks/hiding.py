@@ -60,9 +60,9 @@ def complete_rows(truth: Labels, scores: Floats, setting: float, random: Random)
 def merged(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
     """Rows of two datasets: each was looked at for its own share of the classes, and for all of these."""
     rows, classes = truth.shape
-    first, order = random.random(rows) < 0.5, random.permutation(classes)
+    first, order = random.random((rows, 1)) < 0.5, random.permutation(classes)
     looked_at = max(1, round(setting * classes))
-    shown = np.where(first[:, None], order < looked_at, order >= classes - looked_at)
+    shown = np.where(first, order < looked_at, order >= classes - looked_at)
     return Hidden(np.where(shown, truth, np.int8(UNKNOWN)))
 
 
@@ -91,7 +91,7 @@ def _positives(shown: Mask) -> Labels:
 def _drawn(truth: Labels, chance: float, random: Random) -> Mask:
     """Cells drawn with chances that scatter from class to class."""
     chances = np.clip(chance * np.exp(random.normal(0, 0.25, truth.shape[1])), 0.03, 0.97)
-    return random.random(truth.shape) < chances
+    return np.asarray(random.random(truth.shape) < chances)
 
 
 PROCESSES = {

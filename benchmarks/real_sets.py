@@ -90,7 +90,8 @@ def train_scores(
     features, labels = data
     observed = observe_positives(labels[train])
     first = _fit(features[train], observed, gives_negatives=False)
-    hidden = process.hide(labels[train], first.decision_function(features[train]), setting, random).observed
+    seen = np.asarray(first.decision_function(features[train]), np.float64)
+    hidden = process.hide(labels[train], seen, setting, random).observed
     model = _fit(features[train], hidden, gives_negatives=process.gives_negatives)
     scores: Floats = np.asarray(model.decision_function(features[rest]), np.float64)
     if cached is not None:
