@@ -14,7 +14,7 @@ from onepair.inference.inputs import Inputs, Source
 from onepair.inference.scoring import gather, score, shard_of
 from onepair.labels import Indices
 from onepair.methods import Method
-from onepair.metrics import mean_average_precision
+from onepair.probability.selection_score import estimated_map
 from onepair.runs.checkpoint import load_state, save_state
 from onepair.runs.config import Config
 from onepair.runs.folder import RunFolder
@@ -130,7 +130,7 @@ class Trainer:
         scores = self._score(self.task.train, epoch).to(self.fabric.device) if self.method.needs_scores else None
         self.method.end_epoch(len(self.earlier) + epoch, scores)  # to a method, all phases are one training
         scores = self._score(self.task.validation, epoch)
-        validation_map = mean_average_precision(scores, self.task.validation_labels).value
+        validation_map = estimated_map(scores, self.task.validation_labels)
         progress = self.progress
         progress.epoch = epoch
         if validation_map > progress.best_map:
