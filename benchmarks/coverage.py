@@ -15,6 +15,7 @@ import argparse
 import csv
 import inspect
 import io
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +41,8 @@ from onepair.probability.judgement import judge
 OVER_ALL, EACH_KIND = 0.90, 0.75  # aims for the share of intervals that hold
 CLASSES = (5, 20, 80, 300)
 POSITIVES = (1.3, 3.0, 8.0)  # a row, expected
-CELLS, FEWEST_ROWS, MOST_ROWS = 24_000, 250, 2_000  # of a case
+CELLS, FEWEST_ROWS, MOST_ROWS = 12_000, 200, 1_500  # of a case
+MANY_CLASSES = 150  # take long: fewer cases of them
 _FLATTER = 1.63  # the logit of a share, against that of a mean logit that scatters as `simulate` has it
 
 Row = dict[str, Any]
@@ -169,7 +171,7 @@ def simulated_cases(*, quick: bool) -> Iterator[Case]:
             for expected in positives:
                 if expected > number / 2:
                     continue
-                settings = process.settings[:1] if quick else _some(process.settings, seed)
+                settings = process.settings[:1] if quick else _some(process.settings, seed, number)
                 for setting in settings:
                     seed += 1
                     yield Case("simulated", f"{number} classes", name, setting, number, expected, seed)
@@ -180,14 +182,15 @@ def real_cases(sets: Mapping[str, Features], *, quick: bool) -> Iterator[Case]:
     for data, features in sets.items():
         rows, classes = features.labels.shape
         for name, process in PROCESSES_AND_BROKEN.items():
-            for setting in process.settings[:1] if quick else _some(process.settings, seed):
+            for setting in process.settings[:1] if quick else _some(process.settings, seed, classes):
                 seed += 1
                 yield Case("real", data, name, setting, classes, float(features.labels.sum() / rows), seed)
 
 
-def _some(settings: Sequence[float], number: int) -> Sequence[float]:
+def _some(settings: Sequence[float], number: int, classes: int) -> Sequence[float]:
     """One setting, or two of four; others in the next case."""
-    return settings[number % 2 :: 2] if len(settings) > 1 else settings
+    chosen = settings[number % 2 :: 2] if len(settings) > 1 else settings
+    return chosen[:1] if classes >= MANY_CLASSES else chosen
 
 
 def rates(rows: Sequence[Row]) -> tuple[float, float]:
@@ -242,6 +245,22 @@ def verdict(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def run(cases: Sequence[Case], sets: Mapping[str, Features], cache: Path | None) -> list[Row]:
+    """The results of all cases that are not refused."""
+    rows = []
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number, case in enumerate(cases, start=1):
+            print(f"{number} of {len(cases)}: {' · '.join(map(str, case))}", file=sys.stderr, flush=True)
+            try:
+                made = simulate(case) if case.kind == "simulated" else real(case, sets[case.data], cache)
+                if has_both(made.truth):
+                    rows.append(measure(case, made))
+            except (UserError, ValueError) as error:
+                print(f"refused: {' · '.join(map(str, case))}: {error}", flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path)
@@ -251,18 +270,9 @@ def main() -> None:
     arguments = parser.parse_args()
     names = SETS[:1] if arguments.quick else SETS
     sets = {name: read_features(arguments.data, name) for name in names} if arguments.data else {}
-    rows: list[Row] = []
     start = time.process_time()
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for case in [*simulated_cases(quick=arguments.quick), *real_cases(sets, quick=arguments.quick)]:
-            try:
-                made = simulate(case) if case.kind == "simulated" else real(case, sets[case.data], arguments.cache)
-                if not has_both(made.truth):
-                    continue
-                rows.append(measure(case, made))
-            except (UserError, ValueError) as error:
-                print(f"{' · '.join(map(str, case))}: refused, {error}", flush=True)
+    cases = [*simulated_cases(quick=arguments.quick), *real_cases(sets, quick=arguments.quick)]
+    rows = run(cases, sets, arguments.cache)
     fair, broken = ([row for row in rows if (row["process"] == BROKEN) == wanted] for wanted in (False, True))
     print(table(fair), f"\nThe assumption broken on purpose:\n\n{table(broken)}", verdict(rows), sep="\n")
     print(f"{len(rows)} cases in {time.process_time() - start:.0f} s of one processor")
