@@ -26,7 +26,7 @@ def average_precision(scores: Any, labels: Any) -> Floats:
     >>> average_precision(np.array([[0.9], [0.8], [0.7]]), np.array([[1], [0], [1]]))
     array([0.83333333])
     """
-    score_matrix, label_matrix = _matrices(scores, labels)
+    score_matrix, label_matrix = matrices(scores, labels)
     return np.array([_class_ap(*column) for column in zip(score_matrix.T, label_matrix.T, strict=True)])
 
 
@@ -100,7 +100,7 @@ def precision_recall_f1(
     """
     if average not in (None, "class", "overall"):
         raise ValueError(f"average must be 'class', 'overall' or None, got {average!r}")
-    decisions, label_matrix = _matrices(predicted, labels, name="predicted")
+    decisions, label_matrix = matrices(predicted, labels, name="predicted")
     if not ((decisions == 0) | (decisions == 1)).all():
         raise ValueError("predicted must hold decisions, 0 or 1; cut scores by a threshold or by top_k first")
     true_positives = ((decisions == 1) & (label_matrix == POSITIVE)).sum(0)
@@ -168,7 +168,7 @@ def coverage(scores: Any, labels: Any) -> float:
 
 def _ranked(scores: Any, labels: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Masks of positives and negatives with every row in order of its scores, negatives first among equals."""
-    score_matrix, label_matrix = _matrices(scores, labels)
+    score_matrix, label_matrix = matrices(scores, labels)
     order = np.lexsort((label_matrix == POSITIVE, -score_matrix), axis=1)
     ranked = np.take_along_axis(label_matrix, order, axis=1)
     return ranked == POSITIVE, ranked == NEGATIVE
@@ -178,7 +178,8 @@ def _mean_over(rows: NDArray[np.bool_], values: NDArray[Any]) -> float:
     return float(values[rows].mean()) if rows.any() else float("nan")
 
 
-def _matrices(scores: Any, labels: Any, *, name: str = "scores") -> tuple[NDArray[Any], Labels]:
+def matrices(scores: Any, labels: Any, *, name: str = "scores") -> tuple[NDArray[Any], Labels]:
+    """Scores and labels as numpy matrices of one shape, or a sentence on what is not right about them."""
     score_matrix = _score_matrix(scores, name)
     label_matrix = validate_labels(_to_numpy(labels))
     if score_matrix.shape != label_matrix.shape:

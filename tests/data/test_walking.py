@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from onepair.data import walking
 from onepair.data.decoding import SUFFIXES
 from onepair.data.problems import DataError
 from onepair.data.walking import image_files

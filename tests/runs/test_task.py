@@ -56,11 +56,11 @@ def test_a_validation_split_of_its_own_is_used(tmp_path):
     np.testing.assert_array_equal(task.validation_labels, labels[::4])
 
 
-def test_unknown_validation_labels_count_as_negative(tmp_path):
+def test_unknown_validation_labels_stay_unknown(tmp_path):
     labels = np.array([[1, -1, 0, -1]] * 10, np.int8)
     task = prepare_task(DataConfig(str(write_table(tmp_path / "labels.csv", ["train"] * 10, labels))))
-    np.testing.assert_array_equal(task.validation_labels, [[1, 0, 0, 0]] * 2)
-    assert task.selected_on == "observed validation labels, unknown ones counted as negative"
+    np.testing.assert_array_equal(task.validation_labels, [[1, UNKNOWN, 0, UNKNOWN]] * 2)
+    assert task.selected_on == "observed validation labels, with an estimate of what the unknown ones are"
     assert (task.observed == UNKNOWN).any()
 
 

@@ -16,10 +16,12 @@ from onepair.data.reading import read_dataset
 from onepair.files import WriteError
 from onepair.inference.choice import Engines
 from onepair.inference.model_files import load_model
+from onepair.labels import UNKNOWN, observe_positives
 from onepair.methods import METHODS
 from onepair.methods.large_loss import LargeLoss
 from onepair.metrics import average_precision, mean_average_precision
 from onepair.probability.decisions import fit_decisions
+from onepair.probability.selection_score import estimated_map
 from onepair.runs.checkpoint import load_state
 from onepair.runs.config import ConfigError
 from onepair.runs.folder import RunError, RunFolder
@@ -98,6 +100,17 @@ def test_training_teaches(train):
     first, *_, last = done.folder.metrics()
     assert last["loss"] < 0.7 * first["loss"]
     assert done.results.test_map > 0.9
+
+
+def test_where_validation_labels_have_holes_epochs_are_compared_by_an_estimate(train, own_images):
+    labels = labels_of(TRAIN + TEST)
+    splits = ["validation" if row % 3 == 0 else "train" for row in range(TRAIN)] + ["test"] * TEST
+    labels[::3] = observe_positives(labels[::3])
+    write_table(own_images, splits, labels)
+    done = train("data.observe=given", source=own_images)
+    validation = prepare_task(tiny_config(own_images, "data.observe=given").data).validation_labels
+    assert (validation == UNKNOWN).any()
+    assert done.results.validation_map == estimated_map(done.folder.scores("validation"), validation)
 
 
 def test_linear_training_is_that_of_a_plain_loop(train, images, cache, tmp_path):

