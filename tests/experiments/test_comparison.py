@@ -24,7 +24,7 @@ def test_what_is_read_is_what_was_tested(paths):
         assert mean_average_precision(run.scores, run.labels).value == pytest.approx(run.test_map)
         assert run.summary().test_map == run.test_map
     assert [run.number for run in read_runs(paths)] == [1, 2, 3, 4]
-    assert [run.title for run in read_runs(paths)] == ["BCE", "BCE", "OPML", "OPML"]
+    assert [each.run.title for each in read_runs(paths)] == ["BCE", "BCE", "OPML", "OPML"]
 
 
 def test_all_pairs_of_a_few_and_each_with_the_first_of_many(paths):
@@ -71,7 +71,7 @@ def test_full_labels_and_single_positives_are_tested_alike(study):
     rows = (TABLE.rows[0], replace(TABLE.rows[0], labels="full"))
     outcomes = study(seeds=1).run(replace(TABLE, rows=rows))
     runs = read_runs([outcome.runs[0].path for outcome in outcomes])
-    assert [run.trained_on for run in runs] == ["single positives", "labels as given"]
+    assert [each.run.trained_on for each in runs] == ["single positives", "labels as given"]
     np.testing.assert_array_equal(runs[0].labels, runs[1].labels)
 
 

@@ -74,7 +74,7 @@ def test_confidence_shares_add_up(panels):
 def test_epochs_shows_the_mean_of_the_runs(panels, searched):
     drawing = epochs(panels)
     _, (bce, _) = searched
-    maps = [run.metrics()[1]["validation_map"] for run in bce.runs]
+    maps = [run.history[1]["validation_map"] for run in bce.runs]
     row = next(row for row in drawing.numbers if (row["method"], row["epoch"]) == ("bce", 2))
     assert row["validation_map"] == pytest.approx(100 * np.mean(maps), abs=1e-3)
     assert row["std"] == pytest.approx(100 * np.std(maps, ddof=1), abs=1e-3)

@@ -39,7 +39,7 @@ def test_half_way_and_at_the_end(study):
     half.run(TABLE)
     bce, opml = make_plan(study(seeds=3), [TABLE])
     assert counts([bce, opml]) == [(0, 0, 2, 3, 1), (0, 0, 0, 3, 3)]
-    seconds = [record["seconds"] for run in half.run(TABLE)[0].runs for record in run.metrics()]
+    seconds = [record["seconds"] for run in half.run(TABLE)[0].runs for record in run.history]
     assert bce.seconds == pytest.approx(2 * sum(seconds) / len(seconds)), "one run of two epochs"
     assert opml.seconds == pytest.approx(3 * bce.seconds), "other runs on the same dataset tell, too"
     assert not bce.guessed

@@ -112,7 +112,7 @@ def test_a_run_of_which_too_little_was_kept_is_done_again(study):
 
 def test_the_epochs_of_an_experiment(study):
     (outcome,) = study(seeds=1, methods=["bce"], wishes=replace(WISHES, epochs=None)).run(replace(TABLE, epochs=4))
-    assert len(outcome.runs[0].metrics()) == 4
+    assert len(outcome.runs[0].history) == 4
 
 
 def test_linear_starts_are_for_finetuning(study):

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onepair.errors import require_extra
+
 if TYPE_CHECKING:
     from onepair.experiments.comparison import Pair, TestedRun
 
@@ -25,6 +27,8 @@ def compare(
     A paired bootstrap over the test images gives an interval that holds 95 % of the differences; one that does not hold
     zero is called real. It tells of other test images, not of training again with another seed.
     """
+    if out is not None:
+        require_extra("report")
     from onepair.experiments.comparison import compare_runs, read_runs
 
     read = read_runs(runs)
@@ -52,7 +56,9 @@ def _print_runs(runs: "Sequence[TestedRun]") -> None:
     shown = [key for key in differing if key not in ("method.name", "data.source")][:MOST_SETTINGS]
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("", justify="right")
-    for title in ("method", *(key.rpartition(".")[2] for key in shown)):
+    short = [key.rpartition(".")[2] for key in shown]
+    titles = [word if short.count(word) == 1 else key for word, key in zip(short, shown, strict=True)]
+    for title in ("method", *titles):
         table.add_column(title)
     for title in ("best epoch", "validation", "test mAP"):
         table.add_column(title, justify="right")

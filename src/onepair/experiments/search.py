@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onepair.errors import UserError
-from onepair.experiments.cells import Cell
 from onepair.experiments.records import Grid, Values
+from onepair.experiments.study_cells import Cell
 from onepair.files import BusyError, locked
 
 if TYPE_CHECKING:

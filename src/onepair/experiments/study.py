@@ -8,12 +8,12 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from onepair.data.problems import DataError
-from onepair.experiments.cells import Cell, make_cell, unique
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.grids import grid_of
 from onepair.experiments.published import Spread
 from onepair.experiments.records import Experiment, Grid, Row, Values, combinations
 from onepair.experiments.search import best_of, choose, record
+from onepair.experiments.study_cells import Cell, make_cell, unique
 from onepair.experiments.wishes import Wishes, make_config
 from onepair.experiments.working import SECONDS_BETWEEN_LOOKS, StudyNarrator, claimed, do
 from onepair.files import BusyError

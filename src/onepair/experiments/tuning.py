@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onepair.experiments.cells import Cell, make_cell
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import Row, Values
 from onepair.experiments.search import journal_study
 from onepair.experiments.spaces import Range, space_of, start_of, with_values
+from onepair.experiments.study_cells import Cell, make_cell
 from onepair.experiments.working import SECONDS_BETWEEN_LOOKS, StudyNarrator, claimed, do
 from onepair.files import BusyError, write_atomically, writing
 from onepair.methods import find_method
@@ -137,10 +137,8 @@ class Tuning:
                 study.tell(number, state=TrialState.FAIL)
         tried = self.tried()
         if best := best_of_trials(tried):
-            header = (
-                f"# Trial {best.number + 1} of {len(tried)}: validation mAP {100 * (best.validation_map or 0):.2f}.\n"
-            )
-            path = self.out / "best.toml"
+            path, value = self.out / "best.toml", 100 * (best.validation_map or 0.0)
+            header = f"# Trial {best.number + 1}, the best of {len(tried)}: validation mAP {value:.2f}.\n"
             header += f"# Train with it: onepair train --config {path}\n\n"
             write_atomically(path, (header + to_toml(with_values(self.config, best.values))).encode())
 

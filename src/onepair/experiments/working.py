@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from onepair.experiments.cells import Cell
+from onepair.experiments.study_cells import Cell
 from onepair.files import locked, writing
 from onepair.training.loop import TrainingError
 from onepair.training.machine import Machine, Narrator
