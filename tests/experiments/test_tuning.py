@@ -13,12 +13,12 @@ from onepair.experiments.history import history, write_history
 from onepair.experiments.search import journal_study
 from onepair.experiments.spaces import start_of
 from onepair.experiments.tuning import STUDY, Tried, Tuning, best_of_trials
-from onepair.runs.config import build_config, read_config
+from onepair.runs.config import build_config, read_config, to_toml
 from onepair.runs.folder import RunError, RunFolder
 from onepair.training.loop import TrainingError
 from onepair.training.machine import Machine
 from tests.experiments.small import Notes
-from tests.training.tiny import tiny_config
+from tests.training.tiny import TEST, TRAIN, tiny_config, train_tiny, write_images
 
 
 @pytest.fixture
@@ -47,12 +47,12 @@ def test_it_begins_with_the_settings_as_they_are_and_keeps_the_best(tuning, tmp_
     assert f"onepair train --config {tmp_path / 'out' / 'best.toml'}" in (tmp_path / "out" / "best.toml").read_text()
 
 
-def test_every_trial_is_the_run_that_training_would_be(tuning, train):
+def test_every_trial_is_the_run_that_training_would_be(tuning, images, cache, tmp_path):
     search = tuning(trials=2)
     for trial in search.run():
         settings = [f"linear.optimiser.lr={trial.values['lr']}", "method.name=opml", "linear.epochs=2"]
         options = [f"method.options.{name}={trial.values[name]}" for name in ("alpha", "beta")]
-        done = train(*settings, *options, out=f"trial{trial.number}")
+        done = train_tiny(images, *settings, *options, out=tmp_path / f"trial{trial.number}", cache=cache)
         assert done.results.validation_map == trial.validation_map
 
 
@@ -67,12 +67,11 @@ def test_test_images_are_never_looked_at(tuning, tmp_path):
         assert not list(run.glob("scores_*")) + list(run.glob("*.safetensors"))
 
 
-def test_test_images_that_cannot_be_read_do_not_matter(own_images, cache, tmp_path):
-    from tests.training.tiny import TEST, TRAIN
-
+def test_test_images_that_cannot_be_read_do_not_matter(cache, tmp_path):
+    table = write_images(tmp_path)
     for row in range(TRAIN, TRAIN + TEST):
-        (own_images.parent / f"{row:02}.png").write_bytes(b"not an image")
-    config = tiny_config(own_images, "method.name=bce", "linear.epochs=1")
+        (tmp_path / f"{row:02}.png").write_bytes(b"not an image")
+    config = tiny_config(table, "method.name=bce", "linear.epochs=1")
     machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
     assert len(Tuning(tmp_path / "out", config, trials=1, machine=machine, watch=Notes()).run()) == 1
 
@@ -106,14 +105,8 @@ def test_a_trial_that_was_killed_before_it_had_its_values_is_left_out(tuning, tm
     search = tuning(trials=2)
     with journal_study(tmp_path / "out" / "trials.journal", STUDY) as study:
         study.ask().suggest_float("alpha", 0.05, 0.95)
-    (tmp_path / "out" / "config.toml").write_text(working_config(search))
+    (tmp_path / "out" / "config.toml").write_text(to_toml(search.config))
     assert len(search.run()) == 2
-
-
-def working_config(search):
-    from onepair.runs.config import to_toml
-
-    return to_toml(search.config)
 
 
 def test_a_trial_that_diverges_is_marked_and_the_search_goes_on(tuning, monkeypatch):
@@ -153,7 +146,7 @@ print(len(search.watch.ended))
 
 
 def test_processes_share_a_search(tuning, cache, tmp_path):
-    (tmp_path / "a.toml").write_text(working_config(tuning(trials=6)))
+    (tmp_path / "a.toml").write_text(to_toml(tuning(trials=6).config))
     command = [sys.executable, "-c", SHARE, tmp_path / "out", cache]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     counts = [int(process.communicate()[0]) for process in processes]

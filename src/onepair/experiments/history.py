@@ -38,7 +38,7 @@ def history(tried: Sequence[Tried]) -> Drawing:
     panel.set_xlabel("Trial")
     panel.set_ylabel("Validation mAP (%)")
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-    panel.legend(loc="lower right")
+    panel.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3)  # above, where no trial can be
     rows = [
         {"trial": number, "validation_map": "" if np.isnan(value) else f"{value:.3f}", **trial.values}
         for number, value, trial in zip(numbers, maps.tolist(), tried, strict=True)

@@ -16,6 +16,7 @@ from onepair.files import BusyError, write_atomically, writing
 from onepair.methods import find_method
 from onepair.runs.config import Config, to_toml
 from onepair.runs.folder import RunFolder
+from onepair.runs.task import task_of
 from onepair.training.machine import Machine
 from onepair.training.run import method_of
 
@@ -56,8 +57,8 @@ class Tuning:
 
     def run(self) -> list[Tried]:
         """Do the trials that are left, or wait for the processes that are at them; returns all of them."""
-        folder = RunFolder(self.out)
-        folder.require_usable(self.config)
+        RunFolder(self.out).require_usable(self.config)
+        task_of(self.config, self.machine.shared)  # or a sentence on the dataset, before anything is written
         with writing(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
             write_atomically(self.out / "config.toml", to_toml(self.config).encode())
