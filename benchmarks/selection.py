@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from onepair.experiments.settings import settings_of
 from scipy.special import log_softmax
 from torch import nn
 
@@ -33,7 +32,7 @@ from onepair.probability.calibration import fit_lines
 from onepair.probability.observation import SinglePositive
 from onepair.probability.selection_score import estimated_map
 from onepair.runs.config import resolve_config
-from onepair.training.optimisation import make_optimiser
+from onepair.training.optimisation import Group, make_optimiser
 
 FULL = "bce, all labels"
 CHOSEN_ON = (FULL, "bce", "bce-l1", "bce-ls", "role", "ll-ct", "entmax", "opml-sp")
@@ -84,7 +83,7 @@ def train(name: str, seed: int, data: Data) -> Run:
     """A linear model, scored after every epoch."""
     method_name = "bce" if name == FULL else name
     info = METHODS[method_name]
-    config = resolve_config(settings_of("voc2012", method_name), {"model": {"mode": "linear"}})
+    config = resolve_config(preset("voc2012", method_name), {"model": {"mode": "linear"}})
     observed = data.labels if name == FULL else observe_positives(data.labels)
     if info.observes == "single positive and all negatives":
         observed = np.where(data.labels == NEGATIVE, np.int8(NEGATIVE), observed)
@@ -92,12 +91,12 @@ def train(name: str, seed: int, data: Data) -> Run:
     layer = nn.Linear(data.features.shape[1], data.labels.shape[1])
     method = create_method(method_name, **config.method.options, **({"epochs": EPOCHS} if info.needs_epochs else {}))
     method.begin(torch.from_numpy(observed[data.train]))
-    groups = [(layer, 1.0), (method, method.lr_multiplier)]
-    optimiser = make_optimiser(config.optimiser, groups, lr=config.optimiser.lr)
+    groups = [Group(layer), Group(method, method.lr_multiplier, decays=False)]
+    optimiser = make_optimiser(config.linear.optimiser, groups)
     features, validation = data.features[data.train], data.features[data.validation]
     scores, test_map = [], []
     for epoch in range(1, EPOCHS + 1):
-        for rows in torch.split(torch.randperm(len(features)), config.batch_size):
+        for rows in torch.split(torch.randperm(len(features)), config.linear.batch_size):
             optimiser.zero_grad()
             loss, penalty = method(layer(features[rows]), rows), method.penalty(layer)
             (loss if penalty is None else loss + penalty).backward()

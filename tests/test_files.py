@@ -12,6 +12,12 @@ import pytest
 import onepair
 from onepair.files import BusyError, locked, write_atomically
 
+TAKE = """
+import sys
+from pathlib import Path
+from onepair.files import locked
+locked(Path(sys.argv[1])).__enter__()
+"""
 # Holds a lock while a forked child lives on until it is told to end: as the workers that read images.
 HOLD_AND_FORK = """
 import os, sys
@@ -80,11 +86,7 @@ def test_a_child_does_not_end_the_lock_of_its_parent(tmp_path: Path) -> None:
             os._exit(0)
         if child:
             os.waitpid(child, 0)
-        take = (
-            "import sys; from pathlib import Path; from onepair.files import locked\n"
-            "locked(Path(sys.argv[1])).__enter__()"
-        )
-        other = subprocess.run([sys.executable, "-c", take, path], capture_output=True, text=True, check=False)
+        other = subprocess.run([sys.executable, "-c", TAKE, path], capture_output=True, text=True, check=False)
         assert "BusyError" in other.stderr
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from onepair.data.reading import read_dataset
 from onepair.labels import NEGATIVE, POSITIVE
-from onepair.review.store import Decision
+from onepair.review.answers import Decision
 from tests.review.runs import open_desk, small_run
 
 

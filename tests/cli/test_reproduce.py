@@ -73,7 +73,10 @@ def test_a_figure_that_needs_no_data(command, tmp_path):
             ["table3", "--data", "digits", "--methods", "role"],
             "table3 has no row of role; its methods are bce, focal, asl",
         ),
-        (["table3", "--data", "digits", "--set", "epoch=3"], "there is no setting epoch; did you mean epochs?"),
+        (
+            ["table3", "--data", "digits", "--set", "linear.epoch=3"],
+            "there is no setting linear.epoch; did you mean linear.epochs?",
+        ),
         (["table3", "--data", "digits", "--set", "epochs"], "--set epochs: expected key=value"),
         (["table3", "--data", "digits", "--backbone", "small-cnm"], "there is no backbone 'small-cnm'"),
         (["table2", "--data", "digits", "--epochs", "3"], "method: warmup must be at least 1 and below the 3 epochs"),

@@ -6,7 +6,7 @@ import socket
 import httpx2
 import pytest
 
-from onepair.review.store import Store
+from onepair.review.answers import Store
 from tests.review.processes import serving
 from tests.review.runs import open_desk, small_run
 

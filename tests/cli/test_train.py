@@ -82,7 +82,7 @@ def test_a_run_is_named_by_what_it_is(command, images, tmp_path):
         (["{data}", "--set", "linear.optimiser.momentun=1"], "did you mean linear.optimiser.momentum?"),
         (["{data}", "--set", "epochs"], "--set epochs: expected key=value"),
         (["{data}", "--set", "linear.epochs=0"], "linear.epochs must be above 0, got 0"),
-        (["{data}", "--set", "epochs=3"], "there is no setting epochs; each stage has its own: set finetune.epochs"),
+        (["{data}", "--set", "epochs=3"], "there is no setting epochs; each stage has its own: set linear.epochs"),
         (["{data}", "--preset", "voc2021"], "there is no preset voc2021; did you mean voc2012?"),
         (["{data}", "--config", "gone.toml"], "gone.toml: cannot be read (No such file or directory)"),
         (["{data}", "--accelerator", "abacus"], "abacus"),
@@ -151,5 +151,5 @@ def test_tensorboard_that_is_not_installed(command, images, monkeypatch, tmp_pat
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     code, _, errors = command("train", images, *TINY, "--out", "run", "--tensorboard")
     assert code == 2
-    assert errors == "onepair: --tensorboard needs TensorBoard; install it with: pip install 'onepair[tensorboard]'\n"
+    assert errors == "onepair: this needs tensorboard; install with: pip install 'onepair[tensorboard]'\n"
     assert not (tmp_path / "here" / "run").exists()

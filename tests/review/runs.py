@@ -8,11 +8,11 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.review.answers import Store
 from onepair.review.app import create_app
 from onepair.review.desk import Desk
 from onepair.review.pictures import Pictures
 from onepair.review.queue import answers_file, open_run, read_queue
-from onepair.review.store import Store
 from onepair.runs.config import build_config
 from tests.runs.pretended import pretend_finished
 

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from onepair import review
-from onepair.review.store import Decision
+from onepair.review.answers import Decision
 from tests.review.runs import (
     CLASSES,
     open_app,

@@ -9,9 +9,9 @@ import threading
 import pytest
 import uvicorn
 
+from onepair.review.answers import Decision
 from onepair.review.guard import Guard
 from onepair.review.server import listen
-from onepair.review.store import Decision
 from tests.review.processes import serving
 from tests.review.runs import open_app, open_desk, small_run, truth_of
 

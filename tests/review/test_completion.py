@@ -12,9 +12,9 @@ from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
 from onepair.data.table import write_table
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.review.answers import Decision, Entry
 from onepair.review.completion import write_completed
 from onepair.review.queue import open_run
-from onepair.review.store import Decision, Entry
 from onepair.runs.config import build_config
 from onepair.runs.folder import RunFolder
 from tests.review.runs import (

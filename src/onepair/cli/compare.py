@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onepair.errors import require_extra
+
 if TYPE_CHECKING:
     from onepair.experiments.comparison import Pair, TestedRun
 
@@ -24,6 +26,8 @@ def compare(
     A paired bootstrap over the test images gives an interval that holds 95 % of the differences; one that does not hold
     zero is called real. It tells of other test images, not of training again with another seed.
     """
+    if out is not None:
+        require_extra("report")
     from onepair.experiments.comparison import compare_runs, read_runs
 
     read = read_runs(runs)

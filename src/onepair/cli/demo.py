@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from onepair.errors import require_extra
+
 if TYPE_CHECKING:
     from onepair.report import RunSummary
     from onepair.runs.config import Config
@@ -48,6 +50,7 @@ def demo(
     two is closed, writes a report with charts, and finds the labels that are missing. The same command again goes on
     where it stopped.
     """
+    require_extra("report")
     from onepair.cli.find import print_finding
     from onepair.cli.progress import Narration
     from onepair.cli.train import number_or_auto

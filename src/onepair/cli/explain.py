@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from onepair.errors import UserError
+from onepair.errors import UserError, require_extra
 
 
 def explain(
@@ -21,6 +21,7 @@ def explain(
     Writes a picture: each image, and beside it a heat map for every predicted label, or for those asked for, with its
     probability and what the run's dataset says of it.
     """
+    require_extra("report")
     from onepair.files import write_atomically, writing
     from onepair.report.explanation import Explainer, is_row
     from onepair.report.picture import render

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from onepair.errors import require_extra
+
 
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
@@ -18,6 +20,7 @@ def export(
     Scaled images go in; logits, calibrated probabilities and labels come out. The file is compared with torch before it
     is written.
     """
+    require_extra("onnx")
     from onepair.inference.export import export_onnx
 
     file = out or run / "model.onnx"

@@ -21,9 +21,9 @@ def labels(
     COCO and others cannot say unknown, so labels that came as those become such a table too; its column asked names the
     classes that were answered. Who answered what, and when, goes to a file beside it, as completed_decisions.csv.
     """
+    from onepair.review.answers import Store
     from onepair.review.completion import write_completed
     from onepair.review.queue import ReviewError, answers_file, open_run
-    from onepair.review.store import Store
 
     opened = open_run(run)
     answers = answers_file(opened)

@@ -23,6 +23,7 @@ from onepair.cli.predict import predict
 from onepair.cli.reproduce import reproduce
 from onepair.cli.review import review
 from onepair.cli.train import train
+from onepair.cli.tune import tune
 from onepair.errors import Stopped, UserError
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ for command in (
     demo,
     check,
     train,
+    tune,
     config,
     evaluate,
     decide,

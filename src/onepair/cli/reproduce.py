@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from onepair.errors import UserError
+from onepair.errors import UserError, require_extra
 
 if TYPE_CHECKING:
     from onepair.experiments.plan import Step
@@ -57,6 +57,7 @@ def reproduce(
     where it stopped. Several processes, also on machines with a common folder, may run the command at once and share
     the work; with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
     """
+    require_extra("report", *(["tune"] if search == "grid" else []))
     from onepair.cli.study import StudyNarration
     from onepair.experiments.datasets import parse_dataset
     from onepair.experiments.output import write_output

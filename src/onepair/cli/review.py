@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from onepair.errors import require_extra
+
 
 def review(
     run: Annotated[Path, typer.Argument(help="The folder of a run with suggestions, or one that holds such a run.")],
@@ -23,13 +25,14 @@ def review(
     Every answer is stored at once, in finding/review.sqlite in the run's folder; stop and go on whenever you like. Then
     onepair labels writes the completed labels.
     """
+    require_extra("review")
     from onepair.files import cache_folder
+    from onepair.review.answers import Store
     from onepair.review.app import create_app
     from onepair.review.desk import Desk
     from onepair.review.pictures import Pictures
     from onepair.review.queue import answers_file, open_run, read_queue
     from onepair.review.server import listen, serve
-    from onepair.review.store import Store
 
     opened = open_run(run)
     desk = Desk(opened, read_queue(opened), Store(answers_file(opened)))

@@ -7,7 +7,7 @@ from onepair.cli.progress import Narration
 from onepair.report.wording import duration
 
 if TYPE_CHECKING:
-    from onepair.experiments.cells import Cell
+    from onepair.experiments.study_cells import Cell
 
 LONG_EPOCH = 10.0  # seconds; only then is an epoch worth a line
 

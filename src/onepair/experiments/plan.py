@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from onepair.experiments.cells import Cell, kind_of
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import Experiment
 from onepair.experiments.search import choose
 from onepair.experiments.study import Line, Study
+from onepair.experiments.study_cells import Cell, kind_of
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import prepare_task
 

@@ -6,11 +6,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onepair.errors import UserError
-from onepair.experiments.cells import Cell
 from onepair.experiments.records import Grid, Values
+from onepair.experiments.study_cells import Cell
 from onepair.files import BusyError, locked
+
+if TYPE_CHECKING:
+    from optuna import Study
 
 SECONDS_BETWEEN_TRIES = 0.1
 
@@ -36,26 +40,11 @@ def record(journal: Path, candidates: Sequence[Cell], grid: Grid) -> None:
 
     The folders of the runs are what a search goes by. The journal shows it to Optuna's tools, as optuna-dashboard.
     """
-    import optuna
     from optuna.distributions import BaseDistribution, CategoricalDistribution
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
     from optuna.trial import TrialState, create_trial
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    journal = journal.resolve()
-    with _turn(journal.with_name(f".{journal.name}-turn")):
-        journal.with_name(f"{journal.name}.lock").unlink(missing_ok=True)  # Optuna's own, of a process that was killed
-        try:
-            study = optuna.create_study(
-                study_name=_study_name(candidates, grid),
-                storage=JournalStorage(JournalFileBackend(str(journal))),
-                direction="maximize",
-                load_if_exists=True,
-            )
-            entered = {trial.user_attrs["run"] for trial in study.get_trials(deepcopy=False)}
-        except ValueError as error:
-            raise JournalError(f"{journal}: is damaged ({error}); delete it, the runs are not lost with it") from None
+    with journal_study(journal, _study_name(candidates, grid)) as study:
+        entered = {trial.user_attrs["run"] for trial in study.get_trials(deepcopy=False)}
         distributions: dict[str, BaseDistribution] = {
             name: CategoricalDistribution(tuple(choices)) for name, choices in grid.items()
         }
@@ -71,6 +60,27 @@ def record(journal: Path, candidates: Sequence[Cell], grid: Grid) -> None:
                         user_attrs={"run": cell.name},
                     )
                 )
+
+
+@contextmanager
+def journal_study(journal: Path, name: str) -> "Iterator[Study]":
+    """A study in one of Optuna's journals, made if need be, while no other process of ours is at it."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    journal = journal.resolve()
+    with _turn(journal.with_name(f".{journal.name}-turn")):
+        journal.with_name(f"{journal.name}.lock").unlink(missing_ok=True)  # Optuna's own, of a process that was killed
+        try:
+            backend = JournalFileBackend(str(journal), lock_obj=JournalFileOpenLock(str(journal)))
+            study = optuna.create_study(
+                study_name=name, storage=JournalStorage(backend), direction="maximize", load_if_exists=True
+            )
+        except ValueError as error:
+            raise JournalError(f"{journal}: is damaged ({error}); delete it, the runs are not lost with it") from None
+        yield study
 
 
 def _study_name(candidates: Sequence[Cell], grid: Grid) -> str:

@@ -5,26 +5,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from onepair.data.problems import DataError
-from onepair.experiments.cells import Cell, make_cell, unique
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.grids import grid_of
 from onepair.experiments.published import Spread
 from onepair.experiments.records import Experiment, Grid, Row, Values, combinations
 from onepair.experiments.search import best_of, choose, record
+from onepair.experiments.study_cells import Cell, make_cell, unique
 from onepair.experiments.wishes import Wishes, make_config
-from onepair.files import BusyError, locked, writing
+from onepair.experiments.working import SECONDS_BETWEEN_LOOKS, StudyNarrator, claimed, do
+from onepair.files import BusyError
 from onepair.labels import POSITIVE
 from onepair.runs.finished import FinishedRun
 from onepair.runs.shared import Shared
 from onepair.runs.task import prepare_task
-from onepair.training.loop import TrainingError
-from onepair.training.machine import Machine, Narrator
-from onepair.training.run import method_of, train
+from onepair.training.machine import Machine
+from onepair.training.run import method_of
 
-SECONDS_BETWEEN_LOOKS = 1.0  # at runs that other processes are at work on
 FIRST_SEED = 0
 
 
@@ -66,15 +65,6 @@ class Outcome:
     def spread(self) -> Spread | None:
         maps = self.test_maps
         return Spread(fmean(maps), stdev(maps) if len(maps) > 1 else None) if maps else None
-
-
-class StudyNarrator(Narrator, Protocol):
-    """A narrator that is told how far a whole study is."""
-
-    def stage(self, title: str, *, cells: int) -> None: ...
-    def started(self, cell: Cell) -> None: ...
-    def finished(self, cell: Cell) -> None: ...
-    def waiting(self, cells: int) -> None: ...
 
 
 class Study:
@@ -183,27 +173,15 @@ class Study:
 
     def _attempt(self, cell: Cell, rivals: Sequence[Cell]) -> bool:
         """Do a cell, unless another process is at it: whether it is done."""
-        path = cell.folder.path
-        with writing(path):
-            path.mkdir(parents=True, exist_ok=True)
-            try:
-                with locked(path / ".claim"):
-                    if not cell.done:
-                        self._do(cell)
-                        self._tidy(cell, rivals)
-            except BusyError:
-                return False
+        try:
+            with claimed(cell):
+                if not cell.done:
+                    do(cell, machine=self.machine, watch=self.watch)
+                    self._tidy(cell, rivals)
+        except BusyError:
+            return False
         self.watch.finished(cell)
         return True
-
-    def _do(self, cell: Cell) -> None:
-        self.watch.started(cell)
-        cell.keep()
-        cell.start_anew()  # where too little of an earlier run was kept
-        try:
-            train(cell.config, cell.folder, machine=self.machine, watch=self.watch)
-        except TrainingError as error:
-            cell.fail(str(error))
 
     def _tidy(self, cell: Cell, rivals: Sequence[Cell]) -> None:
         """Hundreds of runs must not fill the disk: weights stay of those that are shown, and of the best so far."""

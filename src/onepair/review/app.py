@@ -12,11 +12,11 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from onepair.data.problems import DataError
 from onepair.labels import POSITIVE
+from onepair.review.answers import Answer, Decision
 from onepair.review.desk import Cell, Desk
 from onepair.review.pages import GRID, Pages, address, grid_address
 from onepair.review.pictures import LARGE, SMALL, Picture, Pictures, heat_map
 from onepair.review.queue import Order
-from onepair.review.store import Answer, Decision
 
 LONGEST_NAME = 60
 FOR_GOOD = {"Cache-Control": "private, max-age=31536000, immutable"}  # for what has its version in its address

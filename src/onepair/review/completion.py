@@ -16,8 +16,8 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.writing import named_from, write_labels, written_format
 from onepair.files import write_atomically, writing
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.review.answers import Answer, Entry
 from onepair.review.queue import ReviewError
-from onepair.review.store import Answer, Entry
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Task
 

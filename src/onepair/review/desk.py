@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import NEGATIVE, POSITIVE
+from onepair.review.answers import Answer, Decision, Entry, Store
 from onepair.review.queue import ORDERS, Order, Queue
-from onepair.review.store import Answer, Decision, Entry, Store
 from onepair.runs.finished import FinishedRun
 
 BREAK = 120.0  # seconds without a decision that are a break, not time spent on one

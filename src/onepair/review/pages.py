@@ -10,10 +10,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from onepair.data.problems import DataError
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.report import wording
+from onepair.review.answers import Entry
 from onepair.review.desk import Desk, Kind
 from onepair.review.pictures import Frame, Pictures
 from onepair.review.queue import Order
-from onepair.review.store import Entry
 
 GRID = 24  # thumbnails on a page
 

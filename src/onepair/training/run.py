@@ -38,12 +38,19 @@ IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
 
 
-def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator) -> Results:
+def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator, test: bool = True) -> Results:
     """Do a run in `folder`, or go on with it where it stopped; returns its results.
 
     The folder then holds config.toml, environment.json, metrics.jsonl (a line per epoch), of each stage the last
     checkpoint and the best weights, the model (model.safetensors and model.json), the scores of validation and test
     images (.npy) and results.json.
+
+    Args:
+        config: all that decides the result.
+        folder: where everything is kept.
+        machine: what it is computed on.
+        watch: is told how far it is.
+        test: whether test images are looked at, in the end; a search for settings must not.
     """
     method = method_of(config)
     fabric = machine.fabric(config.precision)
@@ -57,6 +64,8 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         watch.say(f"{folder.path} holds this run already; delete the folder to do it again")
         return folder.results()
     task = task_of(config.data, machine.shared, with_all_negatives=knows_negatives(config))
+    if not test:
+        task = replace(task, test=task.test[:0])
     classifier = _create_classifier(config, task, machine.shared)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
     fabric.launch()
@@ -64,7 +73,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         on_first(fabric, lambda: held.enter_context(folder.opened(config)))
         watch = watch if fabric.is_global_zero else Silence()
         requests = held.enter_context(Requests())
-        results = _Run(fabric, config, folder, machine, task, method, classifier, watch, requests).run()
+        results = _Run(fabric, config, folder, machine, task, method, classifier, watch, requests, test).run()
         fabric.barrier()
     return results
 
@@ -115,7 +124,9 @@ class _Run:
         classifier: Classifier,
         watch: Narrator,
         requests: Requests,
+        test: bool,
     ) -> None:
+        self.test = test
         self.fabric, self.config, self.folder, self.machine = fabric, config, folder, machine
         self.task, self.method, self.watch, self.requests = task, method, watch, requests
         self.classifier, self.backbone = classifier, classifier.backbone
@@ -217,14 +228,15 @@ class _Run:
     def _shared_features(self) -> torch.Tensor:
         """The features of all images; they are the same whichever labels are observed."""
         images = replace(self.config.data, observe="given", fold=None)
-        key = ("features", images, self.backbone.preprocessing, self.backbone.weights_id())
+        key = ("features", images, self.test, self.backbone.preprocessing, self.backbone.weights_id())
         return self.machine.shared.once(key, self._features)
 
     def _features(self) -> torch.Tensor:
         """The features of every image that is used, by row of the table. Every process extracts its share of them."""
         # A fold has no use for the test images, but with them it finds the features of the other folds.
         task = self.task
-        used = np.sort(np.concatenate([task.training_images, task.validation, task.table.rows("test")]))
+        tested = task.table.rows("test") if self.test else task.test
+        used = np.sort(np.concatenate([task.training_images, task.validation, tested]))
         told = self.watch.extraction()
 
         def on_progress(done: int, rows: int) -> None:

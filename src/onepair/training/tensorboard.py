@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from onepair.errors import UserError
+from onepair.errors import require_extra
 
 _CURVES = ("loss", "validation_map", "images_per_second")
 
@@ -14,12 +14,7 @@ class TensorBoard:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._writers: dict[str, Any] = {}
-        try:
-            import tensorboard  # noqa: F401 (torch's writer needs it, and says so less kindly)
-        except ImportError:
-            raise UserError(
-                "--tensorboard needs TensorBoard; install it with: pip install 'onepair[tensorboard]'"
-            ) from None
+        require_extra("tensorboard")
 
     def epoch(self, record: dict[str, Any]) -> None:
         """Add one epoch; a run that is resumed takes the place of what it had written from there on."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onepair.review.store import Decision, Store, StoreError
+from onepair.review.answers import Decision, Store, StoreError
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_of_many_who_answer_at_once_exactly_one_is_stored(store):
 KILLED = """
 import sys
 from pathlib import Path
-from onepair.review.store import Decision, Store
+from onepair.review.answers import Decision, Store
 store = Store(Path(sys.argv[1]))
 for number in range(10**6):
     store.record([Decision(f"{number}.jpg", "dog", "yes", 0)], who="Ann")

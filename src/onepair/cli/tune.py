@@ -1,0 +1,83 @@
+"""`onepair tune`: better settings than the ones given, by validation mAP."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onepair.cli.settings import Backbone, ConfigFile, Method, Mode, Observe, Preset, Settings, Weights, chosen_config
+from onepair.errors import UserError, require_extra
+
+if TYPE_CHECKING:
+    from onepair.experiments.tuning import Tried
+
+
+def tune(
+    data: Annotated[
+        str | None, typer.Argument(help="A dataset's folder or file, or 'digits'; may also come from the config.")
+    ] = None,
+    method: Method = None,
+    trials: Annotated[int, typer.Option(min=1, help="Runs in all, those of an earlier command included.")] = 40,
+    preset: Preset = None,
+    mode: Mode = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    observe: Observe = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the search; by default in runs/, named by what it is.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
+) -> None:
+    """Search the options of a method and the learning rate that give the best validation mAP.
+
+    The first trial is the settings as they are; test images are never looked at. The same command again goes on where
+    it stopped, with --trials also further. Several processes, also on machines with a common folder, may run the
+    command at once and share the trials; with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
+    """
+    require_extra("tune")
+    from onepair.cli.study import StudyNarration
+    from onepair.experiments.history import write_history
+    from onepair.experiments.tuning import Tuning
+    from onepair.files import writing
+    from onepair.training.machine import Machine
+
+    complete = chosen_config(
+        preset=preset,
+        file=config,
+        settings=settings,
+        data=data,
+        method=method,
+        mode=mode,
+        backbone=backbone,
+        weights=weights,
+        observe=observe,
+    )
+    if not complete.data.source:
+        raise UserError("name a dataset, as in: onepair tune digits")
+    name = "-".join(["tune", Path(complete.data.source).stem, complete.method.name, complete.model.mode])
+    folder = out or Path("runs") / name
+    with StudyNarration() as narration:
+        machine = Machine(devices=1, workers=workers)
+        tried = Tuning(folder, complete, trials=trials, machine=machine, watch=narration).run()
+    with writing(folder):
+        files = write_history(folder, tried)
+    _print(tried, folder, files)
+
+
+def _print(tried: "Sequence[Tried]", folder: Path, files: Sequence[Path]) -> None:
+    """What was found, and what to do with it."""
+    from onepair.experiments.records import values_text
+    from onepair.experiments.tuning import best_of_trials
+
+    best = best_of_trials(tried)
+    if best is None or best.validation_map is None:
+        raise UserError(f"not one of the {len(tried)} trials could be trained; {folder / 'runs'} says why")
+    first = tried[0].validation_map
+    before = "the first one failed" if first is None else f"{100 * first:.2f} with the settings as they were"
+    typer.echo(f"best of {len(tried)} trials: validation mAP {100 * best.validation_map:.2f} ({before})")
+    typer.echo(values_text(best.values))
+    typer.echo(f"wrote {', '.join(map(str, files))}")
+    typer.echo(f"train with it: onepair train --config {folder / 'best.toml'}")

@@ -1,0 +1,84 @@
+"""What `onepair tune` may choose from for each method: ranges around the values of the grids."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from onepair.experiments.records import Values
+from onepair.methods import METHODS
+from onepair.runs.config import Config
+
+LEARNING_RATES = 10.0  # times and over that of the settings
+
+
+class Range(NamedTuple):
+    """All numbers between two, by their logarithm where they differ by orders of magnitude."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def around(self, value: float) -> "Range":
+        """The range, stretched where a value lies outside."""
+        return self._replace(low=min(self.low, value), high=max(self.high, value))
+
+
+Space = Mapping[str, Range | Sequence[Any]]  # a range, or the values to choose from
+
+_TILDE: Space = {"alpha": Range(0.05, 0.95), "beta": Range(0.05, 0.95)}
+_DELTA: Space = {"delta": Range(2e-4, 2e-2, log=True)}
+_HIGH_RANK: Space = {"high_rank_weight": Range(1e-5, 1e-1, log=True)}
+_SOFT: Space = {"epsilon": Range(0.3, 2.0), "gamma_gradient": (False, True)}
+_CORRECT: Space = {"label_num": Range(0.0, 3.0)}
+
+SPACES: Mapping[str, Space] = {  # methods that are not here have nothing to choose but the learning rate
+    "bce-l1": {"weight": Range(1e-7, 1e-3, log=True)},
+    "bce-l2": {"weight": Range(1e-6, 1e-2, log=True)},
+    "bce-ls": {"smoothing": Range(0.01, 0.3)},
+    "bce-nls": {"smoothing": Range(0.01, 0.3)},
+    "focal": {"alpha": Range(0.1, 0.9), "gamma": Range(0.5, 4.0)},
+    "asl": {"gamma_positive": Range(0.0, 1.0), "gamma_negative": Range(1.0, 6.0), "margin": Range(0.0, 0.2)},
+    "ll-r": _DELTA,
+    "ll-ct": _DELTA,
+    "ll-cp": _DELTA,
+    "entmax": {"entropy_weight": Range(0.01, 1.0, log=True)},
+    "entmax-apl": {"entropy_weight": Range(0.01, 1.0, log=True), "weight": Range(0.01, 1.0, log=True)},
+    "opml": _TILDE,
+    "opml-hr": {**_TILDE, **_HIGH_RANK},
+    "opml-soft": {**_TILDE, **_SOFT},
+    "opml-correct": {**_TILDE, **_CORRECT},
+    "opml-sp": {**_TILDE, **_HIGH_RANK, **_SOFT, **_CORRECT},
+    "opml-plus": _CORRECT,
+}
+
+
+def space_of(config: Config) -> Space:
+    """All that may be chosen: options of the method, and the learning rate of the last stage.
+
+    >>> space_of(Config())["lr"]
+    Range(low=1e-05, high=0.001, log=True)
+    """
+    own, start = SPACES.get(config.method.name, {}), start_of(config)
+    space = {
+        name: choices.around(start[name]) if isinstance(choices, Range) and name in start else choices
+        for name, choices in own.items()
+    }
+    lr = start["lr"]
+    return {**space, "lr": Range(float(f"{lr / LEARNING_RATES:.4g}"), float(f"{lr * LEARNING_RATES:.4g}"), log=True)}
+
+
+def start_of(config: Config) -> Values:
+    """What the settings say of the values to choose; nothing of an option that they set to nothing."""
+    options = {**METHODS[config.method.name].defaults, **config.method.options}
+    known = {name: options.get(name) for name in SPACES.get(config.method.name, {})}
+    start = {name: value for name, value in known.items() if value is not None}
+    return {**start, "lr": config.stages[config.last_stage].optimiser.lr}
+
+
+def with_values(config: Config, values: Values) -> Config:
+    """The configuration with other options of the method, and another learning rate of the last stage."""
+    options = {name: value for name, value in values.items() if name != "lr"}
+    stage = config.stages[config.last_stage]
+    faster = replace(stage, optimiser=replace(stage.optimiser, lr=values["lr"]))
+    method = replace(config.method, options={**config.method.options, **options})
+    return replace(config, method=method, **{config.last_stage: faster})  # type: ignore[arg-type]
