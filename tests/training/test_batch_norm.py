@@ -36,7 +36,9 @@ def norms_of_parts(sizes):
         whole, part = copy.deepcopy(network).double(), copy.deepcopy(network).double()
         for size in sizes:
             torch.manual_seed(size)
-            inputs = (1000 + torch.randn(size, *shape).double()).requires_grad_()  # far from 0, where squares lose their digits
+            inputs = (
+                1000 + torch.randn(size, *shape).double()
+            ).requires_grad_()  # far from 0, where squares lose their digits
             mine = inputs.detach()[fabric.global_rank :: 2].clone().requires_grad_()
             factors = torch.randn_like(whole(inputs))
             expected = whole.load_state_dict(part.state_dict()) and whole(inputs)
@@ -90,7 +92,13 @@ def test_alone_it_is_torch_that_computes():
 # 30 rows in batches of 7 and 29: parts of 4 and 3, of 15 and 14, and at the end of 1 and none.
 @pytest.mark.parametrize("batch_size", [7, 29])
 def test_two_processes_fine_tune_as_one(images, cache, tmp_path, batch_size):
-    settings = ("model.mode=finetune", "epochs=3", "optimiser.name=sgd", "optimiser.ema=0.5", f"batch_size={batch_size}")
+    settings = (
+        "model.mode=finetune",
+        "epochs=3",
+        "optimiser.name=sgd",
+        "optimiser.ema=0.5",
+        f"batch_size={batch_size}",
+    )
     codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings))
     assert codes == [0, 0], logs
     assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)

@@ -75,7 +75,9 @@ def test_what_does_not_decay_stays_where_it_is(name):
         for parameter in layer.parameters():
             parameter.grad = torch.zeros_like(parameter)
     optimiser.step()
-    assert all((layer.abs() < old.abs()).all() for layer, old in zip(pulled.parameters(), before[0].values(), strict=True))
+    assert all(
+        (layer.abs() < old.abs()).all() for layer, old in zip(pulled.parameters(), before[0].values(), strict=True)
+    )
     assert all(torch.equal(layer, old) for layer, old in zip(free.parameters(), before[1].values(), strict=True))
 
 

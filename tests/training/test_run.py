@@ -286,7 +286,9 @@ def test_infinite_scores_name_the_epoch(train, monkeypatch, name):
 @pytest.mark.usefixtures("checkpoint_every_batch")
 def test_the_last_good_state_is_kept(train, monkeypatch, tmp_path):
     monkeypatch.setattr(loop, "lr_factor", lambda config, progress, epochs: 1.0 if progress < 2 else 1e38)
-    with pytest.raises(TrainingError, match=r"of epoch 3 are not finite; .*linear-last\.safetensors keeps the last good state"):
+    with pytest.raises(
+        TrainingError, match=r"of epoch 3 are not finite; .*linear-last\.safetensors keeps the last good state"
+    ):
         train("optimiser.schedule=cosine", "optimiser.name=sgd", "linear_epochs=4")
     state = load_state(tmp_path / "run" / "linear-last.safetensors")
     assert state["progress"]["epoch"] == 2
