@@ -32,6 +32,7 @@ from onepair.probability.calibration import fit_lines
 from onepair.probability.observation import SinglePositive
 from onepair.probability.selection_score import estimated_map
 from onepair.runs.config import resolve_config
+from onepair.runs.presets import preset
 from onepair.training.optimisation import Group, make_optimiser
 
 FULL = "bce, all labels"

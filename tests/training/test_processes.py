@@ -1,6 +1,8 @@
 """Two processes compute what one does."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -11,8 +13,10 @@ import torch
 from lightning_fabric import Fabric
 
 from onepair.files import BusyError
+from onepair.finding.finding import find_labels
 from onepair.inference.scoring import gather, shard_of
 from onepair.runs.config import ConfigError
+from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.machine import Machine, Silence
 from onepair.training.processes import on_first
@@ -186,3 +190,64 @@ def act_on_first():
 def test_the_first_process_acts_for_all(tmp_path):
     codes, logs = in_two(tmp_path, act_on_first)
     assert codes == [0, 0], logs
+
+
+def test_finding_with_two_processes_is_finding_with_one(images, cache, tmp_path):
+    settings = ("model.mode=finetune", "method.name=opml-sp")
+    run = train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder
+    shutil.copytree(run.path, tmp_path / "two")
+    find_labels(
+        FinishedRun(run.path),
+        folds=2,
+        machine=Machine(accelerator="cpu", devices=1, workers=0, cache=cache),
+        watch=Silence(),
+    )
+    options = ("--folds", "2", "--accelerator", "cpu", "--devices", "2", "--workers", "0", "--cache", cache)
+    codes, logs = in_two(tmp_path, run_command, list(map(str, ("find", tmp_path / "two", *options))))
+    assert codes == [0, 0], logs
+    assert logs[0].count("fold 2 of 2") == logs[0].count("to confirm them: onepair review") == 1
+    assert "fold" not in logs[1]
+    assert "confirm" not in logs[1]
+    one, two = (json.loads((path / "finding" / "summary.json").read_text()) for path in (run.path, tmp_path / "two"))
+    assert two["missing"] == pytest.approx(one["missing"], rel=1e-2)
+    names = {path.name for path in (run.path / "finding").iterdir()}
+    assert {path.name for path in (tmp_path / "two" / "finding").iterdir()} == names
+    for part in (1, 2):
+        folds = [RunFolder(path / "finding" / "folds" / f"{part}-of-2") for path in (run.path, tmp_path / "two")]
+        np.testing.assert_allclose(folds[0].scores("test"), folds[1].scores("test"), rtol=1e-3, atol=1e-3)
+
+
+def test_the_find_command_starts_its_processes_itself(images, cache, tmp_path):
+    run = train_tiny(images, out=tmp_path / "run", cache=cache).folder
+    options = ("--folds", "2", "--accelerator", "cpu", "--devices", "2", "--workers", "0", "--cache", str(cache))
+    command = [sys.executable, "-m", "onepair", "find", str(run.path), *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("to confirm them") == 1
+    assert (run.path / "finding" / "summary.json").exists()
+
+
+def look_at_images(given):
+    """Each process looks at its share of the images, and takes its time; extraction likewise."""
+    from onepair.training import run as running
+
+    seen, extract = [], running.cached_features
+
+    def spy(*arguments, rows, on_progress=None, **options):
+        if on_progress is not None:
+            seen.append(rows.tolist())
+        return extract(*arguments, rows=rows, on_progress=on_progress, **options)
+
+    running.cached_features = spy
+    run_command(given)
+    print(f"extracted {seen}")
+
+
+def test_each_process_extracts_its_share_of_the_features(images, tmp_path):
+    given = arguments(images, tmp_path / "cache", tmp_path / "two", "data.on_error=skip")
+    codes, logs = in_two(tmp_path, look_at_images, given)
+    assert codes == [0, 0], logs
+    shares = [json.loads(log.split("extracted ")[1])[0] for log in logs]
+    assert sorted(shares[0] + shares[1]) == list(range(TRAIN + TEST))
+    assert abs(len(shares[0]) - len(shares[1])) <= 1

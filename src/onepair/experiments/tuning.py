@@ -58,7 +58,7 @@ class Tuning:
     def run(self) -> list[Tried]:
         """Do the trials that are left, or wait for the processes that are at them; returns all of them."""
         RunFolder(self.out).require_usable(self.config)
-        task_of(self.config, self.machine.shared)  # or a sentence on the dataset, before anything is written
+        task_of(self.config.data, self.machine.shared)  # or a sentence on the dataset, before anything is written
         with writing(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
             write_atomically(self.out / "config.toml", to_toml(self.config).encode())
