@@ -12,7 +12,6 @@ from onepair.probability.calibration import (
     StoredCalibrator,
     StoredIsotonic,
     StoredPlatt,
-    StoredCalibrator,
     calibrator_from,
     expected_calibration_error,
     fit_isotonic,

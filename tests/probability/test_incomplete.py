@@ -48,7 +48,7 @@ def test_labels_known_by_lists_are_calibrated_on_as_they_are():
     observed[:1500, 3:] = UNKNOWN
     observed[1500:, :3] = UNKNOWN
     found, expected = infer(scores, observed).platt, fit_platt(scores, observed)
-    np.testing.assert_allclose(found(scores), expected(scores), atol=0.01)
+    assert np.abs(found(scores) - expected(scores)).max() < 0.01
 
 
 def test_rows_in_full_draw_probabilities_to_the_truth():

@@ -69,11 +69,12 @@ def infer(
         raise ValueError("no positive label is observed, so nothing can be said of the others")
     observation = recognise(known, asked, process)
     rows_weight = np.ones(len(known)) if weights is None else weights
-    rows = _rows_to_fit(*known.shape, _MOST_DRAWN_CELLS if observation.drawn else _MOST_CELLS)
+    rows = _rows_to_fit(known, _MOST_DRAWN_CELLS if observation.drawn else _MOST_CELLS)
     seldom, often, rates, cells = _fit_ends(matrix[rows], known[rows], observation.of(rows), rows_weight[rows])
     place, error = _place(seldom, often, rates, cells, drawn=observation.drawn > 0)
     between = Platt(*(low + place * (high - low) for low, high in _parameters(seldom, often)))
-    lines = correct_lines(between, cells.tally.scores, cells.sampled_share, cells.sampled)
+    twice = cells.sampled.sum() / cells.weights.sum()  # what the lines are fitted to already
+    lines = correct_lines(between, cells.tally.scores, cells.sampled_share, max(1 - twice, 0) * cells.sampled)
     probabilities = observation.posterior(lines(matrix), known, rates)
     unknown = (known == UNKNOWN) & (np.arange(len(known)) < (counted or len(known)))[:, None]
     doubt = np.where(unknown, probabilities * (1 - probabilities), 0)
@@ -103,11 +104,12 @@ def _interval(value: Floats, error: Floats, most: Floats) -> Estimate:
     return Estimate(value, np.minimum(low, most), np.minimum(high, most))
 
 
-def _rows_to_fit(rows: int, classes: int, most: int) -> NDArray[np.intp]:
-    wanted = max(1, most // classes)
-    if rows <= wanted:
-        return np.arange(rows)
-    return np.sort(np.random.default_rng(0).choice(rows, wanted, replace=False))
+def _rows_to_fit(labels: Labels, most: int) -> NDArray[np.intp]:
+    """Random rows of at most so many cells."""
+    wanted = max(1, most // labels.shape[1])
+    if len(labels) <= wanted:
+        return np.arange(len(labels))
+    return np.sort(np.random.default_rng(0).choice(len(labels), wanted, replace=False))
 
 
 class _Cells:

@@ -147,11 +147,12 @@ def recognise(labels: ArrayLike, asked: ArrayLike | None = None, process: Proces
         raise ProcessError(f"there is no process {process!r}; choose from {', '.join(get_args(Process))}")
     matrix = validate_labels(labels)
     known = matrix != UNKNOWN
-    suggested = np.zeros(known.shape, bool) if asked is None else np.asarray(asked, bool) & known
+    suggested = np.zeros(known.shape, bool) if asked is None else np.asarray(asked, bool)
     if suggested.shape != known.shape:
         raise ValueError(f"asked and labels must have one shape, got {suggested.shape} and {known.shape}")
+    suggested = suggested & known
     given = known & ~suggested
-    in_full, by_list = _looked_at(given, known.all(1), (matrix == NEGATIVE) & given)
+    in_full, by_list = _looked_at(given, (matrix == NEGATIVE) & given)
     free = suggested.copy()
     free[in_full | by_list] = True
     if process == "regardless":
@@ -171,23 +172,25 @@ def recognise(labels: ArrayLike, asked: ArrayLike | None = None, process: Proces
     return Observation(sentence, drawn, free, suggested)
 
 
-def _looked_at(given: Mask, full: Mask, negative: Mask) -> tuple[Mask, Mask]:
+def _looked_at(given: Mask, negative: Mask) -> tuple[Mask, Mask]:
     """Rows (N,) that were looked at in full, and rows by one of a few lists of classes.
 
     Rows that are known in full by chance, as some are where most labels are, say as much of the chances to be observed
     as all others: those looked at in full are more than that.
     """
+    full: Mask = given.all(1)
     by_chance = len(full) * given.mean(0).prod()
-    in_full = full & (full.sum() > 2 * by_chance + 2)
-    by_list = np.zeros(len(full), bool)
+    in_full: Mask = np.asarray(full & (full.sum() > 2 * by_chance + 2))
+    by_list: Mask = np.zeros(len(full), bool)
     rows = np.flatnonzero(~in_full & negative.any(1) & (given.sum(1) >= 2))
     if len(rows) == 0:
         return in_full, by_list
-    _, pattern, counts = np.unique(np.packbits(given[rows], axis=1), axis=0, return_inverse=True, return_counts=True)
-    often = counts >= max(_FEWEST_OF_A_LIST, _SHARE_OF_A_LIST * len(rows))
+    _, pattern = np.unique(np.packbits(given, axis=1), axis=0, return_inverse=True)
+    counts = np.bincount(np.ravel(pattern)[rows])  # a list is one because negatives are known by it
+    often = np.flatnonzero(counts >= max(_FEWEST_OF_A_LIST, _SHARE_OF_A_LIST * len(rows)))
     # Lists are few. Known cells that have nothing to do with each other come in all combinations.
-    if 2 * _entropy(counts / len(rows)) <= sum(_entropy(np.array([p, 1 - p])) for p in given[rows].mean(0)):
-        by_list[rows] = often[np.ravel(pattern)]
+    if 2 * _entropy(counts / len(rows)) < sum(_entropy(np.array([p, 1 - p])) for p in given[rows].mean(0)):
+        by_list = ~in_full & np.isin(np.ravel(pattern), often)
     return in_full, by_list
 
 
