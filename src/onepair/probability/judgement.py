@@ -16,6 +16,7 @@ from onepair.probability.observation import Process
 
 _FEWEST_FULL = 20  # rows with all labels, to learn from them what labels say of each other
 _EM_STEPS = 200
+_TRUST = 0.7  # in the logarithm of a ratio of densities: labels that are right score oddly more often than lines say
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,8 @@ def _with_observed(observed: Labels, unknown: Floats, logits: Floats) -> Floats:
     """The probabilities of unknown cells, completed by those of observed cells to be right.
 
     An observed label is taken to be wrong with a chance that is the same for all, and a wrong one to score like any
-    other label of its true kind. The chance is that of highest likelihood.
+    other label of its true kind. The chance is that of highest likelihood, which is careful: where no label is wrong
+    hardly any is thought to be, and where some are, only the clearest.
 
     Args:
         observed: (N, L).
@@ -100,7 +102,7 @@ def _with_observed(observed: Labels, unknown: Floats, logits: Floats) -> Floats:
     probabilities = unknown.copy()
     for value, ratio in ((POSITIVE, -for_positive), (NEGATIVE, for_positive)):
         cells = observed == value
-        wrong = _posterior_of_share(ratio[cells])
+        wrong = _posterior_of_share(_TRUST * ratio[cells])
         probabilities[cells] = wrong if value == NEGATIVE else 1 - wrong
     return probabilities
 

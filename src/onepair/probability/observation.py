@@ -178,7 +178,7 @@ def _looked_at(given: Mask, negative: Mask) -> tuple[Mask, Mask]:
     Rows that are known in full by chance, as some are where most labels are, say as much of the chances to be observed
     as all others: those looked at in full are more than that.
     """
-    full: Mask = given.all(1)
+    full: Mask = np.asarray(given.all(1))
     by_chance = len(full) * given.mean(0).prod()
     in_full: Mask = np.asarray(full & (full.sum() > 2 * by_chance + 2))
     by_list: Mask = np.zeros(len(full), bool)
