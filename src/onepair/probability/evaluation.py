@@ -164,9 +164,9 @@ def _estimate(
         weights = random.multinomial(len(scores), np.full(len(scores), 1 / len(scores))).astype(np.float64)
         drawn.append(_expected(order, predicted, moved, weights)[0])
     ends = np.quantile(drawn, [0.025, 0.975], axis=0)
-    figures = (Figure(*map(float, each)) for each in zip(value, *ends, strict=True))
+    overall = [Figure(*map(float, each)) for each in zip(value, *ends, strict=True)]
     named = {name: ClassFigures(*map(float, each)) for name, each in zip(classes, by_class.T, strict=True)}
-    return Estimated(inference.observation.assumption, *figures, named)
+    return Estimated(inference.observation.assumption, overall[0], overall[1], overall[2], overall[3], named)
 
 
 def _expected(

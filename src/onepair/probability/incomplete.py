@@ -13,7 +13,7 @@ from onepair.probability.observation import Observation, Process, Rates, recogni
 from onepair.probability.tally import Tally
 
 _STEPS_AT_RANDOM, _STEPS_DRAWN, _EM_TOLERANCE = 200, 50, 1e-3
-_MOST_CELLS, _MOST_DRAWN_CELLS = 4_000_000, 1_000_000  # to fit a few numbers per class
+_MOST_CELLS, _MOST_DRAWN_CELLS = 4_000_000, 500_000  # to fit a few numbers per class
 _LEAST_STOP = 0.25  # a smaller chance to have been allowed no more is what classes that look alike make of none
 _POOLED = 10.0  # cells of all classes together that the rates of every class see beside their own
 _HIGHEST_RATE = 1 - 1e-6
@@ -98,7 +98,7 @@ def infer(
 
 def _interval(value: Floats, error: Floats, most: Floats) -> Estimate:
     """The ends are factors of the number, that no standard error makes negative."""
-    factor = np.exp(_Z * error / np.maximum(value, 1e-9))
+    factor = np.exp(np.minimum(_Z * error / np.maximum(value, 1e-9), 50))
     slack = _Z * error
     low, high = np.maximum(value / factor, value - slack), np.maximum(value * np.minimum(factor, 3), value + slack)
     return Estimate(value, np.minimum(low, most), np.minimum(high, most))
@@ -127,8 +127,9 @@ class _Cells:
         self.sampled_positive = sums(fair * (labels == POSITIVE))
         self.sampled = self.sampled_positive + sums(fair * (labels == NEGATIVE))
         self.sampled_share = _ratio(self.sampled_positive, self.sampled)
-        shown = ((labels == POSITIVE) & bound).sum(1)
-        self.shown = shown
+        # What was asked for had not been observed before, whatever it turned out to be.
+        self.asked = [(observation.asked & (labels == value)).sum(0) for value in (POSITIVE, NEGATIVE)]
+        self.shown = shown = ((labels == POSITIVE) & bound).sum(1)
         # Of a row's m positives one was drawn; which of them is not known.
         drawn = (labels == POSITIVE) & bound & (observation.drawn == 1)
         self.drawn = (drawn / np.maximum(shown, 1)[:, None]).sum(0)
@@ -154,7 +155,8 @@ class _Cells:
         drawn = self.observation.drawn
         extra = np.maximum(self.positive.sum(0) - self.drawn, 0) if drawn < 2 else np.zeros(len(self.drawn))
         negative, absent = self.negative.sum(0), (self.unknown - hidden).sum(0)
-        return Rates(_pooled_share(extra, hidden.sum(0)), _pooled_share(negative, absent), stop)
+        positive = _pooled_share(extra, hidden.sum(0) + self.asked[0])
+        return Rates(positive, _pooled_share(negative, absent + self.asked[1]), stop)
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

@@ -25,8 +25,15 @@ _MOSTLY_ONE = 0.75  # of them show no more than one where one is drawn, and othe
 _EXPECTED_MORE = 10  # rows that would show one positive more than any row does, were there no limit
 _FEWEST_OF_A_LIST, _SHARE_OF_A_LIST = 10, 0.02  # rows that were looked at by the same list of classes
 _BLOCK = 500_000  # cells and nodes that the posterior is computed of at once
-_NODES, _WEIGHTS = (part / 2 for part in np.polynomial.legendre.leggauss(16))
-_NODES = _NODES + 0.5  # of an integral from 0 to 1
+
+
+def _rule(number: int) -> tuple[Floats, Floats]:
+    """Nodes and weights of Gauss and Legendre's rule for an integral from 0 to 1."""
+    nodes, weights = np.polynomial.legendre.leggauss(number)
+    return nodes / 2 + 0.5, weights / 2
+
+
+_NODES, _FEW_NODES = _rule(16), _rule(8)  # the few where no rule is exact: they err by less than 1e-4
 
 
 class ProcessError(UserError, ValueError):
@@ -78,7 +85,7 @@ class Observation:
     def posterior_and_stopped(self, probabilities: Floats, labels: Labels, rates: Rates) -> tuple[Floats, Floats]:
         """The posterior, and of every row (N,) the probability that it was allowed to show no more than it does."""
         found, stopped = np.empty(labels.shape), np.ones(len(labels))
-        size = max(1, _BLOCK // (labels.shape[1] * (len(_NODES) if self.drawn else 1)))
+        size = max(1, _BLOCK // (labels.shape[1] * (len(_NODES[0]) if self.drawn else 1)))
         for rows in (slice(start, start + size) for start in range(0, len(labels), size)):
             chance, known, free = probabilities[rows], labels[rows], self.free[rows]
             hidden, absent = chance * (1 - rates.positive), (1 - chance) * (1 - rates.negative)
@@ -112,20 +119,22 @@ def _drawn_posterior(
     hidden: Floats, absent: Floats, unknown: Mask, shown: Counts, beside: Counts, most: int, stop: Floats
 ) -> tuple[Floats, Floats]:
     """Of rows that show so many positives and have so many `beside`: the posterior (n, L), and whether they stopped."""
-    share = np.where(unknown, absent + hidden * _NODES[:, None, None], 1.0)  # (T, n, L)
-    nodes = _NODES[:, None]
+    at, weights = _FEW_NODES if hidden.shape[1] > 2 * len(_NODES[0]) - 1 else _NODES
+    nodes = at[:, None]
+    share = np.where(unknown[:, None], absent[:, None] + hidden[:, None] * nodes, 1.0)  # (n, T, L)
     if most == 1:
-        likelihood, complete = nodes ** (shown + beside - 1), np.zeros(len(shown))
+        likelihood, complete = at ** (shown + beside - 1)[:, None], np.zeros(len(shown))
     else:
         stops = stop[np.minimum(shown, most) - 1]
-        likelihood = stops * shown * nodes**beside * (1 - nodes) ** (shown - 1)
+        likelihood = (stops * shown)[:, None] * at ** beside[:, None] * (1 - at) ** (shown - 1)[:, None]
         complete = (1 - stops) * (beside == 0) * np.where(unknown, absent, 1.0).prod(1)
-    whole = share.prod(2) * likelihood * _WEIGHTS[:, None]  # (T, n)
-    inverse = 1 / np.maximum(share, 1e-300)
-    present = hidden * np.einsum("tn,tnl->nl", whole * nodes, inverse)
-    total = present + absent * np.einsum("tn,tnl->nl", whole, inverse) + complete[:, None]
+    whole = share.prod(2) * likelihood * weights  # (n, T)
+    inverse = np.divide(1, np.maximum(share, 1e-300, out=share), out=share)
+    with_it, without = np.moveaxis(np.stack([whole * at, whole], axis=1) @ inverse, 1, 0)
+    present = hidden * with_it
+    total = present + absent * without + complete[:, None]
     posterior = np.divide(present, total, out=np.zeros_like(present), where=total > 0)
-    stopped = np.divide(whole.sum(0), whole.sum(0) + complete, out=np.ones(len(shown)), where=whole.sum(0) > 0)
+    stopped = np.divide(whole.sum(1), whole.sum(1) + complete, out=np.ones(len(shown)), where=whole.sum(1) > 0)
     return posterior, stopped
 
 
