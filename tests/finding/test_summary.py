@@ -3,7 +3,7 @@
 import numpy as np
 
 from onepair.finding import ClassSummary, summarise
-from onepair.probability.observation import Estimate
+from onepair.probability.counting import Estimate
 
 
 def test_every_class_is_summarised():

@@ -19,6 +19,7 @@ from onepair.probability.calibration import (
     reliability,
 )
 
+STORED = TypeAdapter(StoredCalibrator)
 SLOPES, INTERCEPTS = np.array([0.5, 2.0, 1.0]), np.array([-2.0, 0.5, 0.0])
 
 
@@ -169,3 +170,14 @@ def test_reliability_counts_what_came_true():
     np.testing.assert_allclose(np.stack(found, axis=1), expected)
     assert len(expected) >= 3
     assert len(reliability(probabilities, np.full((300, 4), -1)).predicted) == 0
+
+
+@pytest.mark.parametrize("fit", [fit_platt, fit_isotonic])
+def test_a_probability_is_reached_where_a_search_finds_it(fit):
+    scores, _, labels = generate(400, np.random.default_rng(8))
+    calibrator = fit(scores, labels)
+    tried = np.linspace(-8, 8, 4001)
+    for probability in (0.2, 0.5, 0.7):
+        reached = calibrator(np.repeat(tried[:, None], 3, axis=1)) >= probability
+        expected = np.where(reached.any(0), tried[reached.argmax(0)], np.inf)
+        np.testing.assert_allclose(calibrator.scores_at(probability), expected, atol=0.02 if fit is fit_platt else 0.05)

@@ -152,6 +152,7 @@ def test_they_survive_json(calibration):
     np.testing.assert_array_equal(read.labels(scores), decisions.labels(scores))
     np.testing.assert_array_equal(read.probabilities(scores), decisions.probabilities(scores))
     assert read.rule == "precision 0.99"
+    np.testing.assert_array_equal(read.pooled, decisions.pooled)
 
 
 @pytest.mark.parametrize("precision", [0.0, 1.1, -1.0, float("nan")])
@@ -165,3 +166,44 @@ def test_other_words_are_refused():
         fit_decisions(*generate(10, 0), calibration="temperature")
     with pytest.raises(DecisionError, match="no rule 'recall'; choose from f1, precision, count"):
         fit_decisions(*generate(10, 0), rule="recall")
+
+
+def best_f1(scores, labels, column, decisions):
+    predicted = decisions.labels(scores)[:, column]
+    return 2 * (predicted & (labels[:, column] == 1)).sum() / max(predicted.sum() + labels[:, column].sum(), 1)
+
+
+def test_a_rare_class_has_the_probability_of_the_others_for_a_threshold():
+    """Its one known positive happens to score low: a threshold of its own would predict nearly every row."""
+    scores, labels = generate(2000, 0)
+    labels[:, 4] = NEGATIVE
+    labels[np.argsort(scores[:, 4])[300], 4] = POSITIVE
+    decisions = fit_decisions(scores, labels)
+    np.testing.assert_array_equal(decisions.pooled, [False, False, False, False, True])
+    assert decisions.labels(scores)[:, 4].mean() < 0.1
+    read = Decisions.from_stored(StoredDecisions.model_validate(decisions.to_dict()), classes=5)
+    np.testing.assert_array_equal(read.pooled, decisions.pooled)
+
+
+def test_what_was_stored_without_pooled_classes_is_read():
+    stored = fit_decisions(*generate(200, 0)).to_dict()
+    del stored["pooled"]
+    assert not Decisions.from_stored(StoredDecisions.model_validate(stored), classes=5).pooled.any()
+
+
+@pytest.mark.parametrize("number", [1, 20, 200])
+def test_known_negatives_beside_single_positives_make_nothing_worse(number):
+    """Formerly one known negative in every class turned inference from unknown labels off."""
+    random = np.random.default_rng(5)
+    scores, labels = with_a_positive(*generate(2500, 0))
+    test_scores, test_labels = with_a_positive(*generate(4000, 1))
+    observed = observe_positives(labels, seed=3)
+    with_negatives = observed.copy()
+    for column in range(5):
+        rows = random.choice(np.flatnonzero(labels[:, column] == NEGATIVE), number, replace=False)
+        with_negatives[rows, column] = NEGATIVE
+    before, after = (fit_decisions(scores, each) for each in (observed, with_negatives))
+    f1 = [np.mean([best_f1(test_scores, test_labels, c, each) for c in range(5)]) for each in (before, after)]
+    assert f1[1] > f1[0] - 0.02
+    errors = [expected_calibration_error(each.probabilities(test_scores), test_labels) for each in (before, after)]
+    assert errors[1] < errors[0] + 0.01

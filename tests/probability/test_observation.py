@@ -1,4 +1,4 @@
-"""Labels that are observed in known ways: posteriors against slow references, and counts against the truth."""
+"""Labels that are observed in known ways: recognised as such, and posteriors against sums over all that may be."""
 
 import itertools
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from onepair.labels import POSITIVE, UNKNOWN, observe_positives
-from onepair.probability.calibration import fit_platt
-from onepair.probability.observation import AtRandom, SinglePositive, fit_platt_incomplete, infer, label_frequency
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
+from onepair.probability.observation import Observation, ProcessError, Rates, recognise
 
 
 def generate(rows, random, slope=3.0, intercepts=(-3, -1.5), classes=6):
@@ -21,103 +20,148 @@ def generate(rows, random, slope=3.0, intercepts=(-3, -1.5), classes=6):
     return scores[kept], probabilities[kept], labels[kept]
 
 
-def slow_posterior(probabilities, observed):
-    """Over all sets of labels that hold the observed one, which each shows with one over its size."""
-    positive = np.zeros(len(probabilities))
+def chance_of(shown, labels, most, rates, free):
+    """The chance that a row of these labels shows this set, by going through all draws; free cells are given."""
+    positives = [label for label, y in enumerate(labels) if y]
+    others = [label for label in range(len(labels)) if not free[label]]
     total = 0.0
+    for allowed in range(1, most + 1) if most else [0]:
+        stops = np.prod([1 - rates.stop[m - 1] for m in range(1, allowed)]) * rates.stop[allowed - 1] if most else 1.0
+        draws = list(itertools.combinations(positives, min(allowed, len(positives))))
+        for drawn in draws:
+            if any(free[label] for label in drawn):
+                continue  # it would be known without being asked for
+            chance = stops / len(draws)
+            for label in others:
+                rate = rates.positive[label] if labels[label] else rates.negative[label]
+                rate = 1.0 if label in drawn else rate
+                chance *= rate if shown[label] else 1 - rate
+            total += chance
+    return total
+
+
+def slow_posterior(probabilities, observed, observation, rates, row):
+    """Over all sets of labels that agree with what is known."""
+    positive, total = np.zeros(len(probabilities)), 0.0
     for labels in itertools.product((0, 1), repeat=len(probabilities)):
-        if labels[observed]:
-            chances = [p if y else 1 - p for p, y in zip(probabilities, labels, strict=True)]
-            weight = np.prod(np.delete(chances, observed)) / sum(labels)
+        if all(known in (UNKNOWN, y) for known, y in zip(observed, labels, strict=True)):
+            weight = np.prod([p if y else 1 - p for p, y in zip(probabilities, labels, strict=True)])
+            weight *= chance_of(observed != UNKNOWN, labels, observation.drawn, rates, observation.free[row])
             positive += weight * np.array(labels)
             total += weight
     return positive / total
 
 
-def test_the_posterior_of_single_positives_is_exact():
+def rates_of(classes, positive=0.0, negative=0.0, stop=(1.0,)):
+    return Rates(np.full(classes, positive), np.full(classes, negative), np.array(stop))
+
+
+@pytest.mark.parametrize(
+    ("drawn", "rates"),
+    [
+        (1, rates_of(5)),
+        (1, rates_of(5, negative=0.3)),
+        (1, rates_of(5, positive=0.2, negative=0.1)),
+        (2, rates_of(5, stop=(0.0, 1.0))),
+        (3, rates_of(5, negative=0.2, stop=(0.4, 0.3, 1.0))),
+        (0, rates_of(5, positive=0.4, negative=0.7)),
+    ],
+)
+def test_the_posterior_is_that_of_all_labels_that_may_be(drawn, rates):
+    """Rows with any labels known, some of them asked for."""
     random = np.random.default_rng(0)
-    probabilities = random.random((12, 5))
-    probabilities[0] = [0, 1, 0.5, 1, 0]
-    shown = random.integers(5, size=12)
-    observed = np.full((12, 5), UNKNOWN, np.int8)
-    observed[np.arange(12), shown] = POSITIVE
-    expected = [slow_posterior(*row) for row in zip(probabilities, shown, strict=True)]
-    np.testing.assert_allclose(SinglePositive().posterior(probabilities, observed), expected, atol=1e-12)
+    probabilities = random.random((40, 5))
+    labels = (random.random((40, 5)) < 0.5).astype(np.int8)
+    labels[~labels.any(1), 0] = 1
+    nothing = np.zeros(labels.shape, bool)
+    shown = Observation("", drawn, nothing, nothing).hide(labels, rates, random)
+    asked = (shown == UNKNOWN) & (random.random((40, 5)) < 0.2)
+    observed = np.where(asked, labels, shown).astype(np.int8)
+    observation = Observation("", drawn, asked, asked)
+    found = observation.posterior(probabilities, observed, rates)
+    expected = [slow_posterior(probabilities[row], observed[row], observation, rates, row) for row in range(40)]
+    np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
 def test_blocks_of_rows_make_no_difference(monkeypatch):
     random = np.random.default_rng(1)
     _, probabilities, labels = generate(50, random)
     observed = observe_positives(labels)
-    whole = SinglePositive().posterior(probabilities, observed)
+    observation, rates = recognise(observed), rates_of(6)
+    whole = observation.posterior(probabilities, observed, rates)
     monkeypatch.setattr("onepair.probability.observation._BLOCK", 700)  # seven rows
-    np.testing.assert_allclose(SinglePositive().posterior(probabilities, observed), whole, rtol=1e-12)
+    np.testing.assert_allclose(observation.posterior(probabilities, observed, rates), whole, rtol=1e-12)
 
 
-def test_the_posterior_of_labels_at_random_is_bayes():
-    observed = np.array([[1, -1, 0, -1]], np.int8)
-    posterior = AtRandom(np.array([0.5, 0.75, 0.5, 1.0])).posterior(np.array([[0.2, 0.5, 0.9, 0.9]]), observed)
-    np.testing.assert_allclose(posterior, [[1, 0.125 / 0.625, 0, 0]])
+def test_labels_are_hidden_at_the_rates_of_their_classes():
+    random = np.random.default_rng(0)
+    labels = (random.random((4000, 3)) < [0.2, 0.5, 0.8]).astype(np.int8)
+    rates = Rates(np.array([0.9, 0.5, 0.1]), np.array([0.1, 0.5, 0.4]), np.ones(0))
+    nothing = np.zeros(labels.shape, bool)
+    shown = Observation("", 0, nothing, nothing).hide(labels, rates, random)
+    for value, rate in ((POSITIVE, rates.positive), (NEGATIVE, rates.negative)):
+        kept = (shown == value).sum(0) / (labels == value).sum(0)
+        np.testing.assert_allclose(kept, rate, atol=0.04)
+    assert (shown[shown != UNKNOWN] == labels[shown != UNKNOWN]).all()
 
 
-def test_missing_single_positives_lie_in_the_interval():
+@pytest.mark.parametrize("stop", [(1.0,), (0.0, 1.0), (0.5, 1.0)])
+def test_rows_show_as_many_as_they_may(stop):
+    random = np.random.default_rng(0)
+    labels = np.ones((4000, 5), np.int8)
+    nothing = np.zeros(labels.shape, bool)
+    shown = Observation("", len(stop), nothing, nothing).hide(labels, rates_of(5, stop=stop), random)
+    expected = 1 if len(stop) == 1 else 2 - stop[0]
+    assert (shown == POSITIVE).sum(1).mean() == pytest.approx(expected, abs=0.05)
+    np.testing.assert_allclose((shown == POSITIVE).mean(0), expected / 5, atol=0.04)
+
+
+def processes(labels, random):
+    """Ways to hide labels, and what they should be recognised as."""
+    chance, rows = random.random(labels.shape), len(labels)
+    single = observe_positives(labels)
+    yield single, 1, "one of its positives"
+    negatives = np.where((labels == NEGATIVE) & (chance < 0.02), NEGATIVE, single).astype(np.int8)
+    yield negatives, 1, "one of its positives, chosen at random, and negatives are labelled at random"
+    in_full = np.where(np.arange(rows)[:, None] < 30, labels, single).astype(np.int8)
+    yield in_full, 1, "30 images are labelled in full"
+    yield observe_positives(labels, per_sample=2), 2, "up to 2 of its positives"
+    yield np.where((labels == POSITIVE) & (chance < 0.6), labels, UNKNOWN), 0, "and no negatives"
+    yield np.where(chance < 0.6, labels, UNKNOWN), 0, "each at a rate of their own"
+    yield np.where(chance < np.where(labels == POSITIVE, 0.9, 0.2), labels, UNKNOWN), 0, "each at a rate of their own"
+    first = (random.random(rows) < 0.5)[:, None]
+    listed = np.where(first == (np.arange(labels.shape[1]) < 3), labels, UNKNOWN)
+    yield listed, 0, "nothing to do with what it is"
+    yield labels, 0, "all labels are known"
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_processes_are_recognised(number):
     random = np.random.default_rng(2)
-    scores, _, labels = generate(1000, random)
+    _, _, labels = generate(1500, random, classes=10)
+    observed, drawn, words = list(processes(labels, random))[number]
+    found = recognise(observed)
+    assert found.drawn == drawn
+    assert words in found.sentence
+
+
+def test_labels_that_were_asked_for_say_nothing_of_the_others():
+    _, _, labels = generate(500, np.random.default_rng(3))
     observed = observe_positives(labels)
-    missing = ((labels == POSITIVE) & (observed == UNKNOWN)).sum(0)
-    inference = infer(scores, observed)
-    assert isinstance(inference.observation, SinglePositive)
-    assert (inference.missing.low <= missing).all()
-    assert (missing <= inference.missing.high).all()
-    assert (inference.missing.low < inference.missing.value).all()
-    assert (inference.missing.value < inference.missing.high).all()
-    assert inference.missing.total.value == pytest.approx(inference.missing.value.sum())
+    asked = (observed == UNKNOWN) & (np.random.default_rng(4).random(labels.shape) < 0.2)
+    answered = np.where(asked, labels, observed)
+    found = recognise(answered, asked)
+    assert found.drawn == 1
+    np.testing.assert_array_equal(found.free, asked)
+    assert found.sentence.startswith(recognise(observed).sentence)
+    assert "labels were asked for" in found.sentence
 
 
-def test_maximum_likelihood_finds_the_lines_of_single_positives():
-    """Where labels are independent given the scores, and few rows have none, the truth has the highest likelihood."""
-    scores, probabilities, labels = generate(3000, np.random.default_rng(3), intercepts=(-1, 1))
-    observed = observe_positives(labels)
-    platt = fit_platt_incomplete(scores, observed, SinglePositive())
-    seldom = fit_platt(scores, np.maximum(observed, 0))  # unknown as negative
-    assert np.abs(platt(scores) - probabilities).mean() < 0.05
-    assert np.abs(seldom(scores) - probabilities).mean() > 0.2
-
-
-def test_labels_at_random_are_counted_and_calibrated():
-    random = np.random.default_rng(4)
-    chance = np.array([0.3, 0.5, 0.7, 0.9, 0.3, 0.5])
-    scores, probabilities, labels = generate(5000, random, slope=6.0)
-    observed = np.where((labels == POSITIVE) & (random.random(labels.shape) < chance), POSITIVE, UNKNOWN).astype(
-        np.int8
-    )
-    frequency = label_frequency(scores, observed)
-    assert ((frequency.low <= chance) & (chance <= frequency.high)).mean() >= 0.8
-    np.testing.assert_allclose(frequency.value, chance, atol=0.12)
-    inference = infer(scores, observed)
-    assert isinstance(inference.observation, AtRandom)
-    assert np.abs(inference.platt(scores) - probabilities).mean() < 0.04
-    missing = ((labels == POSITIVE) & (observed == UNKNOWN)).sum()
-    assert inference.missing.total.low < missing < inference.missing.total.high
-
-
-def test_known_negatives_are_no_candidates():
-    """The highest-scored cells are known to be negative: the frequency is that of the others."""
-    scores = np.concatenate([np.full(50, 9.0), np.linspace(1, 0, 100)])[:, None]
-    observed = np.concatenate([np.zeros(50), np.tile([1, -1], 20), np.full(60, -1)])[:, None].astype(np.int8)
-    assert label_frequency(scores, observed).value[0] == pytest.approx(0.5, abs=0.1)
-
-
-def test_a_class_without_observed_positives_has_few_missing():
-    random = np.random.default_rng(5)
-    scores, _, labels = generate(300, random)
-    labels[:, 0] = 0
-    kept = labels.any(1)
-    scores[:, 0] = -5
-    inference = infer(scores[kept], observe_positives(labels[kept]))
-    assert inference.missing.value[0] < 3
-
-
-def test_without_any_positive_nothing_can_be_said():
-    with pytest.raises(ValueError, match="no positive label is observed"):
-        infer([[1.0, 2.0]], [[-1, 0]])
+def test_a_process_can_be_named():
+    observed = observe_positives(generate(200, np.random.default_rng(5))[2])
+    assert recognise(observed, process="positives-at-random").drawn == 0
+    assert recognise(observed, process="regardless").free.all()
+    with pytest.raises(ProcessError, match="no process 'by chance'; choose from auto, single-positive"):
+        recognise(observed, process="by chance")
+    with pytest.raises(ValueError, match="one shape"):
+        recognise(observed, asked=[[True]])

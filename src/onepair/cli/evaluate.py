@@ -83,10 +83,20 @@ def _print(found: "Evaluation") -> None:
     for name, figures in found.classes.items():
         table.add_row(escape(name), *map(points, figures))
     console.print(table)
-    console.print(f"mAP {100 * found.map:.2f} over {found.averaged_classes} classes, {found.images:,} images")
+    mean = NOTHING if math.isnan(found.map) else f"{100 * found.map:.2f}"
+    console.print(f"mAP {mean} over {found.averaged_classes} classes, {found.images:,} images")
     console.print(
         f"all labels together: precision {points(found.precision)}, recall {points(found.recall)}, "
         f"F1 {points(found.f1)}"
     )
     ranking = NOTHING if math.isnan(found.ranking_loss) else f"{found.ranking_loss:.4f}"
-    console.print(f"ranking loss {ranking}, coverage {found.coverage:.2f} labels")
+    covered = NOTHING if math.isnan(found.coverage) else f"{found.coverage:.2f}"
+    console.print(f"ranking loss {ranking}, coverage {covered} labels")
+    if found.lacking:
+        console.print(escape(found.lacking))
+    if found.estimated is not None:
+        figures = (
+            f"{words} {points(each.value)} ({points(each.low)} to {points(each.high)})"
+            for words, each in zip(("mAP", "precision", "recall", "F1"), found.estimated[1:5], strict=True)
+        )
+        console.print(f"estimated for all labels, {found.estimated.assumption}: {', '.join(figures)}")

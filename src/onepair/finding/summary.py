@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from onepair.finding.filter import likely, thresholds
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, validate_labels
-from onepair.probability.observation import Estimate
+from onepair.probability.counting import Estimate
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, Field, FiniteFloat
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
-
-Cells = NDArray[np.bool_]
 
 # Lines of single classes scatter about the line of all with a standard deviation of ½: this is its inverse square.
 _LINE_PRECISION = 4.0
@@ -34,6 +32,13 @@ class Platt:
     def logits(self, scores: ArrayLike) -> Floats:
         return np.asarray(scores, np.float64) * self.slope + self.intercept
 
+    def scores_at(self, probability: float) -> Floats:
+        """The scores (L,) from which on a class has at least this probability; infinite where no score has."""
+        rising = self.slope > 0
+        wanted = logit(probability) - self.intercept
+        scores: Floats = np.divide(wanted, self.slope, out=np.full(len(wanted), np.inf), where=rising)
+        return scores
+
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "platt", "slope": self.slope.tolist(), "intercept": self.intercept.tolist()}
 
@@ -50,9 +55,22 @@ class Isotonic:
         columns = zip(np.asarray(scores, np.float64).T, self.scores, self.probabilities, strict=True)
         return np.stack([np.interp(*column) for column in columns], axis=1)
 
+    def scores_at(self, probability: float) -> Floats:
+        """The scores (L,) from which on a class has at least this probability; infinite where no score has."""
+        return np.array([_reach(*curve, probability) for curve in zip(self.scores, self.probabilities, strict=True)])
+
     def to_dict(self) -> dict[str, Any]:
         corners = {"scores": self.scores, "probabilities": self.probabilities}
         return {"kind": "isotonic", **{name: [each.tolist() for each in values] for name, values in corners.items()}}
+
+
+def _reach(scores: Floats, probabilities: Floats, probability: float) -> float:
+    """Where a rising curve first reaches a probability."""
+    after = int(np.searchsorted(probabilities, probability))
+    if after == len(scores):
+        return np.inf
+    ends = slice(max(after - 1, 0), after + 1)
+    return float(np.interp(probability, probabilities[ends], scores[ends]))
 
 
 Calibrator = Platt | Isotonic
@@ -95,7 +113,7 @@ def calibrator_from(stored: StoredPlatt | StoredIsotonic, *, classes: int) -> Ca
     return Isotonic(scores, probabilities)
 
 
-def fit_platt(scores: ArrayLike, labels: ArrayLike) -> Platt:
+def fit_platt(scores: ArrayLike, labels: ArrayLike, weights: Floats | None = None) -> Platt:
     """Fit a line for every class on its known cells, drawn to a line that all classes share.
 
     A class with many known cells of both kinds goes its own way; a rare one stays with the others, and so does one
@@ -104,29 +122,37 @@ def fit_platt(scores: ArrayLike, labels: ArrayLike) -> Platt:
     Args:
         scores: (N, L), of rows that the model was not fitted to.
         labels: (N, L); unknown cells are left out.
+        weights: (N, L), how many cells each known one stands for; one by default.
     """
     matrix, known = check_scores(scores, labels)
     if not (known == POSITIVE).any() or not (known == NEGATIVE).any():
         raise ValueError("to calibrate, known positives and known negatives are needed")
-    return fit_lines(matrix, (known == POSITIVE).astype(np.float64), known != UNKNOWN)
+    used = known != UNKNOWN if weights is None else np.where(known != UNKNOWN, weights, 0)
+    return fit_lines(matrix, (known == POSITIVE).astype(np.float64), used)
 
 
-def fit_isotonic(scores: ArrayLike, labels: ArrayLike) -> Isotonic:
+def fit_isotonic(scores: ArrayLike, labels: ArrayLike, weights: Floats | None = None) -> Isotonic:
     """Fit a rising curve for every class on its known cells, drawn to its `fit_platt` the more, the rarer it is."""
+    matrix, known = check_scores(scores, labels)
+    used = known != UNKNOWN if weights is None else np.where(known != UNKNOWN, weights, 0)
+    return fit_curves(matrix, (known == POSITIVE).astype(np.float64), used, fit_platt(matrix, known, weights))
+
+
+def fit_curves(scores: Floats, targets: Floats, weights: NDArray[Any], lines: Platt) -> Isotonic:
+    """Rising curves of least squares to targets (N, L) from 0 to 1 in cells of these weights, drawn to the lines."""
     from sklearn.isotonic import isotonic_regression
 
-    matrix, known = check_scores(scores, labels)
-    line = fit_platt(matrix, known)(matrix)
     curves = []
-    for column, values, expected in zip(matrix.T, known.T, line.T, strict=True):
-        cells = np.flatnonzero(values != UNKNOWN)
-        if len(cells) == 0:
-            cells = np.arange(len(column))  # nothing known: the line, at all scores
-        share = (values == POSITIVE).sum() / ((values == POSITIVE).sum() + _CURVE_POSITIVES)
-        targets = np.where(values == UNKNOWN, expected, share * (values == POSITIVE) + (1 - share) * expected)
+    for column, wanted, weight, line in zip(scores.T, targets.T, weights.T, lines(scores).T, strict=True):
+        used = weight.astype(np.float64)
+        share = (used * wanted).sum() / ((used * wanted).sum() + _CURVE_POSITIVES)
+        if not used.any():
+            share, used = 0.0, np.ones(len(column))  # nothing known: the line, at all scores
+        cells = np.flatnonzero(used)
         at, block = np.unique(column[cells], return_inverse=True)  # equal scores have one probability
-        counts = np.bincount(block)
-        risen = isotonic_regression(np.bincount(block, targets[cells]) / counts, sample_weight=counts)
+        mass = np.bincount(block, used[cells])
+        means = np.bincount(block, (used * (share * wanted + (1 - share) * line))[cells]) / mass
+        risen = isotonic_regression(means, sample_weight=mass)
         corner = np.ones(len(at), bool)  # within a level piece only the ends are needed
         corner[1:-1] = (np.diff(risen)[:-1] != 0) | (np.diff(risen)[1:] != 0)
         curves.append((at[corner], np.clip(risen[corner], 0, 1)))
@@ -176,28 +202,34 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 10, 
     return Reliability(predicted[enough] / counts[enough], true[enough] / counts[enough])
 
 
-def fit_lines(scores: Floats, targets: Floats, cells: Cells, start: Platt | None = None) -> Platt:
-    """Lines of least log loss to targets (N, L) from 0 to 1 in the given cells, those of all classes drawn together.
+def fit_lines(scores: Floats, targets: Floats, weights: NDArray[Any], start: Platt | None = None) -> Platt:
+    """Lines of least log loss to targets (N, L) from 0 to 1, those of all classes drawn together.
 
     Args:
-        scores, targets, cells: (N, L); cells says which to use.
+        scores, targets, weights: (N, L); a weight says how many cells there are of its score and target, or none.
         start: lines close to those looked for, to be there sooner.
     """
     if start is not None:
         scores = start.logits(scores)
-    used, wanted = scores[cells], targets[cells]
-    centre, spread = used.mean(), used.std() or 1.0
+    used = weights.astype(np.float64)
+    total, positive = used.sum(), (used * targets).sum()
+    centre = (used * scores).sum() / total
+    spread = np.sqrt((used * (scores - centre) ** 2).sum() / total) or 1.0
     # Platt's correction: no target is quite 0 or 1, so that perfectly separated cells have a finite line too.
-    high, low = (wanted.sum() + 1) / (wanted.sum() + 2), 1 / ((1 - wanted).sum() + 2)
-    (slope,), (intercept,) = _minimise(
-        ((used - centre) / spread)[:, None], (low + (high - low) * wanted)[:, None], None, np.zeros(2), precision=1e-9
-    )
-    common = Platt(
-        np.full(scores.shape[1], slope / spread), np.full(scores.shape[1], intercept - slope * centre / spread)
-    )
-    own = _minimise(common.logits(scores), targets, cells, np.array([1.0, 0.0]), precision=_LINE_PRECISION)
-    lines = _chained(common, Platt(*own))
+    high, low = (positive + 1) / (positive + 2), 1 / (total - positive + 2)
+    standard = ((scores - centre) / spread).reshape(-1, 1)
+    inner = (low + (high - low) * targets).reshape(-1, 1)
+    (slope,), (intercept,) = _minimise(standard, inner, used.reshape(-1, 1), np.zeros(2), precision=1e-9)
+    classes = scores.shape[1]
+    common = Platt(np.full(classes, slope / spread), np.full(classes, intercept - slope * centre / spread))
+    lines = correct_lines(common, scores, targets, used)
     return lines if start is None else _chained(start, lines)
+
+
+def correct_lines(lines: Platt, scores: Floats, targets: Floats, weights: Floats) -> Platt:
+    """Lines moved to the targets (N, L) of cells of these weights, the less, the fewer of them a class has."""
+    own = _minimise(lines.logits(scores), targets, weights, np.array([1.0, 0.0]), precision=_LINE_PRECISION)
+    return _chained(lines, Platt(*own))
 
 
 def _chained(first: Platt, second: Platt) -> Platt:
@@ -205,9 +237,8 @@ def _chained(first: Platt, second: Platt) -> Platt:
     return Platt(second.slope * first.slope, second.slope * first.intercept + second.intercept)
 
 
-def _minimise(scores: Floats, targets: Floats, cells: Cells | None, centre: Floats, *, precision: float) -> Floats:
+def _minimise(scores: Floats, targets: Floats, weights: Floats, centre: Floats, *, precision: float) -> Floats:
     """Slopes and intercepts (2, L) of least log loss plus precision/2 × squared distance from `centre`, by Newton."""
-    weights = np.ones_like(scores) if cells is None else cells.astype(np.float64)
     origin = np.repeat(centre[:, None], scores.shape[1], axis=1)
 
     def objective(lines: Floats) -> Floats:

@@ -1,87 +1,99 @@
 """What the scores of all classes and the observed labels of a row say together about its other labels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats
-from onepair.probability.calibration import Platt, fit_platt
+from onepair.probability.calibration import Platt, correct_lines
+from onepair.probability.incomplete import Inference
+from onepair.probability.observation import Observation, Rates
 
 # Precisions of the Gaussian priors, chosen by the log loss of held-out validation rows of VOC 2012 with three methods.
-_OWN_SLOPE, _INTERCEPT, _SCORE, _OBSERVED, _OBSERVED_FOR_ALL = 4.0, 0.25, 200.0, 3.0, 0.1
+_OWN_SLOPE, _INTERCEPT, _SCORE, _OBSERVED, _OBSERVED_FOR_ALL = 10.0, 10.0, 200.0, 3.0, 0.1
 _HIGHEST_LOGIT = 8.0  # beyond it a score says no more
-_SIMULATED_ROWS = 5_000  # at least
+_SIMULATED_ROWS, _SIMULATED_CELLS = 5_000, 1_000_000  # at least, unless the sample is larger
+_MOST_CLASSES = 300  # whose 3 L² weights can be fitted
+_BLOCK = 1_000_000  # cells that are computed at once
 
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """A logistic regression for each label on its own score, those of all others, and the labels observed.
+    """A logistic regression for each label on what its own score, those of all others and the labels observed say.
 
-    logit P(l) = a_l z_l + b_l + Σ_j W_jl x_j,   z = Platt's logits, x = (z, observed positive, observed negative)
+        logit P(l) = a_l q_l + b_l + Σ_j W_jl x_j,   x = (z, observed positive, observed negative)
+
+    q are logits of the posterior by the process that labels are observed by, z those of the scores alone.
     """
 
     platt: Platt
+    rates: Rates
     slope: Floats  # (L,), a
     intercept: Floats  # (L,), b
-    weights: Floats  # (3 L, L), W
+    weights: Floats | None  # (3 L, L), W; None where the labels are too many for it
 
-    def __call__(self, scores: NDArray[np.floating], observed: Labels) -> Floats:
-        """Probabilities (N, L) of unknown cells to be positive; those of observed cells mean nothing."""
-        own, others = _features(self.platt, scores, observed)
-        probabilities: Floats = expit(own * self.slope + self.intercept + others @ self.weights)
+    def __call__(self, scores: Floats, labels: Labels, observation: Observation) -> Floats:
+        """Probabilities (N, L) of unknown cells to be positive; those of known cells mean nothing."""
+        probabilities = np.empty(labels.shape)
+        size = max(1, _BLOCK // labels.shape[1])
+        for rows in (np.arange(start, min(start + size, len(labels))) for start in range(0, len(labels), size)):
+            own, others = _features(self.platt, self.rates, scores[rows], labels[rows], observation.of(rows))
+            combined = 0.0 if self.weights is None else others @ self.weights
+            probabilities[rows] = expit(own * self.slope + self.intercept + combined)
         return probabilities
 
 
 def fit_combination(
-    scores: NDArray[np.floating], labels: Labels, observed: Labels, *, random: np.random.Generator
+    scores: Floats,
+    labels: Labels,
+    inference: Inference,
+    *,
+    weights: Floats,
+    random: np.random.Generator,
 ) -> Combination:
     """Fit on rows with full labels, hidden in the way that the others are.
 
     Args:
         scores: (K, M, L), of the M rows by each of K models.
         labels: (M, L), all known.
-        observed: (N, L), the labels of other rows, to hide those of these rows likewise.
+        inference: what is known of how the others are hidden, and of scores.
+        weights: (M,), how many rows each stands for.
         random: hides them.
     """
     models, rows, count = scores.shape
-    platt = fit_platt(scores.reshape(-1, count), np.tile(labels, (models, 1)))
-    copies = max(1, -(-_SIMULATED_ROWS // rows))
+    copies = max(1, -(-min(_SIMULATED_ROWS, _SIMULATED_CELLS // count) // rows))
     # Row j of copy i by model (i + j) mod K: all models, although there may be fewer copies than models.
     model = (np.arange(copies)[:, None] + np.arange(rows)) % models
     full = np.tile(labels, (copies, 1))
-    shown = hide_alike(full, observed, random)
-    own, others = _features(platt, scores[model, np.arange(rows)].reshape(-1, count), shown)
-    slope, intercept, weights = _fit(own, others, full == POSITIVE, (shown == UNKNOWN) / copies)
-    return Combination(platt, slope, intercept, weights)
+    hidden, platt, rates = inference.observation, inference.platt, inference.rates
+    shown = hidden.hide(full, rates, random)
+    nothing = np.zeros(shown.shape, bool)
+    bound = replace(hidden, free=nothing, asked=nothing)
+    drawn = scores[model, np.arange(rows)].reshape(-1, count)
+    own, others = _features(platt, rates, drawn, shown, bound)
+    weight = (shown == UNKNOWN) * (np.tile(weights / weights.mean(), copies) / copies)[:, None]
+    if count > _MOST_CLASSES:
+        line = correct_lines(Platt(np.ones(count), np.zeros(count)), own, (full == POSITIVE).astype(float), weight)
+        return Combination(platt, rates, line.slope, line.intercept, None)
+    return Combination(platt, rates, *_fit(own, others, full == POSITIVE, weight))
 
 
-def hide_alike(labels: Labels, observed: Labels, random: np.random.Generator) -> Labels:
-    """Hide full labels (M, L) in the way that those of other rows (N, L) are hidden.
-
-    Where only positives are observed, a row keeps as many random ones as a random row of `observed` has. Where
-    negatives are observed too, a cell is kept with the share of its class that is: of positives and of negatives each,
-    if both kinds of rows have as many of them.
-    """
-    if not (observed == NEGATIVE).any():
-        kept = random.choice((observed == POSITIVE).sum(1), len(labels))
-        order = np.argsort(np.where(labels == POSITIVE, random.random(labels.shape), 2.0), axis=1)
-        rank = np.argsort(order, axis=1)
-        return np.where((labels == POSITIVE) & (rank < kept[:, None]), POSITIVE, UNKNOWN).astype(np.int8)
-    chance = np.zeros(labels.shape)
-    for value in (POSITIVE, NEGATIVE):
-        expected = np.maximum((labels == value).mean(0) * len(observed), 1)
-        share = np.minimum((observed == value).sum(0) / expected, 1)
-        chance = np.where(labels == value, share, chance)
-    return np.where(random.random(labels.shape) < chance, labels, UNKNOWN).astype(np.int8)
+def _features(
+    platt: Platt, rates: Rates, scores: Floats, labels: Labels, observation: Observation
+) -> tuple[Floats, Floats]:
+    alone = platt.logits(scores)
+    posterior = observation.posterior(expit(alone), labels, rates)
+    own, alone = (np.clip(each, -_HIGHEST_LOGIT, _HIGHEST_LOGIT) for each in (_logit(posterior), alone))
+    return own, np.concatenate([alone, labels == POSITIVE, labels == NEGATIVE], axis=1)
 
 
-def _features(platt: Platt, scores: NDArray[np.floating], observed: Labels) -> tuple[Floats, Floats]:
-    own = np.clip(platt.logits(scores), -_HIGHEST_LOGIT, _HIGHEST_LOGIT)
-    return own, np.concatenate([own, observed == POSITIVE, observed == NEGATIVE], axis=1)
+def _logit(probabilities: Floats) -> Floats:
+    logits: Floats = logit(np.clip(probabilities, 1e-9, 1 - 1e-9))
+    return logits
 
 
 def _fit(own: Floats, others: Floats, positive: NDArray[np.bool_], weight: Floats) -> tuple[Floats, Floats, Floats]:

@@ -1,12 +1,13 @@
 """From the scores of a model to probabilities and labels: calibration, and a threshold for every class."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, FiniteFloat
+from scipy.special import expit, logit
 
 from onepair.errors import UserError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
@@ -17,16 +18,21 @@ from onepair.probability.calibration import (
     StoredCalibrator,
     calibrator_from,
     check_scores,
+    fit_curves,
     fit_isotonic,
     fit_platt,
 )
-from onepair.probability.observation import infer
+from onepair.probability.incomplete import Inference, infer
+from onepair.probability.observation import Process
 
 Calibration = Literal["auto", "platt", "isotonic"]
 Rule = Literal["f1", "precision", "count"]
 
 
-_FITS: dict[str, Callable[[Floats, Labels], Calibrator]] = {"platt": fit_platt, "isotonic": fit_isotonic}
+_FITS: dict[str, Callable[..., Calibrator]] = {"platt": fit_platt, "isotonic": fit_isotonic}
+_FEWEST_POSITIVES = 5  # known ones of a class, to choose a threshold of its own by
+_LEAST_RATE = 0.2  # of positives and of negatives that are observed, for them to choose a calibration by
+_MOST_ROWS = 4_000  # to choose one by
 _LEAST = 1e-3  # a likelihood below counts as this: no single surprise decides between kinds of calibration
 
 
@@ -41,6 +47,9 @@ class Decisions:
     calibrator: Calibrator
     thresholds: Floats  # (L,): a label is predicted where its score is at least this; infinite if never
     rule: str  # what the thresholds aim at, in words
+    pooled: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    """(L,): classes of too few known positives for a threshold of their own, that have the probability of all others;
+    empty where none is."""
 
     def probabilities(self, scores: ArrayLike) -> Floats:
         """The calibrated probability (N, L) of every label to be positive."""
@@ -52,7 +61,8 @@ class Decisions:
 
     def to_dict(self) -> dict[str, Any]:
         finite = [None if np.isinf(threshold) else threshold for threshold in self.thresholds.tolist()]
-        return {"rule": self.rule, "thresholds": finite, "calibration": self.calibrator.to_dict()}
+        pooled = np.flatnonzero(self.pooled).tolist()
+        return {"rule": self.rule, "thresholds": finite, "pooled": pooled, "calibration": self.calibrator.to_dict()}
 
     @classmethod
     def from_stored(cls, stored: "StoredDecisions", *, classes: int) -> "Decisions":
@@ -61,7 +71,10 @@ class Decisions:
             raise ValueError(f"it has {len(stored.thresholds)} thresholds for {classes} classes")
         thresholds = [np.inf if each is None else each for each in stored.thresholds]
         calibrator = calibrator_from(stored.calibration, classes=classes)
-        return cls(calibrator, np.array(thresholds, float), stored.rule)
+        if not all(0 <= each < classes for each in stored.pooled):
+            raise ValueError(f"its pooled thresholds are not of {classes} classes")
+        pooled = np.isin(np.arange(classes), stored.pooled)
+        return cls(calibrator, np.array(thresholds, float), stored.rule, pooled)
 
 
 class StoredDecisions(BaseModel):
@@ -69,6 +82,7 @@ class StoredDecisions(BaseModel):
 
     rule: str
     thresholds: list[FiniteFloat | None]
+    pooled: list[int] = []  # the classes of too few known positives for a threshold of their own
     calibration: StoredCalibrator
 
 
@@ -79,12 +93,15 @@ def fit_decisions(
     calibration: Calibration = "auto",
     rule: Rule = "f1",
     precision: float = 0.9,
+    process: Process = "auto",
+    asked: ArrayLike | None = None,
 ) -> Decisions:
     """Calibrate scores, and choose a threshold for every class.
 
-    Labels may be incomplete. Where every class has known labels of both kinds, its known cells are calibrated on;
-    where only positives are known, what can be said of the others follows from `onepair.probability.observation`. The
-    thresholds then count an unknown label as positive by its probability.
+    Labels may be incomplete: what can be said of the others follows from how they came to be known, see
+    `onepair.probability.observation`, and the thresholds count an unknown label as positive by its probability. A class
+    with fewer than five known positives has no threshold of its own, but the probability that is best for all others
+    together; it is `pooled`.
 
     Args:
         scores: (N, L), of rows that the model was not fitted to.
@@ -94,6 +111,8 @@ def fit_decisions(
         rule: what thresholds aim at: "f1", the best F1 of each class; "precision", as many predictions as have at least
             the given precision; "count", as many predictions as there are positives, known or expected.
         precision: of rule "precision".
+        process: how labels came to be known, as for `onepair.probability.observation.recognise`.
+        asked: (N, L), true where a label is known because a model suggested to ask for it.
 
     >>> decisions = fit_decisions([[2.0], [1.0], [-1.0], [-2.0]], [[1], [0], [1], [0]])
     >>> decisions.labels([[0.0], [-1.6]])
@@ -106,42 +125,79 @@ def fit_decisions(
     if not 0 < precision <= 1:
         raise DecisionError(f"a precision lies above 0 and is at most 1, got {precision}")
     matrix, known = check_scores(scores, labels)
-    calibrator, expected = _calibrate(matrix, known, calibration)
+    calibrator, expected = _calibrate(matrix, known, calibration, process, asked)
     columns = zip(matrix.T, expected.T, strict=True)
     thresholds = np.array([_threshold(*column, rule, precision) for column in columns])
+    pooled = ((known == POSITIVE).sum(0) < _FEWEST_POSITIVES) & (rule != "count")
+    if pooled.any():
+        together = _common_threshold(calibrator(matrix), expected, pooled, rule, precision)
+        never = (rule == "precision") & (expected.sum(0) == 0)
+        thresholds[pooled] = np.where(never, np.inf, calibrator.scores_at(together))[pooled]
     words = {"f1": "best F1", "precision": f"precision {precision:g}", "count": "expected count"}
-    return Decisions(calibrator, thresholds, words[rule])
+    return Decisions(calibrator, thresholds, words[rule], pooled)
 
 
-def _calibrate(scores: Floats, known: Labels, calibration: Calibration) -> tuple[Calibrator, Floats]:
+def _common_threshold(
+    probabilities: Floats, expected: Floats, pooled: NDArray[np.bool_], rule: Rule, precision: float
+) -> float:
+    """The probability that is best for all classes together that have enough positives, or for all if none has."""
+    judged = np.ones(len(pooled), bool) if pooled.all() else ~pooled
+    cells = probabilities[:, judged].ravel(), expected[:, judged].ravel()
+    if not cells[1].any():
+        return 0.5 if rule == "f1" else np.inf
+    return float(expit(_threshold(logit(np.clip(cells[0], 1e-12, 1 - 1e-12)), cells[1], rule, precision)))
+
+
+def _calibrate(
+    scores: Floats, known: Labels, calibration: Calibration, process: Process, asked: ArrayLike | None
+) -> tuple[Calibrator, Floats]:
     """A calibrator, and how probable each cell is to be positive: 1 or 0 where it is known."""
     positive, negative, unknown = known == POSITIVE, known == NEGATIVE, known == UNKNOWN
     if not positive.any() or not (negative.any() or unknown.any()):  # nothing to learn from
         classes = scores.shape[1]
         line = Platt(np.ones(classes), np.zeros(classes))
         return line, np.where(unknown, line(scores), positive)
-    if not (positive.any(0) & unknown.any(0) & ~negative.any(0)).any():
-        kind = _better_kind(scores, known) if calibration == "auto" else calibration
-        calibrator = _FITS[kind](scores, known)
-        return calibrator, np.where(unknown, calibrator(scores), positive)
-    if calibration == "isotonic":
+    if not unknown.any():
+        kind = _better_kind(scores, known, np.ones(known.shape)) if calibration == "auto" else calibration
+        return _FITS[kind](scores, known), positive.astype(np.float64)
+    if calibration == "isotonic" and (positive.any(0) & unknown.any(0) & ~negative.any(0)).any():
         raise DecisionError("an isotonic curve needs known negatives of every class; calibrate with platt")
-    inference = infer(scores, known)
-    return inference.platt, inference.observation.posterior(inference.platt(scores), known)
+    inference = infer(scores, known, process=process, asked=asked)
+    if calibration == "auto":
+        calibration = _better_kind(scores, known, _standing_for(inference, known))
+    if calibration == "platt":
+        return inference.platt, inference.probabilities
+    counted = ~unknown | ~inference.observation.free
+    return fit_curves(scores, inference.probabilities, counted, inference.platt), inference.probabilities
 
 
-def _better_kind(scores: Floats, known: Labels) -> str:
-    """The calibration of less log loss on the half of the rows that it is not fitted to."""
-    order = np.random.default_rng(0).permutation(len(known))
+def _standing_for(inference: Inference, known: Labels) -> Floats:
+    """How many cells of its kind each known cell stands for; nothing if too few are known to stand for all."""
+    rates, observation = inference.rates, inference.observation
+    fair = (known != UNKNOWN) & ~observation.asked
+    if observation.drawn or min(np.median(rates.positive), np.median(rates.negative)) < _LEAST_RATE:
+        return np.where(fair & observation.free, 1.0, 0.0)
+    share = np.where(known == POSITIVE, rates.positive, rates.negative)
+    weights: Floats = np.where(fair, np.where(observation.free, 1.0, 1 / np.maximum(share, _LEAST_RATE)), 0.0)
+    return weights
+
+
+def _better_kind(scores: Floats, known: Labels, weights: Floats) -> Calibration:
+    """The calibration of less log loss on the half of the rows that it is not fitted to, by cells of these weights."""
+    rows = np.flatnonzero(weights.any(1))
+    if len(rows) > _MOST_ROWS:
+        rows = np.random.default_rng(0).choice(rows, _MOST_ROWS, replace=False)
+    order = np.random.default_rng(0).permutation(rows)
+    judged_by = np.where(weights > 0, known, UNKNOWN).astype(np.int8)
     halves = order[::2], order[1::2]
-    losses = dict.fromkeys(_FITS, 0.0)
+    losses: dict[Calibration, float] = {"platt": 0.0, "isotonic": 0.0}
     for fitted, judged in (halves, halves[::-1]):
-        if not all((known[fitted] == value).any() for value in (POSITIVE, NEGATIVE)):
+        if not all((judged_by[fitted] == value).any() for value in (POSITIVE, NEGATIVE)):
             return "platt"
-        for kind, fit in _FITS.items():
-            probabilities = fit(scores[fitted], known[fitted])(scores[judged])
+        for kind in losses:
+            probabilities = _FITS[kind](scores[fitted], judged_by[fitted], weights[fitted])(scores[judged])
             likelihoods = np.where(known[judged] == POSITIVE, probabilities, 1 - probabilities)
-            losses[kind] -= np.log(np.maximum(likelihoods, _LEAST))[known[judged] != UNKNOWN].sum()
+            losses[kind] -= (weights[judged] * np.log(np.maximum(likelihoods, _LEAST))).sum()
     return min(losses, key=losses.__getitem__)
 
 

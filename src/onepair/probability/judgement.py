@@ -10,11 +10,13 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
 from onepair.probability.calibration import check_scores
 from onepair.probability.combination import fit_combination
-from onepair.probability.counting import count_missing
-from onepair.probability.observation import Estimate, infer
+from onepair.probability.counting import Estimate
+from onepair.probability.incomplete import infer
+from onepair.probability.observation import Process
 
-_FEWEST_SAMPLE_ROWS = 50  # unless the whole sample is smaller
+_FEWEST_FULL = 20  # rows with all labels, to learn from them what labels say of each other
 _EM_STEPS = 200
+_TRUST = 0.7  # in the logarithm of a ratio of densities: labels that are right score oddly more often than lines say
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,71 +35,74 @@ def judge(
     *,
     sample: ArrayLike | None = None,
     sample_scores: ArrayLike | None = None,
+    sample_weights: ArrayLike | None = None,
+    process: Process = "auto",
+    asked: ArrayLike | None = None,
     seed: int = 0,
 ) -> Judgement:
     """Calibrated probabilities of all cells, from scores of models that were not fitted to the rows they score.
 
-    With a sample of rows that have all labels, drawn like the others, probabilities are calibrated on it, and what the
-    observed labels of a row say of its other labels is learned from it. Without, both follow from an assumption on how
-    labels come to be observed, see `onepair.probability.observation`.
+    What follows from how labels came to be known, see `onepair.probability.incomplete`, is corrected by rows that have
+    all labels, the more, the more of them there are; what the observed labels of a row say of its other labels is
+    learned from them.
 
     Args:
         observed: (N, L), the labels to complete and to check.
         scores: (N, L).
-        sample: (M, L), labels of other rows; of these only rows without unknown labels are used.
+        sample: (M, L), labels of other rows, drawn like these, all known or some.
         sample_scores: (M, L), or (K, M, L) by several models.
+        sample_weights: (M,), the inverse of each row's chance to be in the sample, if they are not equal.
+        process, asked: how the observed labels came to be known, as for `recognise`.
         seed: of the labels of the sample that are hidden for learning.
     """
     matrix, known = check_scores(scores, observed)
+    rows = len(known)
+    labels, by_model = known[:0], np.empty((1, 0, known.shape[1]))
     if sample is not None and sample_scores is not None:
         labels, by_model = validate_labels(sample), np.asarray(sample_scores, np.float64)
         by_model = by_model if by_model.ndim == 3 else by_model[None]
-        full = (labels != UNKNOWN).all(1)
-        both = (labels[full] == POSITIVE).any() and (labels[full] == NEGATIVE).any()
-        if both and full.sum() >= min(_FEWEST_SAMPLE_ROWS, len(labels)):
-            return _judge_by_sample(known, matrix, labels[full], by_model[:, full], seed)
-    return _judge_alone(known, matrix)
-
-
-def _judge_by_sample(observed: Labels, scores: Floats, sample: Labels, sample_scores: Floats, seed: int) -> Judgement:
-    combination = fit_combination(sample_scores, sample, observed, random=np.random.default_rng(seed))
-    platt = combination.platt
-    expected = platt(sample_scores).mean(0)
-    missing, total = count_missing(observed, platt(scores), sample, expected)
-    unknown = combination(scores, observed)
-    probabilities = _with_observed(observed, unknown, platt.logits(scores), expected.mean(0))
-    return Judgement(probabilities, missing, total, f"full labels of {len(sample):,} validation images")
-
-
-def _judge_alone(observed: Labels, scores: Floats) -> Judgement:
-    inference = infer(scores, observed)
-    prior = inference.platt(scores)
-    unknown = inference.observation.posterior(prior, observed)
-    probabilities = _with_observed(observed, unknown, inference.platt.logits(scores), prior.mean(0))
-    missing = inference.missing
-    return Judgement(
-        probabilities, missing, missing.total, f"observed labels alone, {inference.observation.assumption}"
+    stands_for = np.ones(len(labels)) if sample_weights is None else np.asarray(sample_weights, np.float64)
+    number = np.arange(len(labels))
+    asked_for = np.zeros(known.shape, bool) if asked is None else np.asarray(asked, bool)
+    inference = infer(
+        np.concatenate([matrix, by_model[number % len(by_model), number]]),
+        np.concatenate([known, labels]),
+        process=process,
+        asked=np.concatenate([asked_for, np.zeros(labels.shape, bool)]),
+        counted=rows,
+        weights=np.concatenate([np.ones(rows), stands_for]),
     )
+    unknown = inference.probabilities[:rows]
+    full = (labels != UNKNOWN).all(1)
+    basis = f"observed labels alone, {inference.observation.assumption}"
+    if full.sum() >= _FEWEST_FULL and (labels[full] == POSITIVE).any():
+        combination = fit_combination(
+            by_model[:, full], labels[full], inference, weights=stands_for[full], random=np.random.default_rng(seed)
+        )
+        unknown = combination(matrix, known, inference.observation.of(np.arange(rows)))
+        basis = f"full labels of {full.sum():,} validation images"
+    probabilities = _with_observed(known, unknown, inference.platt.logits(matrix))
+    return Judgement(probabilities, inference.missing, inference.total, basis)
 
 
-def _with_observed(observed: Labels, unknown: Floats, logits: Floats, prior: Floats) -> Floats:
+def _with_observed(observed: Labels, unknown: Floats, logits: Floats) -> Floats:
     """The probabilities of unknown cells, completed by those of observed cells to be right.
 
     An observed label is taken to be wrong with a chance that is the same for all, and a wrong one to score like any
-    other label of its true kind. The chance is that of highest likelihood.
+    other label of its true kind. The chance is that of highest likelihood, which is careful: where no label is wrong
+    hardly any is thought to be, and where some are, only the clearest.
 
     Args:
         observed: (N, L).
         unknown: (N, L), probabilities of unknown cells to be positive.
         logits: (N, L), of the probability to be positive by the score alone.
-        prior: (L,), the share of positives.
     """
-    share = np.clip(prior, 1e-6, 1 - 1e-6)
+    share = np.clip(expit(logits).mean(0), 1e-6, 1 - 1e-6)
     for_positive = logits - np.log(share / (1 - share))  # log ratio of the densities of positive and negative cells
     probabilities = unknown.copy()
     for value, ratio in ((POSITIVE, -for_positive), (NEGATIVE, for_positive)):
         cells = observed == value
-        wrong = _posterior_of_share(ratio[cells])
+        wrong = _posterior_of_share(_TRUST * ratio[cells])
         probabilities[cells] = wrong if value == NEGATIVE else 1 - wrong
     return probabilities
 

@@ -1,217 +1,241 @@
-"""What can be said of labels that nobody observed: how labels come to be observed, and calibration without the others.
+"""How labels came to be known: recognised from the labels themselves, or named, and what follows for unknown ones.
 
-Where only some positives are known, the share of them that is can not be read off the data without an assumption on how
-they were chosen. Two are made here, each with the posterior that follows from it.
+Where not all labels are known, what can be said of the others rests on how the known ones were chosen. One model holds
+all the ways: a positive of class l is observed with a chance ρ_l, a negative with a chance η_l; a row may moreover show
+some of its positives drawn at random, at least one; and a cell may be free, so that nothing follows from whether it is
+known: its row was looked at in full or by a list of classes, or it was asked for because a model suggested it.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.errors import UserError
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
-from onepair.probability.calibration import Platt, check_scores, fit_lines
 
-_EM_STEPS, _EM_TOLERANCE = 50, 1e-3
-_MAX_ROWS = 20_000  # to fit two numbers per class
-_POOLED = 10  # cells of all classes together that every class sees beside its own
-_FEWEST_AT_TOP = 10  # observed positives that tell of a class, and a tenth of them at least
-_Z = 1.96  # standard errors to either end of an interval of 95 %
-_BLOCK = 500_000  # cells that the posterior is computed of at once
-_NODES, _WEIGHTS = (part / 2 for part in np.polynomial.legendre.leggauss(16))
-_NODES = _NODES + 0.5  # of an integral from 0 to 1
+Process = Literal["auto", "single-positive", "few-positives", "positives-at-random", "at-random", "regardless"]
+Mask = NDArray[np.bool_]
+Counts = NDArray[np.intp]
+
+_NEARLY_ALL = 0.98  # of the rows show a positive where some are drawn in every row
+_MOSTLY_ONE = 0.75  # of them show no more than one where one is drawn, and others are known besides
+_EXPECTED_MORE = 10  # rows that would show one positive more than any row does, were there no limit
+_FEWEST_OF_A_LIST, _SHARE_OF_A_LIST = 10, 0.02  # rows that were looked at by the same list of classes
+_BLOCK = 500_000  # cells and nodes that the posterior is computed of at once
 
 
-@dataclass(frozen=True)
-class SinglePositive:
-    """Every row shows one of its positives, drawn at random."""
+def _rule(number: int) -> tuple[Floats, Floats]:
+    """Nodes and weights of Gauss and Legendre's rule for an integral from 0 to 1."""
+    nodes, weights = np.polynomial.legendre.leggauss(number)
+    return nodes / 2 + 0.5, weights / 2
 
-    assumption = "if each image shows one of its positives at random"
 
-    def posterior(self, probabilities: Floats, observed: Labels) -> Floats:
-        """Probability (N, L) of every cell to be positive, given what is observed of its row.
+_NODES, _FEW_NODES = _rule(16), _rule(8)  # the few where no rule is exact: they err by less than 1e-4
 
-        With labels independent given the scores, o the observed one and K positives among the rest,
 
-            P(l | o) ∝ p_l E[1/(2+K)],   P(not l | o) ∝ (1-p_l) E[1/(1+K)],   E[1/(1+K)] = ∫ Π_j (1-p_j+p_j t) dt
+class ProcessError(UserError, ValueError):
+    """A way of observing labels that there is none of."""
 
-        over t from 0 to 1, which Gauss and Legendre's rule gives exactly for up to 31 labels.
 
-        Args:
-            probabilities: (N, L), of each cell to be positive by its score alone.
-            observed: (N, L), with one positive in every row.
-        """
-        rows = max(1, _BLOCK // (observed.shape[1] * len(_NODES)))
-        blocks = [slice(start, start + rows) for start in range(0, len(observed), rows)]
-        return np.concatenate([self._posterior(probabilities[block], observed[block] == POSITIVE) for block in blocks])
+class Rates(NamedTuple):
+    """The chances to be observed, of those labels that are not drawn for their rows."""
 
-    def _posterior(self, probabilities: Floats, shown: NDArray[np.bool_]) -> Floats:
-        share = 1 - probabilities + probabilities * _NODES[:, None, None]  # (T, N, L)
-        share[:, shown] = 1.0
-        rest = share.prod(2, keepdims=True) / share  # of all labels but l and o
-        present = probabilities * np.tensordot(_WEIGHTS * _NODES, rest, 1)
-        absent = (1 - probabilities) * np.tensordot(_WEIGHTS, rest, 1)
-        return np.where(shown, 1.0, present / (present + absent))
+    positive: Floats  # (L,), ρ
+    negative: Floats  # (L,), η
+    stop: Floats  # (k,): the chance of a row that shows so many (1 … k) to have been allowed no more; the last is 1
 
 
 @dataclass(frozen=True, eq=False)
-class AtRandom:
-    """A positive is observed with a chance that depends on its class alone (Elkan and Noto 2008)."""
+class Observation:
+    """How the labels of a matrix (N, L) came to be known."""
 
-    frequency: Floats  # (L,), that chance
-    assumption = "if each positive of a class is as likely to be observed as any other"
-
-    def posterior(self, probabilities: Floats, observed: Labels) -> Floats:
-        """Probability (N, L) of every cell to be positive, given what is observed of it.
-
-            P(positive | unknown) = (1-c) p / (1 - c p),   c the chance of its class
-
-        Args:
-            probabilities: (N, L), of each cell to be positive by its score alone.
-            observed: (N, L).
-        """
-        hidden = (1 - self.frequency) * probabilities
-        unknown = np.divide(hidden, hidden + 1 - probabilities, out=np.zeros_like(hidden), where=hidden > 0)
-        return np.where(observed == UNKNOWN, unknown, observed == POSITIVE)
-
-
-Observation = SinglePositive | AtRandom
-
-
-class Estimate(NamedTuple):
-    """How many there are of each class, (L,), or of all together, and an interval that probably holds it."""
-
-    value: Floats
-    low: Floats
-    high: Floats
+    sentence: str
+    drawn: int  # how many of its positives a row shows at most, drawn at random; 0: none is drawn
+    free: Mask  # (N, L), cells whose value has nothing to do with whether it is known
+    asked: Mask  # (N, L), those of them that were asked for because a model suggested them
 
     @property
-    def total(self) -> "Estimate":
-        """Of all classes together, if what makes them uncertain is the same for all."""
-        return Estimate(*(np.asarray(end.sum()) for end in self))
+    def assumption(self) -> str:
+        return f"if {self.sentence}"
+
+    def of(self, rows: NDArray[np.intp]) -> "Observation":
+        """The same of some of the rows."""
+        return replace(self, free=self.free[rows], asked=self.asked[rows])
+
+    def posterior(self, probabilities: Floats, labels: Labels, rates: Rates) -> Floats:
+        """Probability (N, L) of every cell to be positive, given what is known of its row.
+
+            at random:  P(positive | unknown) = (1-ρ) p / ((1-ρ) p + (1-η) (1-p))
+            one drawn:  the m positives known of a row, and K others with generating function
+                        G(t) = Π_unknown ((1-η)(1-p) + (1-ρ) p t), have the likelihood E[1/(m+K)] = ∫ t^(m-1) G(t) dt
+
+        over t from 0 to 1, which Gauss and Legendre's rule gives exactly for up to 31 labels. Rows that may show
+        up to k have 1/C(n, m) in place of 1/n if they stopped at m, and no others if they did not.
+
+        Args:
+            probabilities: (N, L), of each cell to be positive by its score alone.
+            labels: (N, L).
+            rates: the chances to be observed.
+        """
+        return self.posterior_and_stopped(probabilities, labels, rates)[0]
+
+    def posterior_and_stopped(self, probabilities: Floats, labels: Labels, rates: Rates) -> tuple[Floats, Floats]:
+        """The posterior, and of every row (N,) the probability that it was allowed to show no more than it does."""
+        found, stopped = np.empty(labels.shape), np.ones(len(labels))
+        size = max(1, _BLOCK // (labels.shape[1] * (len(_NODES[0]) if self.drawn else 1)))
+        for rows in (slice(start, start + size) for start in range(0, len(labels), size)):
+            chance, known, free = probabilities[rows], labels[rows], self.free[rows]
+            hidden, absent = chance * (1 - rates.positive), (1 - chance) * (1 - rates.negative)
+            either = hidden + absent
+            alone = np.divide(hidden, either, out=np.zeros_like(hidden), where=either > 0)
+            unknown, positive = known == UNKNOWN, known == POSITIVE
+            found[rows] = np.where(unknown, np.where(free, chance, alone), positive)
+            shown = (positive & ~free).sum(1)
+            some = (shown > 0) & (unknown & ~free).any(1)
+            if self.drawn and some.any():
+                here, beside = (unknown & ~free)[some], (positive & free)[some].sum(1)
+                drawn, stopped[rows][some] = _drawn_posterior(
+                    hidden[some], absent[some], here, shown[some], beside, self.drawn, rates.stop
+                )
+                found[rows][some] = np.where(here, drawn, found[rows][some])
+        return found, stopped
+
+    def hide(self, labels: Labels, rates: Rates, random: np.random.Generator) -> Labels:
+        """Full labels (M, L) of other rows with those unknown that would be in rows that are not looked at in full."""
+        chance = np.where(labels == POSITIVE, rates.positive, rates.negative)
+        kept = random.random(labels.shape) < chance
+        if self.drawn:
+            allowed = 1 + (random.random((len(labels), self.drawn)) >= rates.stop).cumprod(1).sum(1)
+            order = np.argsort(np.where(labels == POSITIVE, random.random(labels.shape), 2.0), axis=1)
+            rank = np.argsort(order, axis=1)
+            kept |= (labels == POSITIVE) & (rank < allowed[:, None])
+        return np.where(kept, labels, UNKNOWN).astype(np.int8)
 
 
-@dataclass(frozen=True, eq=False)
-class Inference:
-    """What positives and unknown labels say together."""
-
-    observation: Observation
-    platt: Platt  # probability of a label to be positive by its score alone
-    missing: Estimate  # positives of each class among the unknown cells
-
-
-def infer(scores: ArrayLike, observed: ArrayLike) -> Inference:
-    """Calibrate scores, and count the missing positives, where not all positives are observed.
-
-    One positive in every row and no negative is taken for `SinglePositive`, anything else for `AtRandom`.
-
-    Args:
-        scores: (N, L), of rows that the model was not fitted to.
-        observed: (N, L).
-    """
-    matrix, known = check_scores(scores, observed)
-    if not (known == POSITIVE).any():
-        raise ValueError("no positive label is observed, so nothing can be said of the others")
-    single = ((known == POSITIVE).sum(1) == 1).all() and not (known == NEGATIVE).any()
-    return _infer_single(matrix, known) if single else _infer_at_random(matrix, known)
+def _drawn_posterior(
+    hidden: Floats, absent: Floats, unknown: Mask, shown: Counts, beside: Counts, most: int, stop: Floats
+) -> tuple[Floats, Floats]:
+    """Of rows that show so many positives and have so many `beside`: the posterior (n, L), and whether they stopped."""
+    at, weights = _FEW_NODES if hidden.shape[1] > 2 * len(_NODES[0]) - 1 else _NODES
+    nodes = at[:, None]
+    share = np.where(unknown[:, None], absent[:, None] + hidden[:, None] * nodes, 1.0)  # (n, T, L)
+    if most == 1:
+        likelihood, complete = at ** (shown + beside - 1)[:, None], np.zeros(len(shown))
+    else:
+        stops = stop[np.minimum(shown, most) - 1]
+        likelihood = (stops * shown)[:, None] * at ** beside[:, None] * (1 - at) ** (shown - 1)[:, None]
+        complete = (1 - stops) * (beside == 0) * np.where(unknown, absent, 1.0).prod(1)
+    whole = share.prod(2) * likelihood * weights  # (n, T)
+    inverse = np.divide(1, np.maximum(share, 1e-300, out=share), out=share)
+    with_it, without = np.moveaxis(np.stack([whole * at, whole], axis=1) @ inverse, 1, 0)
+    present = hidden * with_it
+    total = present + absent * without + complete[:, None]
+    posterior = np.divide(present, total, out=np.zeros_like(present), where=total > 0)
+    stopped = np.divide(whole.sum(1), whole.sum(1) + complete, out=np.ones(len(shown)), where=whole.sum(1) > 0)
+    return posterior, stopped
 
 
-def _infer_single(scores: Floats, observed: Labels) -> Inference:
-    """Between the fewest and the most labels that can be missing.
-
-    The likelihood can not tell classes that look alike from classes that come together. It takes them for the latter:
-    that is the most. The fewest is what follows if the chance to be positive is the chance to be observed. The lines
-    in the middle of both are used.
-    """
-    observation = SinglePositive()
-    seldom = _fit_observed(scores, observed)
-    often = fit_platt_incomplete(scores, observed, observation)
-    middle = Platt((seldom.slope + often.slope) / 2, (seldom.intercept + often.intercept) / 2)
-    value, *ends = (
-        np.where(observed == UNKNOWN, observation.posterior(lines(scores), observed), 0).sum(0)
-        for lines in (middle, seldom, often)
-    )
-    low, high = np.minimum(*ends), np.maximum(*ends)
-    most = (observed == UNKNOWN).sum(0)
-    low, high = np.maximum(low - _Z * np.sqrt(low), 0), np.minimum(high + _Z * np.sqrt(high), most)
-    return Inference(observation, middle, Estimate(value, low, high))
-
-
-def _infer_at_random(scores: Floats, observed: Labels) -> Inference:
-    """From the share of positives that is observed, and its interval."""
-    frequency = label_frequency(scores, observed)
-    observation = AtRandom(frequency.value)
-    platt = fit_platt_incomplete(scores, observed, observation)
-    found, most = (observed == POSITIVE).sum(0), (observed == UNKNOWN).sum(0)
-    counts = (np.minimum(found * (1 - each) / each, most) for each in (frequency.value, frequency.high, frequency.low))
-    return Inference(observation, platt, Estimate(*counts))
-
-
-def label_frequency(scores: ArrayLike, observed: ArrayLike) -> Estimate:
-    """The share of the positives of every class that is observed, if it does not depend on the score.
-
-    Where the scores are highest nearly all cells are positive, so the share of them that is observed is it: taken at
-    the cut where its lower confidence bound is highest. Rare classes are drawn to all classes together; known
-    negatives are left out. It is too small where scores are too poor to tell positives apart even at the top.
-    """
-    matrix, known = check_scores(scores, observed)
-    found, cells = np.array([_best_top(*column) for column in zip(matrix.T, known.T, strict=True)], np.float64).T
-    together = found.sum() / max(cells.sum(), 1)
-    found, cells = found + _POOLED * together, cells + _POOLED
-    ends = (_wilson(found, cells, z) for z in (-_Z, _Z))
-    # A share of 1 would leave nothing to be found at all.
-    return Estimate(*(np.clip(share, 0.01, 0.99) for share in (found / cells, *ends)))
-
-
-def _best_top(scores: Floats, observed: Labels) -> tuple[int, int]:
-    """How many positives are observed among how many cells at the top."""
-    candidates = observed != NEGATIVE
-    order = np.argsort(-scores[candidates], kind="stable")
-    found = np.cumsum(observed[candidates][order] == POSITIVE)
-    if len(found) == 0 or found[-1] == 0:
-        return 0, 0
-    bound = _wilson(found, np.arange(1, len(found) + 1), -_Z)
-    # Of many cuts some look good by chance, the smallest most of all.
-    bound[found < min(max(_FEWEST_AT_TOP, found[-1] / 10), found[-1])] = 0
-    best = int(np.argmax(bound))
-    return int(found[best]), best + 1
-
-
-def _wilson(found: ArrayLike, cells: ArrayLike, z: float) -> Floats:
-    """An end of Wilson's interval of a share: the lower for z < 0, the upper for z > 0."""
-    number = np.asarray(cells, np.float64)
-    share = np.asarray(found, np.float64) / number
-    error = z * np.sqrt(share * (1 - share) / number + z**2 / (4 * number**2))
-    end: Floats = (share + z**2 / (2 * number) + error) / (1 + z**2 / number)
-    return end
-
-
-def _fit_observed(scores: Floats, observed: Labels) -> Platt:
-    """Lines for the probability to be observed as positive."""
-    return fit_lines(scores, (observed == POSITIVE).astype(np.float64), np.ones(observed.shape, bool))
-
-
-def fit_platt_incomplete(scores: Floats, observed: Labels, observation: Observation) -> Platt:
-    """The lines of highest likelihood for the probability that a label *is* positive.
-
-    Expectation and maximisation in turn: an unknown cell counts as positive by its posterior, and the lines are
-    fitted to that.
+def recognise(labels: ArrayLike, asked: ArrayLike | None = None, process: Process = "auto") -> Observation:
+    """How labels came to be known.
 
     Args:
-        scores: (N, L), of rows that the model was not fitted to.
-        observed: (N, L).
-        observation: how labels came to be observed.
+        labels: (N, L).
+        asked: (N, L), true for cells that are known because a model suggested to ask for them.
+        process: "single-positive", each row shows one of its positives, other labels perhaps at random;
+            "few-positives", up to as many as the fullest row; "positives-at-random", any positive with a chance of its
+            class, negatives only for reasons of their own; "at-random", positives and negatives, each with a chance of
+            their class; "regardless", a label is known or not whatever it is; "auto", what the labels look like.
+
+    >>> recognise([[1, -1], [-1, 1], [-1, 1]]).sentence
+    'each image shows one of its positives, chosen at random'
     """
-    if len(observed) > _MAX_ROWS:
-        rows = np.random.default_rng(0).choice(len(observed), _MAX_ROWS, replace=False)
-        scores, observed = scores[rows], observed[rows]
-    lines, expected = _fit_observed(scores, observed), np.zeros(observed.shape[1])
-    for _ in range(_EM_STEPS):
-        targets = observation.posterior(lines(scores), observed)
-        before, expected = expected, targets.sum(0)
-        if np.abs(expected - before).max() <= _EM_TOLERANCE * max(1.0, expected.max()):
-            break
-        lines = fit_lines(scores, targets, np.ones(observed.shape, bool), start=lines)
-    return lines
+    if process not in get_args(Process):
+        raise ProcessError(f"there is no process {process!r}; choose from {', '.join(get_args(Process))}")
+    matrix = validate_labels(labels)
+    known = matrix != UNKNOWN
+    suggested = np.zeros(known.shape, bool) if asked is None else np.asarray(asked, bool)
+    if suggested.shape != known.shape:
+        raise ValueError(f"asked and labels must have one shape, got {suggested.shape} and {known.shape}")
+    suggested = suggested & known
+    given = known & ~suggested
+    in_full, by_list = _looked_at(given, (matrix == NEGATIVE) & given)
+    free = suggested.copy()
+    free[in_full | by_list] = True
+    if process == "regardless":
+        free[:] = True
+    if process == "positives-at-random":
+        free |= matrix == NEGATIVE
+    shown = ((matrix == POSITIVE) & ~free).sum(1)
+    drawn = _drawn(shown[~(in_full | by_list)], process)
+    unknown = bool((~free & ~known).any())
+    negatives = ((matrix == NEGATIVE) & ~free).any()
+    sentence = _sentence(drawn, bool(shown.any()), bool(negatives), unknown, process, bool(by_list.any()))
+    for number, words in (
+        (int(in_full.sum()) * unknown, "images are labelled in full"),
+        (int(suggested.sum()), "labels were asked for"),
+    ):
+        sentence += f"; {number:,} {words}" if number else ""
+    return Observation(sentence, drawn, free, suggested)
+
+
+def _looked_at(given: Mask, negative: Mask) -> tuple[Mask, Mask]:
+    """Rows (N,) that were looked at in full, and rows by one of a few lists of classes.
+
+    Rows that are known in full by chance, as some are where most labels are, say as much of the chances to be observed
+    as all others: those looked at in full are more than that.
+    """
+    full: Mask = np.asarray(given.all(1))
+    by_chance = len(full) * given.mean(0).prod()
+    in_full: Mask = np.asarray(full & (full.sum() > 2 * by_chance + 2))
+    by_list: Mask = np.zeros(len(full), bool)
+    rows = np.flatnonzero(~in_full & negative.any(1) & (given.sum(1) >= 2))
+    if len(rows) == 0:
+        return in_full, by_list
+    _, pattern = np.unique(np.packbits(given, axis=1), axis=0, return_inverse=True)
+    counts = np.bincount(np.ravel(pattern)[rows])  # a list is one because negatives are known by it
+    often = np.flatnonzero(counts >= max(_FEWEST_OF_A_LIST, _SHARE_OF_A_LIST * len(rows)))
+    # Lists are few. Known cells that have nothing to do with each other come in all combinations.
+    if 2 * _entropy(counts / len(rows)) < sum(_entropy(np.array([p, 1 - p])) for p in given[rows].mean(0)):
+        by_list = ~in_full & np.isin(np.ravel(pattern), often)
+    return in_full, by_list
+
+
+def _entropy(shares: Floats) -> float:
+    return float(-(shares * np.log2(np.maximum(shares, 1e-300))).sum())
+
+
+def _drawn(shown: Counts, process: Process) -> int:
+    """How many positives are drawn in every row at most, from how many each shows."""
+    most = int(shown.max(initial=0))
+    if process in ("single-positive", "few-positives"):
+        return min(most, 1) if process == "single-positive" else most
+    if process != "auto" or most == 0 or (shown > 0).mean() < _NEARLY_ALL:
+        return 0
+    if _is_limit(shown, most):
+        return most
+    return int((shown == 1).mean() >= _MOSTLY_ONE)
+
+
+def _is_limit(shown: Counts, most: int) -> bool:
+    """Whether rows stop at this number although some would have more: numbers fall off smoothly otherwise."""
+    if most < 2:
+        return False
+    fewer, last = (shown == most - 1).sum(), (shown == most).sum()
+    return bool(last**2 >= _EXPECTED_MORE * max(fewer, 1))
+
+
+def _sentence(drawn: int, positives: bool, negatives: bool, unknown: bool, process: Process, by_list: bool) -> str:
+    if drawn:
+        number = "one" if drawn == 1 else f"up to {drawn}"
+        others = ", and negatives are labelled at random" if negatives else ""
+        return f"each image shows {number} of its positives, chosen at random{others}"
+    if process == "regardless" or by_list:
+        return "whether a label is known has nothing to do with what it is"
+    if not unknown:
+        return "all labels are known"
+    if positives and not negatives:
+        return "positives of a class are labelled at random, and no negatives"
+    return "positives and negatives of a class are labelled at random, each at a rate of their own"

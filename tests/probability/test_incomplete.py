@@ -1,0 +1,102 @@
+"""What known and unknown labels say together, against the truth of data that labels were hidden from."""
+
+import numpy as np
+import pytest
+
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
+from onepair.probability.calibration import fit_platt
+from onepair.probability.incomplete import infer
+from tests.probability.test_observation import generate
+
+
+def hide(labels, random, positive, negative=0.0):
+    kept = random.random(labels.shape) < np.where(labels == POSITIVE, positive, negative)
+    return np.where(kept, labels, UNKNOWN).astype(np.int8)
+
+
+def missing_of(labels, observed):
+    return ((labels == POSITIVE) & (observed == UNKNOWN)).sum(0)
+
+
+def test_missing_single_positives_lie_in_the_interval():
+    scores, _, labels = generate(1000, np.random.default_rng(2))
+    observed = observe_positives(labels)
+    inference, missing = infer(scores, observed), missing_of(labels, observed)
+    assert ((inference.missing.low <= missing) & (missing <= inference.missing.high)).all()
+    assert (inference.missing.low < inference.missing.value).all()
+    assert inference.total.low < missing.sum() < inference.total.high
+    assert inference.total.value == pytest.approx(inference.missing.value.sum())
+
+
+@pytest.mark.parametrize("negative", [0.0, 0.1, 0.7])
+def test_labels_at_random_are_counted_and_calibrated(negative):
+    random = np.random.default_rng(4)
+    chance = np.array([0.3, 0.5, 0.7, 0.9, 0.3, 0.5])
+    scores, probabilities, labels = generate(5000, random, slope=6.0)
+    observed = hide(labels, random, chance, negative)
+    inference, missing = infer(scores, observed), missing_of(labels, observed)
+    np.testing.assert_allclose(inference.rates.positive, chance, atol=0.1)
+    np.testing.assert_allclose(inference.rates.negative, negative, atol=0.05)
+    assert np.abs(inference.platt(scores) - probabilities).mean() < 0.03
+    assert inference.total.low < missing.sum() < inference.total.high
+
+
+def test_labels_known_by_lists_are_calibrated_on_as_they_are():
+    """Half of the rows come from a dataset of the first three classes, the others from one of the rest."""
+    scores, _, labels = generate(3000, np.random.default_rng(6))
+    observed = labels.copy()
+    observed[:1500, 3:] = UNKNOWN
+    observed[1500:, :3] = UNKNOWN
+    found, expected = infer(scores, observed).platt, fit_platt(scores, observed)
+    assert np.abs(found(scores) - expected(scores)).max() < 0.01
+
+
+def test_rows_in_full_draw_probabilities_to_the_truth():
+    """Positives at random in truth, taken for one of each row: the more rows are looked at, the less that matters."""
+    random = np.random.default_rng(7)
+    scores, probabilities, labels = generate(3000, random, intercepts=(-1, 1))
+    observed = observe_positives(labels)
+    errors = []
+    for rows in (0, 50, 500, 2000):
+        shown = observed.copy()
+        shown[:rows] = labels[:rows]
+        errors.append(np.abs(infer(scores, shown).platt(scores) - probabilities).mean())
+    assert errors[3] < 0.02
+    assert errors[2] < 0.5 * errors[0]
+    assert errors[1] < errors[0]
+
+
+def test_asked_labels_are_taken_as_truth_and_as_nothing_else():
+    """The highest unknown cells of each class are asked for; as few are positive as their probabilities say."""
+    random = np.random.default_rng(8)
+    scores, probabilities, labels = generate(3000, random)
+    observed = observe_positives(labels)
+    asked = (observed == UNKNOWN) & (scores >= np.sort(scores, axis=0)[-300])
+    answered = np.where(asked, labels, observed).astype(np.int8)
+    plain, helped = infer(scores, observed), infer(scores, answered, asked=asked)
+    np.testing.assert_array_equal(helped.probabilities[asked], labels[asked])
+    np.testing.assert_allclose(helped.rates.negative, 0)
+    errors = [np.abs(each.platt(scores) - probabilities).mean() for each in (plain, helped)]
+    assert errors[1] < errors[0] + 0.005
+
+
+def test_rows_are_drawn_where_there_are_too_many_cells(monkeypatch):
+    random = np.random.default_rng(9)
+    scores, _, labels = generate(4000, random)
+    observed = hide(labels, random, 0.5, 0.5)
+    whole = infer(scores, observed)
+    monkeypatch.setattr("onepair.probability.incomplete._MOST_CELLS", 12_000)
+    np.testing.assert_allclose(infer(scores, observed).platt(scores), whole.platt(scores), atol=0.06)
+
+
+def test_a_class_without_observed_positives_has_few_missing():
+    scores, _, labels = generate(300, np.random.default_rng(5))
+    labels[:, 0] = NEGATIVE
+    kept = labels.any(1)
+    scores[:, 0] = -5
+    assert infer(scores[kept], observe_positives(labels[kept])).missing.value[0] < 3
+
+
+def test_without_any_positive_nothing_can_be_said():
+    with pytest.raises(ValueError, match="no positive label is observed"):
+        infer([[1.0, 2.0]], [[-1, 0]])
