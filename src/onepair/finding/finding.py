@@ -15,8 +15,8 @@ from onepair.finding.folds import OutOfSample, read_folds, train_folds
 from onepair.finding.rank import rank
 from onepair.finding.suggestions import Suggestions, write_suggestions
 from onepair.finding.summary import ClassSummary, summarise
-from onepair.probability.judgement import judge
 from onepair.probability.counting import Estimate
+from onepair.probability.judgement import judge
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.machine import Machine, Narrator, Silence
