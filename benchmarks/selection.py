@@ -29,7 +29,7 @@ from onepair.labels import NEGATIVE, POSITIVE, Indices, Labels, observe_positive
 from onepair.methods import METHODS, create_method
 from onepair.metrics import Floats, mean_average_precision
 from onepair.probability.calibration import fit_lines
-from onepair.probability.observation import SinglePositive
+from onepair.probability.observation import Rates, recognise
 from onepair.probability.selection_score import estimated_map
 from onepair.runs.config import resolve_config
 from onepair.runs.presets import preset
@@ -146,7 +146,10 @@ def known_share(share: float) -> Criterion:
 
 def by_posterior(seen: Seen) -> float:
     """Average precision where unknown cells are positive by their posterior, with the epoch's own calibration."""
-    posterior = SinglePositive().posterior(seen.to_be_observed, seen.observed)
+    none = np.zeros(seen.observed.shape[1])
+    posterior = recognise(seen.observed, process="single-positive").posterior(
+        seen.to_be_observed, seen.observed, Rates(none, none, np.ones(1))
+    )
     order = np.argsort(-seen.scores, axis=0, kind="stable")
     ranked = np.take_along_axis(posterior, order, 0)
     precision = (np.cumsum(ranked, 0) - ranked + 1) / np.arange(1, len(ranked) + 1)[:, None]
