@@ -78,7 +78,7 @@ def test_the_command_starts_its_processes_itself(images, cache, tmp_path):
     settings = ("method.name=bce", "linear.batch_size=7")
     command = [sys.executable, "-m", "onepair", *arguments(images, cache, tmp_path / "two", *settings)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
     assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
 
@@ -222,7 +222,7 @@ def test_the_find_command_starts_its_processes_itself(images, cache, tmp_path):
     options = ("--folds", "2", "--accelerator", "cpu", "--devices", "2", "--workers", "0", "--cache", str(cache))
     command = [sys.executable, "-m", "onepair", "find", str(run.path), *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("to confirm them") == 1
     assert (run.path / "finding" / "summary.json").exists()
@@ -240,8 +240,10 @@ def look_at_images(given):
         return extract(*arguments, rows=rows, on_progress=on_progress, **options)
 
     running.cached_features = spy
-    run_command(given)
-    print(f"extracted {seen}")
+    try:
+        run_command(given)
+    finally:
+        print(f"extracted {seen}")
 
 
 def test_each_process_extracts_its_share_of_the_features(images, tmp_path):

@@ -3,11 +3,14 @@
 import os
 import signal
 
+import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 
 from onepair.errors import Stopped
-from onepair.inference import scoring
+from onepair.inference.inputs import FeatureSource
+from onepair.inference.scoring import score
 from onepair.models.backbone import SmallCNN
 from onepair.runs.checkpoint import load_state
 from onepair.runs.folder import RunFolder
@@ -113,14 +116,14 @@ def test_a_run_may_stop_between_batches_that_are_scored(train, images, monkeypat
     """Nothing that an epoch ends with is done twice; the run goes on with the scores alone."""
     settings = (f"method.name={method}", "model.mode=finetune")
     whole = train(*settings, out="whole")
-    score, calls = loop.score, 0
+    plain, calls = loop.score, 0
 
     def ask(*arguments, after_batch, **options):
         nonlocal calls
         calls += 1
         if calls == part:
             signal.raise_signal(signal.SIGINT)
-        return score(*arguments, after_batch=after_batch, **options)
+        return plain(*arguments, after_batch=after_batch, **options)
 
     monkeypatch.setattr(loop, "score", ask)
     with pytest.raises(
@@ -150,8 +153,9 @@ def test_a_second_signal_is_obeyed_at_once(train):
 def test_signals_mean_what_they_did_when_a_run_is_over(train):
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     train()
-    with pytest.raises(Stopped):
+    with pytest.raises(Stopped, match=r"stopped by SIGTERM; saved in .*; the same command goes on$") as stop:
         train(out="stopped", watch=Asking(2, signal.SIGTERM))
+    assert stop.value.code == 143
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
@@ -201,16 +205,18 @@ def test_processes_stop_together_whichever_is_asked(images, cache, tmp_path, ran
     assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
 
 
-def test_scores_are_computed_in_the_precision_of_training(images, train, monkeypatch):
-    kinds, gather = [], scoring.gather
+class Precise(torch.nn.Module):
+    """Tells in which precision it is used."""
 
-    def spy(fabric, part, rows):
-        kinds.append(part.dtype)
-        return gather(fabric, part, rows)
+    def forward(self, inputs):
+        assert torch.is_autocast_enabled("cpu")
+        return torch.full((len(inputs), 1), torch.finfo(torch.get_autocast_dtype("cpu")).bits)
 
-    monkeypatch.setattr(scoring, "gather", spy)
-    train("precision=bf16-mixed", "linear.epochs=1")
-    assert set(kinds) == {torch.bfloat16}
+
+def test_scores_are_computed_in_the_precision_of_training():
+    fabric = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
+    scores = score(fabric, Precise(), FeatureSource(torch.zeros(3, 2)), np.arange(3), batch_size=2)
+    assert scores.tolist() == [[16.0]] * 3
 
 
 def test_nothing_is_asked_outside_of_a_run():
