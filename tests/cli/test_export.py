@@ -61,6 +61,26 @@ def test_run_and_file_predict_the_same(folder, onepair):
         assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-4)
 
 
+def test_unreadable_images_are_told_and_do_not_end_the_work(folder, in_process, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "torn").mkdir(exist_ok=True)
+    for number in range(3):
+        (folder / "torn" / f"{number}.png").write_bytes(b"torn")
+    code, _, errors = in_process("predict", "run/model.onnx", "torn", "images", "--out", "mixed.csv")
+    assert code == 0
+    left_out, (predicted, unreadable) = errors.splitlines()[:3], errors.splitlines()[3:]
+    assert [line.split(": ")[:2] for line in left_out] == [["left out", f"torn/{number}.png"] for number in range(3)]
+    assert predicted == "12 images predicted, in mixed.csv"
+    assert unreadable == "3 images could not be read; they are in mixed.skipped.csv"
+    with (folder / "mixed.skipped.csv").open() as file:
+        assert [row["file"] for row in csv.DictReader(file)] == [f"torn/{number}.png" for number in range(3)]
+
+    code, printed, errors = in_process("predict", "run/model.onnx", "torn/0.png", "images")
+    assert code == 0
+    assert printed == (folder / "mixed.csv").read_text()
+    assert errors.splitlines()[-1] == "1 image could not be read"
+
+
 def test_predict_with_a_file_does_not_import_torch(folder):
     code = (
         "import sys; from onepair.cli.main import main\n"

@@ -57,7 +57,6 @@ def _print(model: "Model", files: Iterator[Path]) -> None:
 
     for line in lines(model, files, Csv(model.classes), report=report):
         sys.stdout.write(line)
-    sys.stdout.flush()
     if unreadable:
         typer.echo(_could_not_be_read(len(unreadable)), err=True)
 

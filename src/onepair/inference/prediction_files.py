@@ -36,12 +36,10 @@ class Written(NamedTuple):
 class Form(ABC):
     """How predictions are written as lines of text."""
 
+    head, between, foot = "", "", ""
+
     def __init__(self, classes: Sequence[str]) -> None:
         self.classes = list(classes)
-
-    head: str = ""
-    between: str = ""
-    foot: str = ""
 
     @abstractmethod
     def line(self, prediction: Prediction) -> str:
@@ -53,9 +51,9 @@ class Form(ABC):
 
 
 class Csv(Form):
-    @property
-    def head(self) -> str:  # type: ignore[override]
-        return _csv_line(["file", "labels", *self.classes])
+    def __init__(self, classes: Sequence[str]) -> None:
+        super().__init__(classes)
+        self.head = _csv_line(["file", "labels", *classes])
 
     def line(self, prediction: Prediction) -> str:
         return _csv_line([prediction.file, ";".join(prediction.labels), *_rounded(prediction).values()])
@@ -85,20 +83,10 @@ class Parquet(JsonLines):
         made = part.with_name(f"{part.name}.parquet")
         with part.open(encoding="utf-8", errors="replace") as lines, pq.ParquetWriter(made, schema) as writer:
             for objects in iter(lambda: [json.loads(line) for line in islice(lines, ROWS_IN_MEMORY)], []):
-                shares = [[each["probabilities"][name] for each in objects] for name in self.classes]
-                writer.write_table(
-                    pa.Table.from_arrays(
-                        [
-                            pa.array(values, field.type)
-                            for values, field in zip(
-                                [[each["file"] for each in objects], [each["labels"] for each in objects], *shares],
-                                schema,
-                                strict=True,
-                            )
-                        ],
-                        schema=schema,
-                    )
-                )
+                values = [[each[name] for each in objects] for name in ("file", "labels")]
+                values += [[each["probabilities"][name] for each in objects] for name in self.classes]
+                arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
         made.replace(out)
         part.unlink()
 
