@@ -127,6 +127,7 @@ def measure(case: Case, material: Material) -> Row:
     low, high = (np.round(np.asarray(end)) for end in (judgement.missing.low, judgement.missing.high))
     holds = ((low <= true) & (true <= high))[holes]
     total, ends = int(true.sum()), [float(np.round(end)) for end in (judgement.total.low, judgement.total.high)]
+    positives = int(truth.sum())  # what the bias and the width of an interval are relative to
     f1, full_f1 = (
         precision_recall_f1(each.labels(held_out_scores), held_out, average="class").f1 for each in (decisions, by_all)
     )
@@ -146,11 +147,11 @@ def measure(case: Case, material: Material) -> Row:
         "estimated": float(judgement.total.value),
         "low": ends[0],
         "high": ends[1],
-        "bias": float((judgement.total.value - total) / max(total, 1)),
+        "bias": float((judgement.total.value - total) / positives),
         "total_holds": int(ends[0] <= total <= ends[1]),
         "classes_with_holes": int(holes.sum()),
         "classes_hold": int(holds.sum()),
-        "width": float((ends[1] - ends[0]) / max(total, 1)),
+        "width": float((ends[1] - ends[0]) / positives),
         "f1": f1,
         "f1_full": full_f1,
         "seconds": seconds,

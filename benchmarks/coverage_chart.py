@@ -23,15 +23,14 @@ def chart(rows: Sequence[Row], *, aims: tuple[float, float], broken: str) -> Dra
         shares = [_share([row for row in rows if (row["kind"], row["process"]) == (kind, each)]) for each in processes]
         offset = (number - (len(kinds) - 1) / 2) * height
         left.barh(at + offset, shares, 0.9 * height, color=FILLS[number], label=kind)
-    for aim, dashes in zip(aims, ("--", ":"), strict=True):
-        left.axvline(100 * aim, color=LOOKS[2]["color"], linestyle=dashes, linewidth=1)
-    words = [f"{each}\n(assumption broken)" if each == broken else each for each in processes]
-    left.set_yticks(at, words)
+    for aim, dashes, words in zip(aims, ("--", ":"), ("aim, all cases", "aim, each kind"), strict=True):
+        left.axvline(100 * aim, color=LOOKS[2]["color"], linestyle=dashes, linewidth=1, label=words)
+    left.set_yticks(at, [f"{each}\n(assumption broken)" if each == broken else each for each in processes])
     left.invert_yaxis()
     left.grid(axis="y", visible=False)
     left.grid(axis="x", visible=True)
     left.set(xlim=(0, 100), xlabel="classes whose interval of 95 % holds the count (%)")
-    left.legend(loc="upper center", bbox_to_anchor=(0.5, 1.1), ncols=len(kinds))
+    left.legend(loc="upper center", bbox_to_anchor=(0.4, 1.12), ncols=4, columnspacing=1.2)
     for number, (title, wanted) in enumerate((("assumptions hold", False), ("assumption broken", True))):
         group = [row for row in rows if (row["process"] == broken) == wanted]
         look = LOOKS[(1, 2)[number]]
