@@ -1,18 +1,18 @@
 """`onepair decide`: from which score on a label is predicted, chosen anew without training."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from onepair.errors import UserError
 
+if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from onepair.labels import Labels
     from onepair.probability.decisions import Decisions
+    from onepair.probability.evaluation import Evaluation
 
 
 def decide(
@@ -21,7 +21,9 @@ def decide(
         Literal["f1", "precision", "count"],
         typer.Option(help="What to aim at: the best F1, a precision, or as many labels as there are."),
     ] = "f1",
-    precision: Annotated[float, typer.Option(help="What rule precision keeps, in every class.")] = 0.9,
+    precision: Annotated[
+        float | None, typer.Option(help="What rule precision keeps, in every class; by default 0.9.")
+    ] = None,
     calibration: Annotated[
         Literal["auto", "platt", "isotonic"],
         typer.Option(help="What makes scores probabilities: lines, rising curves, or whichever fits better."),
@@ -34,37 +36,51 @@ def decide(
     """
     from onepair.files import writing
     from onepair.probability import fit_decisions
+    from onepair.probability.evaluation import evaluate as judge
     from onepair.runs.finished import FinishedRun
 
+    if precision is not None and rule != "precision":
+        raise UserError(f"--precision belongs to --rule precision, and this is --rule {rule}; leave one of them out")
     opened = FinishedRun(run)
     scores, labels = opened.scores("validation"), opened.labels("validation")
-    decisions = fit_decisions(scores, labels, calibration=calibration, rule=rule, precision=precision)
+    known_by: dict[str, Any] = {"process": opened.config.data.process, "asked": opened.asked("validation")}
+    decisions = fit_decisions(
+        scores,
+        labels,
+        calibration=calibration,
+        rule=rule,
+        precision=0.9 if precision is None else precision,
+        **known_by,
+    )
     with writing(run):
         opened.decide(decisions)
-    _print(decisions, scores, labels, opened.classes)
+    _print(decisions, scores, judge(scores, labels, decisions, opened.classes, **known_by))
 
 
-def _print(decisions: "Decisions", scores: "NDArray[np.float32]", labels: "Labels", classes: "Sequence[str]") -> None:
+def _print(decisions: "Decisions", scores: "NDArray[np.float32]", found: "Evaluation") -> None:
     import numpy as np
     from rich import box
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from onepair.metrics import precision_recall_f1
+    from onepair.report.wording import points
 
     predicted = decisions.labels(scores)
     # The smallest probability that is predicted; thresholds are scores.
     least = np.where(predicted, decisions.probabilities(scores), np.inf).min(0)
+    shown = found.classes if found.estimated is None else found.estimated.classes
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("class")
-    for title in ("from probability", "predicted", "precision", "recall", "F1"):
+    for title in ("threshold", "predicted", "precision", "recall", "F1"):
         table.add_column(title, justify="right")
-    for name, limit, number, *values in zip(
-        classes, least, predicted.sum(0), *precision_recall_f1(predicted, labels), strict=True
-    ):
-        shares = ("–" if np.isnan(value) else f"{100 * value:.1f}" for value in values)
-        table.add_row(escape(name), f"{limit:.2f}" if number else "never", f"{number:,}", *shares)
-    console = Console(highlight=False)
+    for (name, figures), limit, number in zip(shown.items(), least, predicted.sum(0), strict=True):
+        values = map(points, (figures.precision, figures.recall, figures.f1))
+        table.add_row(escape(name), f"{limit:.2f}" if number else "never", f"{number:,}", *values)
+    console = Console(highlight=False, soft_wrap=True)
     console.print(table)
-    console.print(f"on the known labels of {len(labels):,} validation images, at thresholds for {decisions.rule}")
+    basis = "on the labels of" if found.estimated is None else f"estimated, {found.estimated.assumption}, for"
+    console.print(f"{basis} {found.images:,} validation images, at thresholds for {decisions.rule}", markup=False)
+    pooled = [name for name, few in zip(shown, decisions.pooled, strict=False) if few]
+    if pooled:
+        console.print(f"with the threshold of all classes, for want of positives: {', '.join(pooled)}", markup=False)

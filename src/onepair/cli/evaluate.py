@@ -44,7 +44,8 @@ def evaluate(
         precision = opened.description.precision
         scores = score_images(opened.classifier, table, rows, precision=precision, workers=workers)
         labels = table.labels[rows]
-    found = judge(scores, labels, opened.decisions, opened.classes)
+    asked = opened.asked(split) if data is None else table.asked if table.asked is None else table.asked[rows]
+    found = judge(scores, labels, opened.decisions, opened.classes, process=opened.config.data.process, asked=asked)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:

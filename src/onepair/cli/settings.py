@@ -24,6 +24,23 @@ Observe = Annotated[
     Literal["given", "single-positive"] | None,
     typer.Option(help="Hide all but one positive of each training image, by the published seed."),
 ]
+Format = Annotated[
+    str | None, typer.Option(help="The dataset's format, see onepair datasets; auto goes by the layout.")
+]
+Folder = Annotated[
+    Path | None, typer.Option(help="The folder that file names are relative to, if not the table's own.")
+]
+Unlisted = Annotated[
+    Literal["unknown", "negative"] | None,
+    typer.Option(help="What a class is that a row's list of labels leaves out; by default unknown."),
+]
+LabelColumns = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="The columns of a table that hold labels, as cat,dog.")
+]
+CompleteSplit = Annotated[
+    str | None,
+    typer.Option(metavar="SPLITS", help="Splits labelled in full, as test: what a row leaves out is negative."),
+]
 ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file of settings; onepair config prints one.")]
 Settings = Annotated[
     list[str] | None,
@@ -42,13 +59,28 @@ def chosen_config(
     backbone: str | None = None,
     weights: str | None = None,
     observe: str | None = None,
+    format: str | None = None,
+    folder: Path | None = None,
+    unlisted: str | None = None,
+    label_columns: str | None = None,
+    complete_split: str | None = None,
+    strict: bool = False,
 ) -> "Config":
     """The configuration that a command line asks for; the later of preset, file, options and --set wins."""
     from onepair.runs.config import merge, parse_setting, read_config, resolve_config
     from onepair.runs.presets import with_preset
 
     options: dict[str, Any] = {
-        "data": {"source": data, "observe": observe},
+        "data": {
+            "source": data,
+            "observe": observe,
+            "format": format,
+            "images": None if folder is None else str(folder),
+            "unlisted": unlisted,
+            "label_columns": label_columns,
+            "complete_splits": complete_split,
+            "on_error": "raise" if strict else None,
+        },
         "model": {"mode": mode, "backbone": backbone, "weights": weights},
         "method": {"name": method},
     }

@@ -5,10 +5,26 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from onepair.cli.settings import Backbone, ConfigFile, Method, Mode, Observe, Preset, Settings, Weights, chosen_config
+from onepair.cli.settings import (
+    Backbone,
+    CompleteSplit,
+    ConfigFile,
+    Folder,
+    Format,
+    LabelColumns,
+    Method,
+    Mode,
+    Observe,
+    Preset,
+    Settings,
+    Unlisted,
+    Weights,
+    chosen_config,
+)
 from onepair.errors import UserError
 
 if TYPE_CHECKING:
+    from onepair.runs.config import Config
     from onepair.runs.folder import Results
 
 
@@ -22,6 +38,11 @@ def train(
     backbone: Backbone = None,
     weights: Weights = None,
     observe: Observe = None,
+    format: Format = None,
+    folder: Folder = None,
+    unlisted: Unlisted = None,
+    label_columns: LabelColumns = None,
+    complete_split: CompleteSplit = None,
     config: ConfigFile = None,
     settings: Settings = None,
     out: Annotated[
@@ -34,6 +55,12 @@ def train(
     workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
     cache: Annotated[Path | None, typer.Option(help="The folder that features are kept in.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first image that cannot be read, instead of leaving it out.")
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Put what is in the run's folder aside, and begin anew.")
+    ] = False,
 ) -> None:
     """Train a classifier. The same command again goes on where it stopped.
 
@@ -57,6 +84,12 @@ def train(
         backbone=backbone,
         weights=weights,
         observe=observe,
+        format=format,
+        folder=folder,
+        unlisted=unlisted,
+        label_columns=label_columns,
+        complete_split=complete_split,
+        strict=strict,
     )
     if not complete.data.source:
         raise UserError("name a dataset, as in: onepair train digits")
@@ -68,13 +101,21 @@ def train(
         workers=workers,
         cache=cache or cache_folder(),
     )
-    name = "-".join([Path(complete.data.source).stem, complete.method.name, complete.model.mode])
-    folder = RunFolder(out or Path("runs") / name)
-    curves = TensorBoard(folder.path / "tensorboard") if tensorboard else None
+    place = RunFolder(out or default_folder(complete))
+    aside = place.put_aside() if restart and is_first() else None
+    curves = TensorBoard(place.path / "tensorboard") if tensorboard else None
     with Narration(tensorboard=curves) as narration:
-        results = run(complete, folder, machine=machine, watch=narration)
+        if aside:
+            narration.say(f"what was in {place.path} is in {aside} now")
+        results = run(complete, place, machine=machine, watch=narration)
     if is_first():
-        _print(results, folder.path)
+        _print(results, place.path)
+
+
+def default_folder(config: "Config") -> Path:
+    """Where a run goes that is not told where."""
+    parts = [Path(config.data.source).stem, config.method.name, config.model.mode, config.model.backbone]
+    return Path("runs") / "-".join(parts).replace("/", "-")
 
 
 def number_or_auto(devices: str) -> int | Literal["auto"]:
@@ -91,4 +132,9 @@ def _print(results: "Results", folder: Path) -> None:
     typer.echo(f"{best} ({results.selected_on})")
     if results.test_map is not None:
         typer.echo(f"test mAP {100 * results.test_map:.2f} over {results.test_classes} classes")
+    if results.test_estimate is not None:
+        value, low, high = (100 * each for each in results.test_estimate)
+        typer.echo(f"estimated test mAP {value:.1f} ({low:.1f} to {high:.1f}), {results.test_note}")
+    elif results.test_note:
+        typer.echo(f"there is no test mAP: {results.test_note}")
     typer.echo(f"everything is in {folder}")

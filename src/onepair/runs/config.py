@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from onepair.errors import UserError
 from onepair.labels import PUBLISHED_SEED
+from onepair.probability.observation import Process
 from onepair.runs.mistakes import sentence
 
 NOTHING = "none"  # how None is written in TOML, which has no word for it
@@ -43,6 +44,11 @@ def _options(value: Any) -> Any:
     return {name: _or_nothing(option) for name, option in value.items()} if isinstance(value, Mapping) else value
 
 
+def _names(value: Any) -> Any:
+    """A list of names, which a command line gives as one text."""
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
 def _fold(value: str | None) -> str | None:
     if value is not None:
         parse_fold(value)
@@ -55,6 +61,7 @@ Above = Annotated[float, Strict(), Field(gt=0)]
 AtLeast = Annotated[float, Strict(), Field(ge=0)]
 Share = Annotated[float, Strict(), Field(gt=0, lt=1)]
 OrNothing = BeforeValidator(_or_nothing)
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
 
 @dataclass(frozen=True, config=_CHECKED)
@@ -69,10 +76,19 @@ class DataConfig:
     """What a label is that a list of labels does not have."""
     images: Annotated[str | None, OrNothing] = None
     """The folder of the images, where it is not that of the labels."""
+    label_columns: Names = ()
+    """The columns of a table that hold labels, where they are not to be recognised."""
+    complete_splits: Names = ()
+    """Splits whose images are labelled in full: what their lists leave out is negative."""
     observe: Literal["given", "single-positive"] = "given"
     """Whether all labels are seen, or one positive of each training image."""
-    on_error: Literal["raise", "skip"] = "raise"
-    """What to do about training images that cannot be read."""
+    process: Process = "auto"
+    """How labels came to be known; "auto" goes by the labels."""
+    on_error: Literal["raise", "skip"] = "skip"
+    """What to do about images that cannot be read."""
+    split: Literal["auto", "published", "stratified"] = "auto"
+    """How validation images are chosen: by the seed alone, as published results do, or so that every class keeps its
+    share; "auto" is "published" where single positives are simulated."""
     seed: Seed = PUBLISHED_SEED
     """Of the observed labels and of the validation split."""
     validation: Share = 0.2

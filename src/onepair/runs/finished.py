@@ -91,6 +91,10 @@ class FinishedRun:
         """What the dataset says of a split, whatever the run was shown of it."""
         return self.table.labels[self.rows(split)]
 
+    def asked(self, split: Split) -> NDArray[np.bool_] | None:
+        """Which labels of a split are known because a model suggested them, if any are."""
+        return None if self.table.asked is None else self.table.asked[self.rows(split)]
+
     # The model
 
     @cached_property

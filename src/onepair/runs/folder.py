@@ -1,11 +1,13 @@
 """The folder of a run: what is in it, and who may write there."""
 
+import csv
 import io
 import json
 import platform
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from onepair.data.dialects import guard
 from onepair.errors import UserError
 from onepair.files import locked, write_atomically, writing
 from onepair.runs.config import Config, ConfigError, build_config, differences, read_config, to_toml
@@ -34,7 +37,9 @@ class Results(BaseModel):
     selected_on: str  # a few words on the labels that the best epoch was selected by
     validation_map: float
     skipped_images: list[str] = []
-    test_map: float | None = None  # None without labelled test images
+    test_map: float | None = None  # None where the test labels do not tell
+    test_estimate: tuple[float, float, float] | None = None  # of it, and its interval, where labels are unknown
+    test_note: str | None = None  # what is missing to tell, or what the estimate rests on
     test_classes: int | None = None  # that it is a mean of
     test_class_ap: dict[str, float | None] = {}  # None for a class without positives
 
@@ -53,7 +58,8 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             with locked(self.path / ".lock"):
                 self.require_usable(config)
-                if not self._config_file.exists():
+                if not self.begun:  # what a run that stopped before its first epoch has left is worth nothing
+                    (self.path / "environment.json").unlink(missing_ok=True)
                     write_atomically(self._config_file, to_toml(config).encode())
                 yield
 
@@ -61,7 +67,8 @@ class RunFolder:
         """Refuse, before anything is written, a folder that a run with this configuration may not use."""
         with writing(self.path):
             if self._config_file.exists():
-                self._require_same(config)
+                if self.begun:
+                    self._require_same(config)
             # Hidden files are no reason: a lock, or what a run that was killed at its start left.
             elif self.path.exists() and not all(entry.name.startswith(".") for entry in self.path.iterdir()):
                 raise RunError(f"{self.path}: holds files but no run; name another folder with --out")
@@ -72,7 +79,7 @@ class RunFolder:
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise RunError(
                 f"{self.path}: holds a run of another configuration ({'; '.join(changed[:3])}{more}); "
-                "go on with the old settings, or name another folder with --out"
+                "go on with the old settings, name another folder with --out, or put the old run aside with --restart"
             )
 
     def config(self) -> Config:
@@ -95,7 +102,7 @@ class RunFolder:
                 if before[name] != fact:
                     raise RunError(
                         f"{self.path}: the {name} are not those that the run began with; "
-                        "bring the old ones back, or name another folder with --out"
+                        "bring the old ones back, name another folder with --out, or put the run aside with --restart"
                     )
         versions = {name: version(name) for name in _VERSIONS}
         machine = {"python": platform.python_version(), "system": platform.platform()}
@@ -128,6 +135,12 @@ class RunFolder:
         except ValueError as error:
             raise RunError(f"{source}: is damaged ({error})") from None
 
+    def write_skipped(self, images: Iterable[tuple[str, str]]) -> None:
+        """Which images were left out, and why."""
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows([("file", "reason"), *((guard(file), reason) for file, reason in images)])
+        write_atomically(self.path / "skipped.csv", text.getvalue().encode("utf-8", "surrogateescape"))
+
     def write_scores(self, split: str, scores: NDArray[np.float32]) -> None:
         content = io.BytesIO()
         np.save(content, scores)
@@ -150,6 +163,22 @@ class RunFolder:
         write_atomically(
             self.path / name, f"{json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)}\n".encode()
         )
+
+    def put_aside(self) -> Path | None:
+        """Give what is in the folder another name, so that a new run can begin; nothing is deleted."""
+        if not self.path.exists():
+            return None
+        with writing(self.path):
+            with locked(self.path / ".lock"):
+                others = (self.path.with_name(f"{self.path.name}-before-{number}") for number in count(1))
+                aside = next(path for path in others if not path.exists())
+            self.path.rename(aside)
+        return aside
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything to go on from, or to lose."""
+        return self.finished or any(self.path.glob("*-last.safetensors"))
 
     @property
     def finished(self) -> bool:

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, observe_positives, split_validation
+from onepair.labels import (
+    NEGATIVE,
+    POSITIVE,
+    UNKNOWN,
+    Indices,
+    Labels,
+    observe_positives,
+    split_stratified,
+    split_validation,
+)
 from onepair.runs.config import DataConfig, parse_fold
 from onepair.runs.shared import Shared
 
@@ -43,16 +52,35 @@ class Task:
         """The rows to learn from, and those that a fold holds out of them."""
         return np.sort(np.concatenate([self.train, self.test])) if self.holds_out else self.train
 
-    def without(self, files: Collection[str]) -> "Task":
-        """The task with fewer training images: those whose paths are not among `files`."""
-        kept = self._readable(self.train, files)
-        if not kept.any():
-            raise DataError("not one training image can be read")
-        test = self.test[self._readable(self.test, files)] if self.holds_out else self.test
-        return replace(self, train=self.train[kept], observed=self.observed[kept], test=test)
+    @property
+    def images(self) -> Indices:
+        """All rows that are used, ascending."""
+        return np.unique(np.concatenate([self.train, self.validation, self.test]))
 
-    def _readable(self, rows: Indices, files: Collection[str]) -> NDArray[np.bool_]:
-        return np.array([str(self.table.path(row)) not in files for row in rows.tolist()], bool)
+    @property
+    def asked_validation(self) -> NDArray[np.bool_] | None:
+        """Which validation labels are known because a model suggested them, if any are."""
+        return None if self.table.asked is None else self.table.asked[self.validation]
+
+    def without(self, files: Collection[str]) -> "Task":
+        """The task with fewer images: those of other names than `files`."""
+        if not files:
+            return self
+        train, validation, test = (self._others(rows, files) for rows in (self.train, self.validation, self.test))
+        for split, kept in (("training", train), ("validation", validation)):
+            if not kept.any():
+                raise DataError(f"not one {split} image can be read")
+        return replace(
+            self,
+            train=self.train[train],
+            observed=self.observed[train],
+            validation=self.validation[validation],
+            validation_labels=self.validation_labels[validation],
+            test=self.test[test],
+        )
+
+    def _others(self, rows: Indices, files: Collection[str]) -> NDArray[np.bool_]:
+        return np.array([self.table.files[row] not in files for row in rows.tolist()], bool)
 
 
 def task_of(config: DataConfig, shared: Shared, *, with_all_negatives: bool = False) -> Task:
@@ -73,7 +101,14 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         config: which dataset, and what of it to observe.
         with_all_negatives: where labels are hidden, keep the negatives: for the oracle that knows them.
     """
-    table = read_dataset(config.source, format=config.format, unlisted=config.unlisted, images=config.images)
+    table = read_dataset(
+        config.source,
+        format=config.format,
+        unlisted=config.unlisted,
+        images=config.images,
+        label_columns=config.label_columns or None,
+        complete_splits=config.complete_splits,
+    )
     official = table.rows("train")
     if len(official) == 0:
         raise DataError(f"{config.source}: has no training images; is its split column right?")
@@ -82,7 +117,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
     validation = table.rows("validation")
     kept = np.arange(len(official))
     if len(validation) == 0:
-        kept, held_out = _split(len(official), config)
+        kept, held_out = _split(given, config)
         validation = official[held_out]
     validation_labels = table.labels[validation]
     if not (validation_labels == POSITIVE).any():
@@ -117,9 +152,12 @@ def hold_out(task: Task, config: DataConfig) -> Task:
     )
 
 
-def _split(rows: int, config: DataConfig) -> tuple[Indices, Indices]:
+def _split(labels: Labels, config: DataConfig) -> tuple[Indices, Indices]:
+    published = config.split == "published" or (config.split == "auto" and config.observe == "single-positive")
     try:
-        return split_validation(rows, fraction=config.validation, seed=config.seed)
+        if published:
+            return split_validation(len(labels), fraction=config.validation, seed=config.seed)
+        return split_stratified(labels, fraction=config.validation, seed=config.seed)
     except ValueError as error:
         raise DataError(f"{config.source}: {error}; change data.validation, or add a validation split") from None
 

@@ -1,9 +1,10 @@
 """A run, from its configuration to its results."""
 
 import copy
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,16 +14,17 @@ from numpy.typing import NDArray
 from onepair.data.feature_store import Features
 from onepair.data.features import OnProgress, extract_features
 from onepair.data.loading import image_batches
-from onepair.data.problems import Problem
+from onepair.data.problems import Problem, Report, refuse
 from onepair.inference.choice import Engines
 from onepair.inference.inputs import FeatureSource, ImageSource
 from onepair.inference.model_files import save_model
 from onepair.inference.scoring import score
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import METHODS, Method, create_method
-from onepair.metrics import average_precision, mean_average_precision
 from onepair.models import Backbone, Classifier, create_backbone, parse_weights
-from onepair.probability.decisions import fit_decisions
+from onepair.probability.decisions import Decisions, fit_decisions
+from onepair.probability.evaluation import evaluate
+from onepair.probability.observation import Process, recognise
 from onepair.runs.config import Config, ConfigError
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.shared import Shared
@@ -36,6 +38,7 @@ from onepair.training.stopping import Requests
 
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
+MOST_NAMED = 5  # images or classes in a sentence
 
 
 def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator, test: bool = True) -> Results:
@@ -131,13 +134,11 @@ class _Run:
         self.task, self.method, self.watch, self.requests = task, method, watch, requests
         self.classifier, self.backbone = classifier, classifier.backbone
         self.records: list[EpochRecord] = []
-        self.skipped: list[Problem] = []
+        self.skipped: list[tuple[str, str]] = []  # file and reason
 
     def run(self) -> Results:
         """Train the stages that the mode asks for, the later from the best weights of the earlier."""
-        if self.config.data.on_error == "skip" and self.task.table.pixels is None:
-            self.skipped = self._unreadable()
-            self.task = self.task.without({problem.where for problem in self.skipped})
+        self._leave_out(self._unreadable())
         data, weights = self.task.table.fingerprint(), self.backbone.weights_id()
         on_first(
             self.fabric,
@@ -152,6 +153,7 @@ class _Run:
             f"{len(self.task.train):,} images to train on, {len(self.task.validation):,} to select the best epoch by "
             f"({self.task.selected_on}), {len(self.task.test):,} to test on"
         )
+        self._tell_of_labels()
         self.method.begin(torch.from_numpy(self.task.observed))
         make_stage = {"linear": self._linear, "finetune": self._finetune}
         for name in self.config.stages:
@@ -179,7 +181,7 @@ class _Run:
             name="linear",
             model=head,
             classifier=head,
-            source=FeatureSource(self._shared_features()),
+            source=FeatureSource(self._fixed_features().by_row),
             groups=[Group(head)],
             config=self.config.linear,
             scoring_batch=FEATURES_TO_SCORE,
@@ -203,40 +205,66 @@ class _Run:
         )
 
     def _unreadable(self) -> list[Problem]:
-        """What is wrong with training images, found in one look at all of them: a method needs to know their number."""
+        """What is wrong with images, found before anything is learned: a method needs to know their number."""
+        if self.task.table.pixels is not None:
+            return []
+        if "linear" in self.config.stages:
+            return self._fixed_features().unreadable
         problems: list[Problem] = []
         with patiently(self.fabric):
             for _ in image_batches(
                 self.task.table,
-                self._share(self.task.training_images),
+                self._share(self.task.images),
                 self.backbone.preprocessing,
                 batch_size=IMAGES_TO_SCORE,
                 training=True,
                 workers=self.machine.workers,
-                report=problems.append,
+                report=self._report(problems),
             ):
                 self.requests.obey(kept="nothing was begun")
-        found = sorted(gathered(self.fabric, problems), key=lambda problem: problem.where)
-        for problem in found:
-            self.watch.say(f"left out: {problem}")
-        return found
+        return gathered(self.fabric, problems)
+
+    def _report(self, problems: list[Problem]) -> Report:
+        return problems.append if self.config.data.on_error == "skip" else refuse
+
+    def _leave_out(self, problems: list[Problem]) -> None:
+        """Go on without the images that cannot be read, and say which."""
+        table = self.task.table
+        name_of = {str(table.path(row)): table.files[row] for row in self.task.images.tolist()}
+        self.skipped = sorted({(name_of[each.where], each.what) for each in problems if each.where in name_of})
+        if not self.skipped:
+            return
+        names = listed([f"{file} ({reason})" for file, reason in self.skipped])
+        self.watch.say(f"left out, as they cannot be read: {names}; all of them are in skipped.csv")
+        self.task = self.task.without({file for file, _ in self.skipped})
+        on_first(self.fabric, lambda: self.folder.write_skipped(self.skipped))
+
+    def _tell_of_labels(self) -> None:
+        """What is made of the labels that are known, and of classes that cannot be learned."""
+        task, data = self.task, self.config.data
+        asked = None if task.table.asked is None else task.table.asked[task.train]
+        self.watch.say(f"labels: {recognise(task.observed, asked, process=data.process).sentence}")
+        positives = (task.observed == POSITIVE).sum(0)
+        nothing = [name for name, number in zip(task.table.classes, positives, strict=True) if number == 0]
+        if nothing:
+            self.watch.say(f"without a positive to learn from: {listed(nothing)}")
 
     def _share(self, rows: Indices) -> Indices:
         """The rows that this process sees to, where each may take its time."""
         return rows[self.fabric.global_rank :: self.fabric.world_size]
 
-    def _shared_features(self) -> torch.Tensor:
+    def _fixed_features(self) -> "FixedFeatures":
         """The features of all images; they are the same whichever labels are observed."""
         images = replace(self.config.data, observe="given", fold=None)
         key = ("features", images, self.test, self.backbone.preprocessing, self.backbone.weights_id())
-        return self.machine.shared.once(key, self._features)
+        return self.machine.shared.once(key, self._extract_all)
 
-    def _features(self) -> torch.Tensor:
-        """The features of every image that is used, by row of the table. Every process extracts its share of them."""
+    def _extract_all(self) -> "FixedFeatures":
+        """Every process extracts its share; then all read everything."""
         # A fold has no use for the test images, but with them it finds the features of the other folds.
         task = self.task
         tested = task.table.rows("test") if self.test else task.test
-        used = np.sort(np.concatenate([task.training_images, task.validation, tested]))
+        used = np.union1d(task.images, tested)
         told = self.watch.extraction()
 
         def on_progress(done: int, rows: int) -> None:
@@ -244,15 +272,16 @@ class _Run:
                 told(done, rows)
             self.requests.obey(kept="the features extracted so far are kept")
 
+        problems: list[Problem] = []
         if self.fabric.world_size > 1:
             with patiently(self.fabric):
-                self._extract(self._share(used), on_progress)
-        features = self._extract(used, on_progress)
+                self._extract(self._share(used), on_progress, self._report([]))
+        features = self._extract(used, on_progress, self._report(problems))
         by_row = np.zeros((len(task.table), features.shape[1]), features.dtype)
         by_row[used] = features
-        return torch.from_numpy(by_row).to(self.fabric.device)
+        return FixedFeatures(torch.from_numpy(by_row).to(self.fabric.device), problems)
 
-    def _extract(self, rows: Indices, on_progress: OnProgress) -> Features:
+    def _extract(self, rows: Indices, on_progress: OnProgress, report: Report) -> Features:
         if len(rows) == 0:  # fewer images than processes
             return np.empty((0, self.backbone.feature_dim), np.float16)
         return extract_features(
@@ -263,6 +292,7 @@ class _Run:
             folder=self.machine.cache / "features",
             rows=rows,
             workers=self.machine.workers,
+            report=report,
             on_progress=on_progress,
         ).features
 
@@ -270,29 +300,27 @@ class _Run:
         """Score with the best weights, the test images for the first and only time, and write everything down."""
         task = self.task
         scores = {"validation": self._score(trainer.stage, task.validation)}
-        tested: dict[str, Any] = {}
         if len(task.test):
             scores["test"] = self._score(trainer.stage, task.test)
-            labels = task.table.labels[task.test]
-            if (labels == POSITIVE).any():
-                tested["test_map"], tested["test_classes"] = mean_average_precision(scores["test"], labels)
-            else:
-                self.watch.say("no test image has a positive label, so there is no test mAP")
-            class_ap = average_precision(scores["test"], labels)
-            tested["test_class_ap"] = {
-                name: None if np.isnan(ap) else float(ap) for name, ap in zip(task.table.classes, class_ap, strict=True)
-            }
+        weights, process = cpu_state(self.classifier), self.config.data.process
+        decisions = fit_decisions(
+            scores["validation"], task.known_validation_labels, process=process, asked=task.asked_validation
+        )
+        if decisions.pooled.any():
+            pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
+            self.watch.say(
+                f"too few known positives among the validation images for a threshold of their own: {listed(pooled)}; "
+                "they share one with the other classes"
+            )
         results = Results(
             method=self.config.method.name,
             best_epoch=trainer.progress.best_epoch,
             selected_on=task.selected_on,
             validation_map=trainer.progress.best_map,
-            skipped_images=[problem.where for problem in self.skipped],
-            **tested,
+            skipped_images=[file for file, _ in self.skipped],
+            **(tested(scores["test"], task, decisions, process) if len(task.test) else {}),
         )
-        weights = cpu_state(self.classifier)
         if self.fabric.is_global_zero:
-            decisions = fit_decisions(scores["validation"], task.known_validation_labels)
             save_model(self.folder.path, self.classifier, decisions, weights=weights, precision=self.config.precision)
             for split, matrix in scores.items():
                 self.folder.write_scores(split, matrix)
@@ -302,3 +330,43 @@ class _Run:
     def _score(self, stage: Stage, rows: Indices) -> NDArray[np.float32]:
         scores = score(self.fabric, stage.model, stage.source, rows, batch_size=stage.scoring_batch)
         return scores.numpy()
+
+
+class FixedFeatures(NamedTuple):
+    """The features of a frozen backbone."""
+
+    by_row: torch.Tensor  # (N, D), of all rows of the table; of those that are not used, zeros
+    unreadable: list[Problem]
+
+
+def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, process: Process) -> dict[str, Any]:
+    """The figures of `Results` that the test images tell."""
+    labels, asked = task.table.labels[task.test], task.table.asked
+    if not (labels == POSITIVE).any():
+        return {"test_note": "no test image has a positive label"}
+    found = evaluate(
+        scores,
+        labels,
+        decisions,
+        task.table.classes,
+        process=process,
+        asked=None if asked is None else asked[task.test],
+    )
+    figures: dict[str, Any] = {
+        "test_class_ap": {name: None if np.isnan(each.ap) else each.ap for name, each in found.classes.items()}
+    }
+    if not np.isnan(found.map):
+        figures |= {"test_map": found.map, "test_classes": found.averaged_classes}
+    if found.estimated is not None:
+        figures |= {"test_estimate": tuple(found.estimated.map), "test_note": found.estimated.assumption}
+    return figures
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names, and how many more there are.
+
+    >>> listed(["cat", "dog"])
+    'cat, dog'
+    """
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(names[:MOST_NAMED])}{more}"
