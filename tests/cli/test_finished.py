@@ -125,7 +125,9 @@ def test_predict_writes_probabilities_and_labels(finished, onepair):
     assert [row["file"] for row in rows] == [each["file"] for each in objects]
     for row, each, logits in zip(rows[-TEST:], objects[-TEST:], scores, strict=True):  # test images are the last
         probabilities = [float(row[name]) for name in CLASSES]
-        assert probabilities == pytest.approx(decisions.probabilities(logits[None])[0], abs=1e-5)
+        assert probabilities == pytest.approx(
+            decisions.probabilities(logits[None])[0], abs=2e-3
+        )  # from pixels now, from half floats then
         assert list(each["probabilities"].values()) == probabilities
         chosen = [name for name, yes in zip(CLASSES, decisions.labels(logits), strict=True) if yes]
         assert each["labels"] == chosen

@@ -68,8 +68,8 @@ def test_settings_win_over_options_and_options_over_the_file(command, images, tm
 def test_a_run_is_named_by_what_it_is(command, images, tmp_path):
     code, output, errors = command("train", images, *TINY, "--mode", "linear", "--method", "bce")
     assert code == 0, errors
-    assert "everything is in runs/labels-bce-linear" in output
-    assert (tmp_path / "here" / "runs" / "labels-bce-linear" / "results.json").exists()
+    assert "everything is in runs/labels-bce-linear-small-cnn" in output
+    assert (tmp_path / "here" / "runs" / "labels-bce-linear-small-cnn" / "results.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_run_with_other_settings_needs_another_folder(command, images):
     code, _, errors = command("train", images, *TINY, "--set", "finetune.epochs=9", "--out", "run")
     assert code == 2
     assert (
-        "another configuration (finetune.epochs is 9, was 2); go on with the old settings, or name another folder"
+        "another configuration (finetune.epochs is 9, was 2); go on with the old settings, name another folder"
         in errors
     )
 

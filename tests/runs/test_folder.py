@@ -40,13 +40,36 @@ def test_a_new_folder_holds_the_configuration(tmp_path):
 def test_a_changed_configuration_is_refused_by_its_keys(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with folder.opened(CONFIG):
-        pass
+        (folder.path / "linear-last.safetensors").touch()
     with pytest.raises(RunError, match=r"run: .*another configuration \(finetune\.epochs is 3, was 10\)"):
         folder.opened(Config(finetune=FinetuneConfig(epochs=3))).__enter__()
     many = Config(seed=1, linear=LinearConfig(2, 2), finetune=FinetuneConfig(3), method=MethodConfig("bce"))
     with pytest.raises(RunError, match=r"linear\.batch_size is 2, was 16; .* and 2 more"):
         folder.opened(many).__enter__()
     assert folder.config() == CONFIG
+
+
+def test_a_run_that_never_began_holds_nothing_hostage(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.opened(CONFIG):
+        folder.write_environment(data="a", weights="b", processes=1)
+    other = Config(finetune=FinetuneConfig(epochs=3))
+    with folder.opened(other):
+        folder.write_environment(data="c", weights="d", processes=1)
+    assert folder.config() == other
+    assert folder.environment()["data"] == "c"
+
+
+def test_a_run_is_put_aside_and_nothing_is_lost(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    assert folder.put_aside() is None
+    for number in (1, 2):
+        with folder.opened(CONFIG):
+            (folder.path / "linear-last.safetensors").write_text(str(number))
+        aside = folder.put_aside()
+        assert aside == tmp_path / f"run-before-{number}"
+        assert (aside / "linear-last.safetensors").read_text() == str(number)
+        assert not folder.path.exists()
 
 
 def test_files_of_strangers_are_left_alone(tmp_path):

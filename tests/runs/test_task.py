@@ -91,12 +91,31 @@ def test_validation_needs_a_positive(tmp_path, hidden):
     assert "none of the 2 validation images has a positive label" in refused(tmp_path, splits, labels)
 
 
-def test_images_can_be_left_out_of_training_alone(images):
+def test_images_can_be_left_out_of_every_split(images):
     task = prepare_task(DataConfig(str(images)))
-    first, last = task.train[0], task.train[-1]
-    less = task.without({str(task.table.path(first)), str(task.table.path(last)), str(task.table.path(TRAIN))})
+    gone = [task.train[0], task.train[-1], task.validation[1], task.test[0]]
+    less = task.without({task.table.files[row] for row in gone})
     np.testing.assert_array_equal(less.train, task.train[1:-1])
     np.testing.assert_array_equal(less.observed, task.observed[1:-1])
-    np.testing.assert_array_equal(less.test, task.test)
-    with pytest.raises(DataError, match="not one training image can be read"):
-        task.without({str(task.table.path(row)) for row in range(TRAIN)})
+    np.testing.assert_array_equal(less.validation, np.delete(task.validation, 1))
+    np.testing.assert_array_equal(less.validation_labels, np.delete(task.validation_labels, 1, axis=0))
+    np.testing.assert_array_equal(less.test, task.test[1:])
+    assert task.without(set()) is task
+    for split in ("training", "validation"):
+        rows = task.train if split == "training" else task.validation
+        with pytest.raises(DataError, match=f"not one {split} image can be read"):
+            task.without({task.table.files[row] for row in rows})
+
+
+def test_the_validation_split_is_the_published_one_or_keeps_every_class(tmp_path):
+    labels = np.zeros((40, 4), np.int8)
+    labels[:, 0] = 1
+    labels[:5, 1] = 1
+    labels[7, 2] = 1
+    table = write_table(tmp_path / "labels.csv", ["train"] * 40, labels)
+    published = split_validation(40)[1]
+    for settings, expected in (({"observe": "single-positive"}, True), ({"split": "published"}, True), ({}, False)):
+        task = prepare_task(DataConfig(str(table), **settings))
+        assert (task.validation.tolist() == published.tolist()) == expected
+    assert (labels[task.validation, 1]).sum() == 1
+    assert 7 in task.train

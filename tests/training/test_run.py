@@ -24,6 +24,7 @@ from onepair.probability.decisions import fit_decisions
 from onepair.probability.selection_score import estimated_map
 from onepair.runs.checkpoint import load_state
 from onepair.runs.config import ConfigError
+from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
 from onepair.runs.shared import Shared
 from onepair.runs.task import prepare_task
@@ -340,21 +341,31 @@ def test_unreadable_training_images_are_left_out_by_name(train, own_images, sett
     broken = [own_images.parent / f"{row:02}.png" for row in prepare_task(tiny_config(own_images).data).train[[2, 5]]]
     broken[0].write_bytes(b"no image in here")
     broken[1].unlink()
-    if settings[0] == "model.mode=finetune":
-        with pytest.raises(DataError, match=r"\.png: "):
-            train(*settings, source=own_images, out="refused")
-    done = train("data.on_error=skip", *settings, source=own_images)
-    assert done.results.skipped_images == sorted(map(str, broken))
-    told = [sentence for sentence in done.watch.said if sentence.startswith("left out: ")]
-    assert len(told) == 2
-    assert all(str(path) in sentence for path, sentence in zip(sorted(broken), told, strict=True))
+    with pytest.raises(DataError, match=r"\.png: "):
+        train("data.on_error=raise", *settings, source=own_images, out="refused")
+    done = train(*settings, source=own_images)
+    names = sorted(path.name for path in broken)
+    assert done.results.skipped_images == names
+    (told,) = [sentence for sentence in done.watch.said if sentence.startswith("left out, as they cannot be read: ")]
+    assert all(name in told for name in names)
+    header, *lines = (done.folder.path / "skipped.csv").read_text().splitlines()
+    assert header == "file,reason"
+    assert [line.partition(",")[0] for line in lines] == names
     assert done.watch.batches[-1]["done"] == done.watch.batches[-1]["rows"] == 28
 
 
-def test_unreadable_images_to_judge_by_are_refused(train, own_images):
-    (own_images.parent / f"{TRAIN:02}.png").write_bytes(b"")
-    with pytest.raises(DataError, match=rf"{TRAIN:02}\.png"):
-        train("data.on_error=skip", "model.mode=finetune", source=own_images)
+@pytest.mark.parametrize("mode", ["linear", "finetune"])
+def test_unreadable_images_of_every_split_are_left_out(train, own_images, mode):
+    task = prepare_task(tiny_config(own_images).data)
+    broken = [task.validation[0], task.test[3]]
+    for row in broken:
+        (own_images.parent / f"{row:02}.png").write_bytes(b"")
+    done = train(f"model.mode={mode}", source=own_images)
+    assert done.results.skipped_images == sorted(f"{row:02}.png" for row in broken)
+    opened = FinishedRun(done.folder.path)
+    for split, lost in (("train", 0), ("validation", 1), ("test", 1)):
+        assert len(opened.rows(split)) == len(task.rows(split)) - lost
+        assert opened.scores(split).shape == opened.labels(split).shape
 
 
 @pytest.mark.parametrize("known", [0, -1])
@@ -363,9 +374,8 @@ def test_test_labels_without_a_positive_do_not_end_the_run(train, own_images, kn
     labels[TRAIN:] = known
     write_table(own_images, ["train"] * TRAIN + ["test"] * TEST, labels)
     done = train(source=own_images)
-    assert "test_map" not in done.results
-    assert done.results.test_class_ap == dict.fromkeys(CLASSES)
-    assert any("no test image has a positive label" in sentence for sentence in done.watch.said)
+    assert done.results.test_map is None
+    assert done.results.test_note == "no test image has a positive label"
     assert done.folder.scores("test").shape == (TEST, len(CLASSES))
 
 

@@ -67,14 +67,15 @@ class RunFolder:
         """Refuse, before anything is written, a folder that a run with this configuration may not use."""
         with writing(self.path):
             if self._config_file.exists():
+                old = self.config()  # or a sentence: a file of that name may be somebody else's
                 if self.begun:
-                    self._require_same(config)
+                    self._require_same(old, config)
             # Hidden files are no reason: a lock, or what a run that was killed at its start left.
             elif self.path.exists() and not all(entry.name.startswith(".") for entry in self.path.iterdir()):
                 raise RunError(f"{self.path}: holds files but no run; name another folder with --out")
 
-    def _require_same(self, config: Config) -> None:
-        changed = differences(self.config(), config)
+    def _require_same(self, old: Config, new: Config) -> None:
+        changed = differences(old, new)
         if changed:
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise RunError(
