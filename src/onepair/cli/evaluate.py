@@ -93,8 +93,8 @@ def _print(found: "Evaluation") -> None:
     if found.lacking:
         console.print(escape(found.lacking))
     if found.estimated is not None:
-        figures = (
+        estimates = (
             f"{words} {points(each.value)} ({points(each.low)} to {points(each.high)})"
             for words, each in zip(("mAP", "precision", "recall", "F1"), found.estimated[1:5], strict=True)
         )
-        console.print(f"estimated for all labels, {found.estimated.assumption}: {', '.join(figures)}")
+        console.print(f"estimated for all labels, {found.estimated.assumption}: {', '.join(estimates)}")

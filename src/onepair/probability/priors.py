@@ -17,9 +17,9 @@ def class_priors(
     Known positives plus what `infer` expects among the unknown cells, by all rows. Estimates from the highest scores
     alone (the best bin, or the bound that CRISP minimises) take what is observed there for the share of positives that
     is, and so come out too high wherever even the highest scores are not all positive; Elkan and Noto's mean over
-    observed positives more so. Maximum likelihood knows by its lines how pure the top is. Mean |log(estimate / truth)| of
-    classes of VOC 2012 and small tables, with one positive a row, 30 % and 80 % of positives known: 0.24, 0.33, 0.10;
-    the best bin 0.41, 0.52, 0.37; CRISP 0.57, 0.65, 0.63; Elkan and Noto 0.64, 0.79, 0.72.
+    observed positives more so. Maximum likelihood knows by its lines how pure the top is. Measured on VOC 2012 and
+    small tables as mean |log(estimate / truth)| of classes, with one positive a row, 30 % and 80 % of positives known:
+    0.24, 0.33, 0.10; the best bin 0.41, 0.52, 0.37; CRISP 0.57, 0.65, 0.63; Elkan and Noto 0.64, 0.79, 0.72.
 
     Args:
         scores: (N, L), of rows that the model was not fitted to.
