@@ -257,7 +257,7 @@ def _minimise(scores: Floats, targets: Floats, weights: Floats, centre: Floats, 
         step = np.stack([bb * gradient[0] - ab * gradient[1], aa * gradient[1] - ab * gradient[0]]) / (aa * bb - ab**2)
         for _ in range(_HALVINGS):  # of the steps that overshoot
             moved = objective(lines - step)
-            worse = moved > value
+            worse = moved > value + 1e-10 * np.maximum(value, 1)  # and not by rounding alone, at the end
             if not worse.any():
                 break
             step[:, worse] /= 2

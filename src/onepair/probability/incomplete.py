@@ -129,10 +129,11 @@ class _Cells:
         self.sampled_share = _ratio(self.sampled_positive, self.sampled)
         # What was asked for had not been observed before, whatever it turned out to be.
         self.asked = [(observation.asked & (labels == value)).sum(0) for value in (POSITIVE, NEGATIVE)]
-        self.shown = shown = ((labels == POSITIVE) & bound).sum(1)
+        self.shown = ((labels == POSITIVE) & bound).sum(1)
+
         # Of a row's m positives one was drawn; which of them is not known.
-        drawn = (labels == POSITIVE) & bound & (observation.drawn == 1)
-        self.drawn = (drawn / np.maximum(shown, 1)[:, None]).sum(0)
+        drawn = ((labels == POSITIVE) & bound) / np.maximum(self.shown, 1)[:, None]
+        self.extra = self.positive.sum(0) - (drawn.sum(0) if observation.drawn == 1 else 0)
 
     def lines(self, hidden: Floats, start: Platt | None = None) -> Platt:
         targets = _ratio(self.known_positive + hidden, self.weights)
@@ -151,12 +152,16 @@ class _Cells:
         return self.tally.sums(np.where(self.bound_unknown, found, 0)), np.append(stops, 1.0)
 
     def rates(self, hidden: Floats, stop: Floats) -> Rates:
-        """The shares of positives and of negatives that are observed, those of rare classes drawn to all."""
-        drawn = self.observation.drawn
-        extra = np.maximum(self.positive.sum(0) - self.drawn, 0) if drawn < 2 else np.zeros(len(self.drawn))
-        negative, absent = self.negative.sum(0), (self.unknown - hidden).sum(0)
-        positive = _pooled_share(extra, hidden.sum(0) + self.asked[0])
-        return Rates(positive, _pooled_share(negative, absent + self.asked[1]), stop)
+        """The shares of positives and of negatives that are observed, those of rare classes drawn to all.
+
+        Beside a positive that is drawn, others are taken to be known at most as often as negatives are: a higher share
+        can not be told from positives that come together.
+        """
+        drawn, absent = self.observation.drawn, (self.unknown - hidden).sum(0)
+        negative = _pooled_share(self.negative.sum(0), absent + self.asked[1])
+        positive = _pooled_share(self.extra, hidden.sum(0) + self.asked[0])
+        beside = np.minimum(positive, negative)
+        return Rates((positive, beside, np.zeros_like(negative))[min(drawn, 2)], negative, stop)
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
