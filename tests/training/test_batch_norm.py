@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from onepair.runs.folder import RunFolder
-from onepair.training.batch_norm import WholeBatchNorms
+from onepair.training.batch_norm import whole_batch_norms
 from tests.training.processes import run_command
 from tests.training.test_processes import arguments, assert_same, in_two, two_processes
 from tests.training.tiny import train_tiny
@@ -42,7 +42,7 @@ def norms_of_parts(sizes):
             mine = inputs.detach()[fabric.global_rank :: 2].clone().requires_grad_()
             factors = torch.randn_like(whole(inputs))
             expected = whole.load_state_dict(part.state_dict()) and whole(inputs)
-            with WholeBatchNorms(fabric):
+            with whole_batch_norms(fabric):
                 outputs = part(mine)
             torch.testing.assert_close(outputs, expected[fabric.global_rank :: 2], msg=name)
             (expected.sigmoid() * factors).sum().backward()
@@ -54,7 +54,7 @@ def norms_of_parts(sizes):
                 torch.testing.assert_close(own.grad, other.grad)
                 own.grad = other.grad = None
         part.eval()
-        with WholeBatchNorms(fabric):  # where nothing is learned, nobody is waited for
+        with whole_batch_norms(fabric):  # where nothing is learned, nobody is waited for
             if fabric.is_global_zero and name != "no memory":
                 torch.testing.assert_close(part(mine), whole.eval()(mine))
 
@@ -69,7 +69,7 @@ def norm_without_rows():
     fabric = two_processes()
     norm, inputs = nn.BatchNorm2d(3), torch.randn(1, 3, 4, 4)
     expected, mine = copy.deepcopy(norm)(inputs), inputs[fabric.global_rank :: 2].clone().requires_grad_()
-    with WholeBatchNorms(fabric):
+    with whole_batch_norms(fabric):
         outputs = norm(mine)
     torch.testing.assert_close(outputs, expected[fabric.global_rank :: 2])
     outputs.square().sum().backward()
@@ -84,7 +84,7 @@ def test_a_part_may_be_empty(tmp_path):
 def test_alone_it_is_torch_that_computes():
     norm, inputs = nn.BatchNorm2d(3), torch.randn(4, 3, 2, 2)
     expected = copy.deepcopy(norm)(inputs)
-    with WholeBatchNorms(Fabric(accelerator="cpu", devices=1)):
+    with whole_batch_norms(Fabric(accelerator="cpu", devices=1)):
         assert torch.equal(norm(inputs), expected)
         assert torch.equal(F.relu(inputs), inputs.clamp(min=0))
 

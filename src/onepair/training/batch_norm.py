@@ -1,6 +1,7 @@
 """Batch norms over the whole batch, however many processes compute it."""
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -12,17 +13,16 @@ from torch.overrides import TorchFunctionMode
 from onepair.methods.method import at_least_single
 
 
-class WholeBatchNorms(TorchFunctionMode):
+def whole_batch_norms(fabric: Fabric) -> AbstractContextManager[object]:
     """While it is entered, every batch norm that learns takes its mean and variance over all processes.
 
     It is the function that changes, not the modules: networks bring batch norms of many classes, and under it their
     weights keep their names. With one process nothing changes.
     """
+    return _WholeBatchNorms() if fabric.world_size > 1 else nullcontext()
 
-    def __init__(self, fabric: Fabric) -> None:
-        super().__init__()
-        self.alone = fabric.world_size == 1
 
+class _WholeBatchNorms(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -30,7 +30,7 @@ class WholeBatchNorms(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        called = _whole_batch_norm if func is F.batch_norm and not self.alone else func
+        called = _whole_batch_norm if func is F.batch_norm else func
         return called(*args, **(kwargs or {}))
 
 

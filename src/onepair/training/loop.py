@@ -19,7 +19,7 @@ from onepair.probability.selection_score import estimated_map
 from onepair.runs.config import Config, StageConfig
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
-from onepair.training.batch_norm import WholeBatchNorms
+from onepair.training.batch_norm import whole_batch_norms
 from onepair.training.optimisation import Group, averaged, lr_factor, make_optimiser, restore, set_lr
 from onepair.training.saving import Saved, Weights
 from onepair.training.sharding import cpu_state, load_whole, whole
@@ -100,7 +100,6 @@ class Trainer:
         ema = stage.config.optimiser.ema
         self.average = None if ema is None else averaged(stage.model, ema)
         self.agreement = Agreement(fabric, requests)
-        self.whole_batch_norms = WholeBatchNorms(fabric)
         self.progress = Progress()
         self.best: Weights = {}
         self.saved = Saved(folder.path, stage.name)
@@ -216,7 +215,7 @@ class Trainer:
 
         What is not finite shows in that value: on a GPU, any other look at a number would wait for it.
         """
-        with self.whole_batch_norms:
+        with whole_batch_norms(self.fabric):
             own = self.model(part.inputs)
         logits = gather(self.fabric, own, len(part.rows))
         total = logits.detach().sum(dtype=torch.float32)
