@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from onepair.experiments.bootstrap import Interval, paired_interval, resampled_maps
+from onepair.probability.resampling import Interval, paired_interval, resampled_maps
 from onepair.metrics import mean_average_precision
 
 
