@@ -2,10 +2,10 @@
 
     python benchmarks/audit.py VOCdevkit [--folds 5] [--draws 5] [--runs DIR] [--out results/audit_voc2012.csv]
 
-A linear classifier on EfficientNet-Lite0 features is trained and selected on single positives alone. Then 0, 50, 100, 200
-and all validation images are audited, with the truth as the person's answers, each number with several draws. Scores are
-the same throughout; what changes is what `onepair find` may calibrate on. The truth is what VOC says of the unknown cells
-of the training rows.
+A linear classifier on EfficientNet-Lite0 features is trained and selected on single positives alone. Then 0, 50, 100,
+200 and all validation images are audited, with the truth as the person's answers, each number with several draws. The
+scores are the same throughout; what changes is what `onepair find` may calibrate on. The truth is what VOC says of the
+unknown cells of the training rows.
 """
 
 import argparse

@@ -8,7 +8,7 @@ import pytest
 
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.review import store as store_module
-from onepair.review.desk import BREAK, HOLD
+from onepair.review.pace import BREAK, HOLD
 from onepair.review.queue import ORDERS
 from onepair.review.store import Decision, Store
 from tests.review.runs import open_desk, small_run, write_suggestions

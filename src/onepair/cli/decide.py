@@ -30,7 +30,7 @@ def decide(
     """Choose the thresholds and the calibration of a run anew.
 
     Training has chosen the best F1. What is chosen here, on the validation images too, is stored with the model, for
-    evaluate, predict and export.
+    evaluate, predict and export. Images that were audited have all of their labels, so after an audit these count.
     """
     from onepair.files import writing
     from onepair.probability import fit_decisions
@@ -41,7 +41,12 @@ def decide(
     decisions = fit_decisions(scores, labels, calibration=calibration, rule=rule, precision=precision)
     with writing(run):
         opened.decide(decisions)
-    _print(decisions, scores, labels, opened.classes)
+    judged = opened.judged("validation")
+    _print(decisions, scores[judged], labels[judged], opened.classes)
+    if opened.audit is not None and opened.audit.split == "validation":
+        typer.echo(
+            f"of {len(labels):,} validation images these are audited in full; calibration and thresholds use them"
+        )
 
 
 def _print(decisions: "Decisions", scores: "NDArray[np.float32]", labels: "Labels", classes: "Sequence[str]") -> None:

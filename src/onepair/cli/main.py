@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from onepair import __version__
+from onepair.cli.audit import audit
 from onepair.cli.check import check
 from onepair.cli.compare import compare
 from onepair.cli.datasets import datasets
@@ -43,6 +44,7 @@ for command in (
     find,
     review,
     labels,
+    audit,
     reproduce,
     compare,
     features,

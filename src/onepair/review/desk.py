@@ -1,25 +1,19 @@
 """The state of a review: what is answered, what is open, what comes next, and how long it will take."""
 
 import threading
-import time
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import NEGATIVE, POSITIVE
+from onepair.review.pace import Hands, Pace
 from onepair.review.queue import ORDERS, Order, Queue
 from onepair.review.store import Answer, Decision, Entry, Store
 from onepair.runs.finished import FinishedRun
-
-BREAK = 120.0  # seconds without a decision that are a break, not time spent on one
-RECENT = 200  # decisions that the pace is measured on
-HOLD = 120.0  # seconds for which what one person looks at is not given to another
 
 
 @dataclass(frozen=True)
@@ -78,8 +72,7 @@ class Desk:
         }
         self._row_of = {self.table.files[row]: row for row in self.task.train.tolist()}
         self._entry_of: dict[tuple[str, str], Entry] = {}
-        self._times: dict[str, deque[datetime]] = defaultdict(lambda: deque(maxlen=RECENT))
-        self._hands: dict[str, tuple[float, list[int]]] = {}
+        self._pace, self._hands = Pace(), Hands()
         self._newest = 0
         self._lock = threading.Lock()
         self.refresh()
@@ -93,8 +86,7 @@ class Desk:
             for entry in self.store.entries(after=self._newest):
                 self._newest = entry.id
                 self._entry_of[entry.file, entry.label] = entry
-                if entry.undoes is None:
-                    self._times[entry.who].append(entry.time)
+                self._pace.note(entry)
                 index = self._suggestion_of.get((entry.file, entry.label))
                 if index is not None:
                     self.open[index] = entry.answer is None
@@ -153,14 +145,12 @@ class Desk:
 
     def hold(self, numbers: list[int], *, who: str) -> None:
         """Note what somebody looks at now, so that others get something else."""
-        self._hands[who] = time.monotonic(), numbers
+        self._hands.take(numbers, who=who)
 
     def _free(self, who: str) -> NDArray[np.bool_]:
         """Which suggestions are open, and not before another person."""
         free = self.open.copy()
-        for other, (since, numbers) in list(self._hands.items()):
-            if other != who and time.monotonic() - since < HOLD:
-                free[np.array(numbers, int) - 1] = False
+        free[np.array(list(self._hands.others(who)), np.intp) - 1] = False
         return free
 
     def place(self, order: Order, number: int) -> tuple[int, int]:
@@ -223,9 +213,8 @@ class Desk:
     def seconds_left(self, *, who: str) -> float | None:
         """How long the rest of the goal takes at somebody's recent pace; None until there is one."""
         with self._lock:
-            gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(self._times[who])]
-        working = [gap for gap in gaps if gap < BREAK]
-        return sum(working) / len(working) * int((self.open & self.goal).sum()) if len(working) >= 5 else None
+            seconds = self._pace.seconds(who)
+        return None if seconds is None else seconds * int((self.open & self.goal).sum())
 
 
 def _kind(column: Any, suggested: Any, likely: Any) -> Any:

@@ -84,6 +84,12 @@ class Store:
             self._db.execute("PRAGMA synchronous = FULL")  # a decision is on the disk before it is answered for
             self._db.executescript(_SCHEMA)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody has ever decided anything."""
+        with self._lock, self._sentences():
+            return self._next_id() == 1
+
     def entries(self, *, after: int = 0) -> list[Entry]:
         """The history, oldest first; `after` leaves out what is already known."""
         with self._lock, self._sentences():

@@ -155,7 +155,7 @@ def read_audit(run: "FinishedRun") -> Audit | None:
     table = read_answers(run, sample.split, source)
     if (table.labels == UNKNOWN).any():
         row, column = np.argwhere(table.labels == UNKNOWN)[0].tolist()
-        raise AuditError(f"{source}: {table.files[row]} has no answer for {table.classes[column]}; fill it in with 1 or 0")
+        raise AuditError(f"{source}: {table.files[row]} has no answer for {table.classes[column]}; write 1 or 0 there")
     files = [run.table.files[row] for row in run.rows(sample.split).tolist()]
     rows = run.rows(sample.split)[_places(files, table.files, source)]
     order = np.argsort(rows)
@@ -163,7 +163,7 @@ def read_audit(run: "FinishedRun") -> Audit | None:
 
 
 def write_audit(run: "FinishedRun", sample: Sample, labels: dict[str, NDArray[np.int8]]) -> None:
-    """Write the labels (L,) of complete images, by file, to audit/audited.csv, in the order in which they were drawn."""
+    """Write the labels (L,) of complete images, by file, to audit/audited.csv, in the order of the draw."""
     path = audit_folder(run) / "audited.csv"
     files = tuple(file for file in sample.files if file in labels)
     with writing(path):

@@ -89,7 +89,7 @@ class FinishedRun:
         return rows
 
     def labels(self, split: Split) -> Labels:
-        """What the dataset says of a split, whatever the run was shown of it; and of audited images, what people said."""
+        """What the dataset says of a split, whatever the run was shown of it, completed by an audit."""
         rows = self.rows(split)
         labels = self.table.labels[rows]
         if self.audit is not None and self.audit.split == split:

@@ -54,6 +54,7 @@ function arrive() {
   for (const address of ahead.split(" ").filter(Boolean)) new Image().src = address;
   showMap();
   countMarked();
+  countTicked();
 }
 
 addEventListener("popstate", () => visit(location.href));
@@ -105,6 +106,8 @@ function choose(index) {
 document.addEventListener("input", (event) => {
   if (event.target.id === "single-keys") localStorage.setItem("keys", event.target.checked ? "on" : "off");
   if (event.target.name === "marked") countMarked();
+  if (event.target.name === "ticked") countTicked();
+  if (event.target.id === "filter") return filter(event.target.value);
   if (!event.target.matches(".search")) return;
   const wanted = event.target.value.trim().toLowerCase();
   const name = (entry) => entry.dataset.name.toLowerCase();
@@ -130,11 +133,13 @@ dialog.addEventListener("keydown", (event) => {
 const usesKeys = () => localStorage.getItem("keys") !== "off";
 
 addEventListener("keydown", (event) => {
-  if (dialog.open || event.repeat || event.ctrlKey || event.metaKey || event.altKey || !usesKeys()) return;
-  if (event.target.matches("input:not([type=checkbox])")) return;
-  if (event.key === "Enter" && event.target.matches("a, button")) return; // it presses what has the focus
-  if (moveInGrid(event)) return;
-  const key = event.key.length === 1 ? event.key.toUpperCase() : event.key;
+  if (dialog.open || event.repeat || event.altKey || !usesKeys()) return;
+  const control = event.ctrlKey || event.metaKey;
+  if (!control && (moveInAudit(event) || moveInGrid(event))) return;
+  const typing = event.target.matches("input:not([type=checkbox])") && !event.key.startsWith("Page");
+  if (!control && typing) return;
+  if (event.key === "Enter" && !control && event.target.matches("a, button")) return; // it presses what has the focus
+  const key = (control ? "Control+" : "") + (event.key.length === 1 ? event.key.toUpperCase() : event.key);
   const pressed = [...document.querySelectorAll("[aria-keyshortcuts]")].find((each) => each.ariaKeyShortcuts === key);
   if (!pressed) return;
   event.preventDefault();
@@ -158,6 +163,81 @@ function countMarked() {
   const { total, rest, marked } = words.dataset;
   const count = document.querySelectorAll("[name=marked]:checked").length;
   words.textContent = count ? `${total - count} ${rest}, ${count} ${marked}` : `All ${total} ${rest}`;
+}
+
+// An audit: letters find a label by its name, Enter ticks it, arrows move among all of them
+
+const shownToggles = () => [...document.querySelectorAll(".toggles li:not([hidden]) input")];
+
+function filter(text) {
+  const wanted = text.trim().toLowerCase();
+  const entries = [...document.querySelectorAll(".toggles li")];
+  const name = (entry) => entry.dataset.name.toLowerCase();
+  for (const entry of entries) entry.hidden = !name(entry).includes(wanted);
+  for (const list of document.querySelectorAll(".toggles ul")) {
+    const empty = !list.querySelector("li:not([hidden])");
+    list.hidden = empty;
+    if (list.previousElementSibling?.matches("h2")) list.previousElementSibling.hidden = empty;
+  }
+  document.getElementById("found").hidden = entries.some((entry) => !entry.hidden);
+  document.querySelector(".toggle.chosen")?.classList.remove("chosen");
+  const shown = entries.filter((entry) => !entry.hidden);
+  const chosen = wanted && (shown.find((entry) => name(entry).startsWith(wanted)) ?? shown[0]);
+  if (chosen) chosen.querySelector(".toggle").classList.add("chosen");
+}
+
+function tick(box) {
+  box.click();
+  spoken.textContent = `${box.value} ${box.checked ? "ticked" : "not ticked"}`;
+}
+
+function moveInAudit(event) {
+  const search = document.getElementById("filter");
+  if (!search) return false;
+  const boxes = shownToggles();
+  const here = boxes.indexOf(document.activeElement);
+  if (event.key === "Escape" && search.value) {
+    search.value = "";
+    filter("");
+  } else if (event.key === "Enter" && event.target === search) {
+    const chosen = document.querySelector(".toggle.chosen input");
+    if (chosen) tick(chosen);
+    search.value = "";
+    filter("");
+  } else if (event.key === "Enter" && here >= 0) {
+    tick(boxes[here]);
+  } else if (/^[\p{L}\p{N}]$/u.test(event.key) && event.target !== search) {
+    search.focus(); // and the letter goes there
+    return true;
+  } else if (event.key.startsWith("Arrow") && !(event.target === search && /Left|Right/.test(event.key))) {
+    neighbour(boxes, here, event.key)?.focus();
+  } else {
+    return false;
+  }
+  event.preventDefault();
+  return true;
+}
+
+function neighbour(boxes, here, key) {
+  if (here < 0) return boxes[0];
+  if (key === "ArrowRight" || key === "ArrowLeft") return boxes[here + (key === "ArrowRight" ? 1 : -1)];
+  const middle = (box) => {
+    const { left, top, width, height } = box.getBoundingClientRect();
+    return [left + width / 2, top + height / 2];
+  };
+  const [x, y] = middle(boxes[here]);
+  const down = key === "ArrowDown" ? 1 : -1;
+  const beyond = boxes.map((box) => [box, ...middle(box)]).filter(([, , top]) => down * (top - y) > 4);
+  const line = Math.min(...beyond.map(([, , top]) => down * (top - y)));
+  const near = beyond.filter(([, , top]) => down * (top - y) < line + 4);
+  return near.sort(([, a], [, b]) => Math.abs(a - x) - Math.abs(b - x))[0]?.[0];
+}
+
+function countTicked() {
+  const words = document.getElementById("count-ticked");
+  if (!words) return;
+  const count = document.querySelectorAll("[name=ticked]:checked").length;
+  words.textContent = count ? `Complete with ${count === 1 ? "1 label" : `${count} labels`}` : "Complete: none of these";
 }
 
 // Heat maps: under the pointer or the focus, or for as long as the button is pressed
