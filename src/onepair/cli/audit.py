@@ -44,7 +44,8 @@ def audit(
 
     opened = FinishedRun(run)
     if summary:
-        return _say_what_it_tells(run)
+        _say_what_it_tells(run)
+        return
     with writing(audit_folder(opened)):
         audit_folder(opened).mkdir(exist_ok=True)
         with locked(audit_folder(opened) / ".lock"):

@@ -41,15 +41,15 @@ def review(
     serve_pages(
         lambda pictures, who: create_app(desk, pictures, name=who),
         table=desk.table,
-        words=f"{len(desk):,} suggestions, {len(desk) - int(desk.open.sum()):,} of them answered",
+        words=f"{int(desk.goal.sum()):,} suggestions, {int((desk.goal & ~desk.open).sum()):,} of them answered",
         port=port,
         host=host,
         name=name,
         follow_links=follow_links,
     )
     desk.refresh()
-    answered = len(desk) - int(desk.open.sum())
-    typer.echo(f"\n{answered:,} of {len(desk):,} answered; onepair labels {run} --out completed.csv writes the labels")
+    answered, total = int((desk.goal & ~desk.open).sum()), int(desk.goal.sum())
+    typer.echo(f"\n{answered:,} of {total:,} answered; onepair labels {run} --out completed.csv writes the labels")
 
 
 def serve_pages(

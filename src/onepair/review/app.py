@@ -67,12 +67,29 @@ def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
             return next_open(who, order, after=number)
         return go(f"/suggestion/{number}", order=order)
 
+    @app.post("/complete")
+    def complete(
+        who: Who,
+        file: Annotated[str, Form()],
+        label: Annotated[str, Form()],
+        seen: Annotated[int, Form()],
+        number: Annotated[int, Form()],
+        order: Annotated[Order, Form()],
+    ) -> Response:
+        """The image of suggestion `number` shows what is known and ticked, and nothing else."""
+        cell = cell_of(file, label)
+        require(cell.number == number)
+        clashes = desk.complete(cell.row, seen=seen, who=who)
+        if clashes:
+            return HTMLResponse(pages.suggestion(who, number, order, clash=clashes[0]), HTTPStatus.CONFLICT)
+        return next_open(who, order, after=number)
+
     @app.post("/undo")
     def undo(who: Who, order: Annotated[Order, Form()] = "probability") -> Response:
         """Take the last answer back, and go to where it was given."""
         undone = desk.undo(who=who)
         cell = desk.find(undone[0].file, undone[0].label) if undone else None
-        if cell is not None and cell.number and len(undone) > 1:
+        if cell is not None and cell.number and len({entry.file for entry in undone}) > 1:
             return go(grid_address(cell.label, cell.suggested, cell.likely))
         number = None if cell is None else cell.number or desk.first_of_image(cell.row)
         return next_open(who, order) if number is None else go(f"/suggestion/{number}", order=order)
@@ -100,12 +117,18 @@ def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
         seen: Annotated[list[int], Form(max_length=GRID)],
         rest: Annotated[Literal["yes", "no"], Form()],
         marked: Annotated[list[str], Form()] = [],  # noqa: B006 (FastAPI copies it)
+        unsure: Annotated[list[str], Form()] = [],  # noqa: B006
     ) -> Response:
-        """Give the files of a page the answer `rest`, and the marked ones the other."""
+        """Give the files of a page the answer `rest`, the marked ones the other, and leave those open that are unsure."""
         require(len(file) == len(seen))
         other: Answer = "no" if rest == "yes" else "yes"
         decisions = [
-            Decision(cell_of(each, label).file, label, other if each in marked else rest, version)
+            Decision(
+                cell_of(each, label).file,
+                label,
+                "skip" if each in unsure else other if each in marked else rest,
+                version,
+            )
             for each, version in zip(file, seen, strict=True)
         ]
         clashes = desk.decide(decisions, who=who)

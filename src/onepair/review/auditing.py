@@ -15,7 +15,7 @@ from onepair.runs.audit import AuditError, Sample, audit_folder, read_answers, w
 from onepair.runs.finished import FinishedRun
 
 POSSIBLE = 0.02  # the probability from which on a label is worth a place among the likely ones
-MOST_POSSIBLE = 16  # such places, beside those of labels that are ticked
+MOST_POSSIBLE = 12  # such places, beside those of labels that are ticked
 BREAK = 600.0  # seconds; a whole image takes longer than one answer
 
 _VALUE_OF: dict[Answer | None, int] = {"yes": POSITIVE, "no": NEGATIVE}

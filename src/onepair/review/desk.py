@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import NEGATIVE, POSITIVE
+from onepair.review.agreement import Opinions
 from onepair.review.pace import Hands, Pace
 from onepair.review.queue import ORDERS, Order, Queue
 from onepair.review.store import Answer, Decision, Entry, Store
@@ -29,6 +30,7 @@ class Cell:
     suggested: int | None = None
     probability: float | None = None
     likely: bool = False
+    before: Answer | None = None  # what was answered and then taken back
 
     @property
     def answer(self) -> Answer | None:
@@ -72,7 +74,8 @@ class Desk:
         }
         self._row_of = {self.table.files[row]: row for row in self.task.train.tolist()}
         self._entry_of: dict[tuple[str, str], Entry] = {}
-        self._pace, self._hands = Pace(), Hands()
+        self._taken_back: dict[tuple[str, str], Answer | None] = {}
+        self._pace, self._hands, self.opinions = Pace(), Hands(), Opinions()
         self._newest = 0
         self._lock = threading.Lock()
         self.refresh()
@@ -85,10 +88,14 @@ class Desk:
         with self._lock:
             for entry in self.store.entries(after=self._newest):
                 self._newest = entry.id
-                self._entry_of[entry.file, entry.label] = entry
-                self._pace.note(entry)
-                index = self._suggestion_of.get((entry.file, entry.label))
+                place = entry.file, entry.label
+                if entry.undoes is not None:
+                    self._taken_back[place] = self._entry_of[place].answer
+                self._entry_of[place] = entry
+                self.opinions.note(entry)
+                index = self._suggestion_of.get(place)
                 if index is not None:
+                    self._pace.note(entry)
                     self.open[index] = entry.answer is None
 
     # Cells
@@ -106,6 +113,10 @@ class Desk:
     def cells(self, row: int) -> list[Cell]:
         """All labels of an image, in the order of the classes."""
         return [self._cell(row, column) for column in range(len(self.table.classes))]
+
+    def version(self, row: int) -> int:
+        """Of an image: it changes with every answer about it."""
+        return max(cell.version for cell in self.cells(row))
 
     def first_of_image(self, row: int) -> int | None:
         """The number of an image's most probable suggestion."""
@@ -125,7 +136,8 @@ class Desk:
         if index is None:
             return Cell(row, file, label, observed, entry)
         suggested, probability = int(self.suggestions.suggested[index]), float(self.suggestions.probability[index])
-        return Cell(row, file, label, observed, entry, index + 1, suggested, probability, bool(self.likely[index]))
+        likely, before = bool(self.likely[index]), self._taken_back.get((file, label))
+        return Cell(row, file, label, observed, entry, index + 1, suggested, probability, likely, before)
 
     # The queue
 
@@ -192,6 +204,19 @@ class Desk:
         self.refresh()
         return refused
 
+    def complete(self, row: int, *, seen: int, who: str) -> list[Entry]:
+        """Say that an image shows what it is known to show and nothing else, as one action.
+
+        Answers every label that has none: yes if the dataset has it, else no. What others said after the version `seen`
+        stays, and is returned where it is otherwise.
+        """
+        decisions = [
+            Decision(cell.file, cell.label, "yes" if cell.observed == POSITIVE else "no", min(cell.version, seen))
+            for cell in self.cells(row)
+            if cell.answer is None or cell.version > seen
+        ]
+        return self.decide(decisions, who=who)
+
     def undo(self, *, who: str) -> list[Entry]:
         undone = self.store.undo(who=who)
         self.refresh()
@@ -209,6 +234,18 @@ class Desk:
         with self._lock:
             entries = [(self._suggestion_of.get(cell), entry) for cell, entry in self._entry_of.items()]
         return [(index + 1, entry) for index, entry in entries if index is not None]
+
+    def still_missing(self, estimated: float) -> float:
+        """How many labels are probably still missing, of those that `onepair find` estimated before any was answered.
+
+        What is left of the suggestions, those that nobody was sure about included, and what was too unlikely to be
+        suggested at all.
+        """
+        missing = np.where(self.suggestions.suggested == POSITIVE, self.suggestions.probability, 0)
+        unsure = [number - 1 for number, entry in self._answered() if entry.answer == "skip"]
+        left = self.open.copy()
+        left[unsure] = True
+        return max(estimated - float(missing.sum()), 0.0) + float(missing[left].sum())
 
     def seconds_left(self, *, who: str) -> float | None:
         """How long the rest of the goal takes at somebody's recent pace; None until there is one."""

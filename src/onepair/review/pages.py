@@ -7,7 +7,7 @@ from typing import Any
 from onepair.labels import POSITIVE
 from onepair.review.desk import Desk, Kind
 from onepair.review.pictures import Pictures
-from onepair.review.queue import Order
+from onepair.review.queue import Order, estimated_missing
 from onepair.review.rendering import Renderer, address
 from onepair.review.store import Entry
 
@@ -23,7 +23,7 @@ class Pages:
 
     def __init__(self, desk: Desk, pictures: Pictures, *, static: Mapping[str, str]) -> None:
         """`static` has the address of each static file."""
-        self.desk = desk
+        self.desk, self._estimated = desk, estimated_missing(desk.run)
         # Heat maps are kept for good by the version `started`: others may be there after a restart.
         started = secrets.token_hex(4)
         self._render = Renderer(pictures, run=desk.run.path, started=started, static=static, grid_address=grid_address)
@@ -40,6 +40,7 @@ class Pages:
             who,
             here=address(f"/suggestion/{number}", order=order),
             cell=cell,
+            version=desk.version(cell.row),
             frame=self._render.frame(cell.row),
             labelled=[each for each in others if not each.number and (each.shown or each.answer)],
             suggested=sorted((each for each in others if each.number), key=lambda each: each.number or 0),
@@ -76,22 +77,36 @@ class Pages:
         )
 
     def done(self, who: str) -> str:
+        agreement = self.desk.opinions.agreement()
         return self._page(
             "done.html.j2",
             who,
             here="/done",
             answers=self.desk.answers(),
+            still_missing=None if self._estimated is None else round(self.desk.still_missing(self._estimated)),
+            agreement=agreement,
+            disputed=[cell for place in agreement.open if (cell := self.desk.find(*place)) is not None and cell.number],
             skipped=self.desk.first_skipped(),
             coming=self.desk.next_open("probability", who=who),
         )
 
     def classes(self, who: str) -> str:
-        """Every class with suggestions, in the order of the dataset, with its kinds."""
+        """Every class with suggestions and its kinds: what has most left comes first, what is answered last."""
         kinds_of: dict[str, list[Kind]] = {label: [] for label in self.desk.table.classes}
         for kind in self.desk.kinds():
             kinds_of[kind.label].append(kind)
-        classes = [(label, kinds) for label, kinds in kinds_of.items() if kinds]
-        return self._page("classes.html.j2", who, here="/classes", classes=classes)
+        classes = [
+            (label, sum(kind.open for kind in asked), sum(kind.total for kind in asked), kinds)
+            for label, kinds in kinds_of.items()
+            if kinds
+            for asked in ([kind for kind in kinds if kind.likely] or kinds,)
+        ]
+        classes.sort(key=lambda each: -each[1])
+        groups = [
+            ("Still open", [each for each in classes if each[1]]),
+            ("Answered", [each for each in classes if not each[1]]),
+        ]
+        return self._page("classes.html.j2", who, here="/classes", groups=[group for group in groups if group[1]])
 
     def labels(self, who: str, number: int, order: Order) -> str:
         """The labels that can be added to the image of a suggestion."""

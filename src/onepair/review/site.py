@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
-from fastapi import Cookie, FastAPI, HTTPException
+from fastapi import Cookie, FastAPI, HTTPException, Request
 from fastapi.responses import RedirectResponse, Response
 
 from onepair.data.problems import DataError
+from onepair.errors import UserError
 from onepair.review.pictures import LARGE, SMALL, Picture, Pictures
 from onepair.review.rendering import address
 
@@ -35,6 +36,7 @@ class Site:
         self.app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
         self._pictures, self._name, self._refresh, self._static = pictures, name, refresh, _read_static()
         self.static = {file: each.address for file, each in self._static.items()}
+        self.app.exception_handler(UserError)(_say)
         self.app.get("/image/{row}")(self._image)
         self.app.get("/thumbnail/{row}")(self._thumbnail)
         self.app.get("/static/{file}")(self._static_file)
@@ -77,6 +79,11 @@ class Site:
     def _static_file(self, file: str) -> Response:
         content, media_type, _ = there(self._static.get(file))
         return Response(content, media_type=media_type, headers=FOR_GOOD)
+
+
+def _say(_: Request, error: Exception) -> Response:
+    """What a full disk or a folder that has become read-only looks like on the page."""
+    return Response(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE, media_type="text/plain")
 
 
 def go(path: str, **query: object) -> RedirectResponse:

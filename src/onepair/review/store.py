@@ -83,6 +83,8 @@ class Store:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")  # a decision is on the disk before it is answered for
             self._db.executescript(_SCHEMA)
+        with self._transaction():
+            pass  # a file or a folder that is read-only is told now, not at the first answer
 
     @property
     def is_empty(self) -> bool:
@@ -99,14 +101,15 @@ class Store:
         """Store the decisions about cells that are as they were seen, as one action.
 
         Returns the entries that others made in the meantime: those cells keep what they have. Where both say the same,
-        there is nothing to store and nothing to return.
+        that is stored too, as a second opinion; where somebody only repeats what they said, nothing is.
         """
         refused = []
         with self._transaction():
             action = self._next_id()
             for decision in decisions:
                 last = self._last(decision.file, decision.label)
-                if last is None or last.id == decision.seen:
+                agreed = last is not None and last.answer == decision.answer and last.who != who
+                if last is None or last.id == decision.seen or agreed:
                     self._add(action, decision.file, decision.label, decision.answer, who)
                 elif last.answer != decision.answer:
                     refused.append(last)

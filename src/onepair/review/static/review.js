@@ -105,7 +105,7 @@ function choose(index) {
 
 document.addEventListener("input", (event) => {
   if (event.target.id === "single-keys") localStorage.setItem("keys", event.target.checked ? "on" : "off");
-  if (event.target.name === "marked") countMarked();
+  if (event.target.name === "marked" || event.target.name === "unsure") countMarked();
   if (event.target.name === "ticked") countTicked();
   if (event.target.id === "filter") return filter(event.target.value);
   if (!event.target.matches(".search")) return;
@@ -135,7 +135,7 @@ const usesKeys = () => localStorage.getItem("keys") !== "off";
 addEventListener("keydown", (event) => {
   if (dialog.open || event.repeat || event.altKey || !usesKeys()) return;
   const control = event.ctrlKey || event.metaKey;
-  if (!control && (moveInAudit(event) || moveInGrid(event))) return;
+  if (!control && (moveInPhoto(event) || moveInAudit(event) || moveInGrid(event))) return;
   const typing = event.target.matches("input:not([type=checkbox])") && !event.key.startsWith("Page");
   if (!control && typing) return;
   if (event.key === "Enter" && !control && event.target.matches("a, button")) return; // it presses what has the focus
@@ -147,9 +147,15 @@ addEventListener("keydown", (event) => {
 });
 
 function moveInGrid(event) {
-  const boxes = [...document.querySelectorAll(".thumbnails input[type=checkbox]")];
+  const boxes = [...document.querySelectorAll(".thumbnails [name=marked]")];
   const columns = new Set(boxes.map((box) => box.getBoundingClientRect().left)).size;
   const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
+  const focused = document.activeElement.closest(".thumbnails li");
+  if (focused && event.key.toLowerCase() === "s") {
+    event.preventDefault();
+    focused.querySelector("[name=unsure]").click();
+    return true;
+  }
   if (!boxes.length || !step) return false;
   event.preventDefault();
   const now = boxes.indexOf(document.activeElement);
@@ -161,8 +167,10 @@ function countMarked() {
   const words = document.getElementById("count");
   if (!words) return;
   const { total, rest, marked } = words.dataset;
-  const count = document.querySelectorAll("[name=marked]:checked").length;
-  words.textContent = count ? `${total - count} ${rest}, ${count} ${marked}` : `All ${total} ${rest}`;
+  const unsure = document.querySelectorAll("[name=unsure]:checked").length;
+  const count = document.querySelectorAll("li:not(:has([name=unsure]:checked)) [name=marked]:checked").length;
+  const parts = [`${total - count - unsure} ${rest}`, count && `${count} ${marked}`, unsure && `${unsure} not sure`];
+  words.textContent = count || unsure ? parts.filter(Boolean).join(", ") : `All ${total} ${rest}`;
 }
 
 // An audit: letters find a label by its name, Enter ticks it, arrows move among all of them
@@ -238,6 +246,43 @@ function countTicked() {
   if (!words) return;
   const count = document.querySelectorAll("[name=ticked]:checked").length;
   words.textContent = count ? `Complete with ${count === 1 ? "1 label" : `${count} labels`}` : "Complete: none of these";
+}
+
+// Zoom: the photo under the pointer, or moved by the arrows
+
+const STEPS = { ArrowLeft: [-20, 0], ArrowRight: [20, 0], ArrowUp: [0, -20], ArrowDown: [0, 20] };
+const within = (share) => Math.max(0, Math.min(100, share));
+let centre = [50, 50];
+
+function look(x, y) {
+  centre = [within(x), within(y)];
+  for (const layer of document.querySelectorAll(".photo, .map")) layer.style.transformOrigin = `${centre[0]}% ${centre[1]}%`;
+}
+
+function lookAt(event) {
+  const { left, top, width, height } = document.querySelector(".stage").getBoundingClientRect();
+  look((100 * (event.clientX - left)) / width, (100 * (event.clientY - top)) / height);
+}
+
+document.addEventListener("click", (event) => {
+  const photo = event.target.matches(".photo");
+  if (!photo && !event.target.closest("#zoom")) return;
+  const zoomed = document.querySelector(".stage").classList.toggle("zoomed");
+  document.getElementById("zoom").setAttribute("aria-pressed", zoomed);
+  if (photo) lookAt(event);
+  else look(50, 50);
+});
+
+document.addEventListener("pointermove", (event) => {
+  if (event.target.closest?.(".zoomed")) lookAt(event);
+});
+
+function moveInPhoto(event) {
+  const step = STEPS[event.key];
+  if (!step || !document.querySelector(".zoomed")) return false;
+  event.preventDefault();
+  look(centre[0] + step[0], centre[1] + step[1]);
+  return true;
 }
 
 // Heat maps: under the pointer or the focus, or for as long as the button is pressed
