@@ -268,10 +268,10 @@ def test_unlikely_suggestions_are_asked_about_the_other_way_round_and_at_the_end
     app, desk = open_app(run)
     site, unlikely = Site(TestClient(app), desk), desk.suggestion(2)
     page = site.get("/")
-    assert "0 of 1 likely ones answered" in page.text
+    assert "0 of 1 answered" in page.text
     page = site.answer(desk.suggestion(1), "yes")
     assert site.url.path == "/done"
-    assert "All 1 likely suggestions are answered" in page.text
+    assert "All 1 suggestions are answered" in page.text
     assert "Go on with 1 unlikely ones" in page.text
     assert page.ids()["coming"]["href"] == "/suggestion/2"
     assert "Perhaps missing" in site.get("/suggestion/2").text

@@ -27,7 +27,9 @@ def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
     def next_open(who: str, order: Order, *, after: int | None = None) -> Response:
         """On to the next open suggestion; before the unlikely ones begin, to the page that says so."""
         coming = desk.next_open(order, after=after, who=who)
-        if coming is None or (not desk.goal[coming - 1] and (after is None or desk.goal[after - 1])):
+        if coming is None or (
+            order != "second" and not desk.goal[coming - 1] and (after is None or desk.goal[after - 1])
+        ):
             return go("/done")
         return go(f"/suggestion/{coming}", order=order)
 
@@ -119,7 +121,7 @@ def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
         marked: Annotated[list[str], Form()] = [],  # noqa: B006 (FastAPI copies it)
         unsure: Annotated[list[str], Form()] = [],  # noqa: B006
     ) -> Response:
-        """Give the files of a page the answer `rest`, the marked ones the other, and leave those open that are unsure."""
+        """Give the files of a page the answer `rest`, the marked ones the other, and skip those that are unsure."""
         require(len(file) == len(seen))
         other: Answer = "no" if rest == "yes" else "yes"
         decisions = [

@@ -149,11 +149,24 @@ class Desk:
         start = 0 if after is None else int(self._position[order][after - 1]) + 1
         turned = np.roll(self._order[order], -start)
         free = self._free(who)
-        for wanted in (free & self.likely, free, self.open):
+        for wanted in [self.second(who)] if order == "second" else (free & self.likely, free, self.open):
             waiting = turned[wanted[turned]]
             if len(waiting):
                 return int(waiting[0]) + 1
         return None
+
+    def second(self, who: str) -> NDArray[np.bool_]:
+        """Which suggestions others have answered with yes or no, but not `who`: to compare opinions on."""
+        with self._lock:
+            mine = self.opinions.by(who)
+            answered = [
+                (place, index)
+                for place, index in self._suggestion_of.items()
+                if not self.open[index] and self._entry_of[place].answer in ("yes", "no")
+            ]
+        chosen = np.zeros(len(self), bool)
+        chosen[[index for place, index in answered if place not in mine]] = True
+        return chosen
 
     def hold(self, numbers: list[int], *, who: str) -> None:
         """Note what somebody looks at now, so that others get something else."""

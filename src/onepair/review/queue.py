@@ -14,7 +14,7 @@ from onepair.finding.suggestions import Suggestions, read_suggestions
 from onepair.labels import NEGATIVE, POSITIVE, Indices
 from onepair.runs.finished import FinishedRun
 
-Order = Literal["probability", "worth", "class", "image"]
+Order = Literal["probability", "worth", "class", "image", "second"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 
 LIKELY = 0.5  # the probability from which on a suggestion is likely; the others are asked about last
@@ -44,7 +44,7 @@ class Queue:
         return likely
 
     def ordered(self, order: Order) -> Indices:
-        """All suggestions, likely ones first: by probability, by worth, class by class, or image by image."""
+        """All suggestions, likely ones first: by probability (second opinions too), worth, class by class, image by image."""
         rank = np.arange(len(self))
         if order == "worth":
             return np.lexsort((rank, self._turns(), ~self.likely))

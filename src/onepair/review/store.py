@@ -101,15 +101,14 @@ class Store:
         """Store the decisions about cells that are as they were seen, as one action.
 
         Returns the entries that others made in the meantime: those cells keep what they have. Where both say the same,
-        that is stored too, as a second opinion; where somebody only repeats what they said, nothing is.
+        there is nothing to store and nothing to return.
         """
         refused = []
         with self._transaction():
             action = self._next_id()
             for decision in decisions:
                 last = self._last(decision.file, decision.label)
-                agreed = last is not None and last.answer == decision.answer and last.who != who
-                if last is None or last.id == decision.seen or agreed:
+                if last is None or last.id == decision.seen:
                     self._add(action, decision.file, decision.label, decision.answer, who)
                 elif last.answer != decision.answer:
                     refused.append(last)
