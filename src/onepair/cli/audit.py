@@ -35,6 +35,8 @@ def audit(
     They tell how many labels are missing and how good the model is, with intervals, and decide, find and evaluate use
     them from then on. Every image is stored at once, in audit/ of the run's folder; stop and go on whenever you like.
     """
+    from contextlib import ExitStack
+
     from onepair.cli.review import login_name, serve_pages
     from onepair.files import locked, writing
     from onepair.review.audit_app import create_audit_app
@@ -46,32 +48,32 @@ def audit(
     if summary:
         _say_what_it_tells(run)
         return
-    with writing(audit_folder(opened)):
-        audit_folder(opened).mkdir(exist_ok=True)
-        with locked(audit_folder(opened) / ".lock"):
-            drawn = draw(opened, split, images, seed)
-            if sheet is not None:
-                write_sheet(opened, drawn, sheet)
-                typer.echo(
-                    f"{len(drawn.files):,} images are in {sheet}: fill every blank in with 1 or 0, then "
-                    f"onepair audit {run} --answers {sheet}"
-                )
-                return
-            desk = AuditDesk(opened, drawn, open_store(opened))
-            if answers is not None:
-                _take(desk, answers, name or login_name())
-            else:
-                serve_pages(
-                    lambda pictures, who: create_audit_app(desk, pictures, name=who),
-                    table=desk.table,
-                    words=f"{len(desk):,} images, {int(desk.complete.sum()):,} of them complete",
-                    port=port,
-                    host=host,
-                    name=name,
-                    follow_links=follow_links,
-                )
-                desk.refresh()
-                desk.write()
+    folder = audit_folder(opened)
+    with ExitStack() as held:
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+            held.enter_context(locked(folder / ".lock"))
+        drawn = draw(opened, split, images, seed)
+        if sheet is not None:
+            write_sheet(opened, drawn, sheet)
+            typer.echo(f"{len(drawn.files):,} images are in {sheet}: write 1 or 0 where it is blank, then")
+            typer.echo(f"onepair audit {run} --answers {sheet}")
+            return
+        desk = AuditDesk(opened, drawn, open_store(opened))
+        if answers is not None:
+            _take(desk, answers, name or login_name())
+        else:
+            serve_pages(
+                lambda pictures, who: create_audit_app(desk, pictures, name=who),
+                table=desk.table,
+                words=f"{len(desk):,} images, {int(desk.complete.sum()):,} of them complete",
+                port=port,
+                host=host,
+                name=name,
+                follow_links=follow_links,
+            )
+            desk.refresh()
+            desk.write()
     if read_audit(opened) is not None:
         _say_what_it_tells(run)
 

@@ -44,7 +44,7 @@ class Queue:
         return likely
 
     def ordered(self, order: Order) -> Indices:
-        """All suggestions, likely ones first: by probability (second opinions too), worth, class by class, image by image."""
+        """All suggestions, likely ones first: by probability, by worth, class by class, or image by image."""
         rank = np.arange(len(self))
         if order == "worth":
             return np.lexsort((rank, self._turns(), ~self.likely))

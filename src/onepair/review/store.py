@@ -83,8 +83,8 @@ class Store:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")  # a decision is on the disk before it is answered for
             self._db.executescript(_SCHEMA)
-        with self._transaction():
-            pass  # a file or a folder that is read-only is told now, not at the first answer
+        with self._transaction():  # a file or a folder that is read-only is told now, not at the first answer
+            self._db.execute("PRAGMA user_version = 1")
 
     @property
     def is_empty(self) -> bool:
