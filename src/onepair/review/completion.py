@@ -49,9 +49,10 @@ def write_completed(run: FinishedRun, entries: Sequence[Entry], out: Path) -> Co
     """Write the completed labels as a table, and beside it who decided what and when.
 
     The table has all images of the dataset with their split. Its training rows hold the labels that the run observed,
-    with 1 where people said yes, 0 where they said no, and the rest as it was. Where the run hid labels to simulate
-    single positives, its validation rows are named as such, since they keep all of theirs. File names are relative to
-    the table, so that it can be trained on as it stands; images that were never files become files beside it.
+    with 1 where people said yes, 0 where they said no, and the rest as it was; audited images have all of their labels.
+    Where the run hid labels to simulate single positives, its validation rows are named as such, since they keep all of
+    theirs. File names are relative to the table, so that it can be trained on as it stands; images that were never
+    files become files beside it.
 
     Args:
         run: whose dataset it is.
@@ -65,7 +66,9 @@ def write_completed(run: FinishedRun, entries: Sequence[Entry], out: Path) -> Co
     last = {(entry.file, entry.label): entry for entry in entries}
     before = _observed_table(run)
     decided = _locate(run.task, last.values())
-    labels = before.labels.copy()
+    labels, audit = before.labels.copy(), run.audit
+    if audit is not None:
+        labels[audit.rows] = audit.labels
     for row, column, entry in decided:
         if entry.answer in _LABEL_OF:
             labels[row, column] = _LABEL_OF[entry.answer]
