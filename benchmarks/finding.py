@@ -105,7 +105,7 @@ def rows_of(method: str, scored: OutOfSample) -> list[dict[str, str]]:
     plain = expit(scores)
     rankings = {"scores": plain, **cleanlab_rankings(observed, plain)}
     rows = [measure(name, ranking, observed, truth) for name, ranking in rankings.items()]
-    samples = {"onepair find": task.known_validation_labels, "onepair find, no full labels": None}
+    samples = {"onepair find": scored.validation_labels, "onepair find, no full labels": None}
     for name, sample in samples.items():
         judgement = judge(observed, scores, sample=sample, sample_scores=scored.validation_scores)
         facts = calibration_facts(judgement, observed, truth)

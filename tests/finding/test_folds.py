@@ -9,6 +9,7 @@ from onepair.data.problems import DataError
 from onepair.finding.folds import score_out_of_sample
 from onepair.inference.scoring import score_images
 from onepair.labels import UNKNOWN
+from onepair.runs.audit import draw, write_audit
 from onepair.runs.config import ConfigError, DataConfig
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
@@ -118,8 +119,14 @@ def test_validation_labels_keep_what_is_unknown(place, tmp_path):
         table, f"data.images='{place}'", "data.observe=given", out=tmp_path / "run", cache=place / "cache"
     ).folder
     found, _ = again(run, place, folds=2)
-    np.testing.assert_array_equal(found.task.known_validation_labels, labels[found.task.validation])
-    assert (found.task.known_validation_labels == UNKNOWN).any()
+    np.testing.assert_array_equal(found.validation_labels, labels[found.task.validation])
+    assert (found.validation_labels == UNKNOWN).any()
+    opened = FinishedRun(run.path)
+    sample = draw(opened, "validation", 10**6, 0)
+    truth = labels_of(TRAIN + TEST)
+    write_audit(opened, sample, {file: truth[opened.table.files.index(file)] for file in sample.files})
+    audited, _ = again(run, place, folds=2)
+    np.testing.assert_array_equal(audited.validation_labels, truth[found.task.validation])
 
 
 def test_labels_that_changed_are_refused(place, tmp_path):

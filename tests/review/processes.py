@@ -17,12 +17,12 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(run: Path, *options: object) -> Iterator[Server]:
+def serving(run: Path, *options: object, command: str = "review") -> Iterator[Server]:
     """The command on a port that is free, until the end of the block."""
-    command = [sys.executable, "-c", "from onepair.cli.main import main; main()", "review", str(run), "--port", "0"]
+    program = [sys.executable, "-c", "from onepair.cli.main import main; main()", command, str(run), "--port", "0"]
     variables = {**os.environ, "XDG_CACHE_HOME": str(run.parent / "cache"), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [*command, *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=variables
+        [*program, *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=variables
     )
     try:
         said = ""

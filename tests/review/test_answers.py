@@ -228,3 +228,15 @@ def test_agrees_with_the_reference(tmp_path_factory, steps):
         reference.record(cells, answer, expected, who)
         assert answers(store) == reference.answers()
     assert answers(store) == reference.answers()
+
+
+def test_a_read_only_place_is_told_at_once(tmp_path, monkeypatch):
+    Store(tmp_path / "decisions.sqlite")
+    connect = sqlite3.connect
+
+    def read_only(path, **options):
+        return connect(f"file:{path}?mode=ro", uri=True, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", read_only)
+    with pytest.raises(StoreError, match=r"cannot keep decisions .*readonly"):
+        Store(tmp_path / "decisions.sqlite")

@@ -268,10 +268,10 @@ def test_unlikely_suggestions_are_asked_about_the_other_way_round_and_at_the_end
     app, desk = open_app(run)
     site, unlikely = Site(TestClient(app), desk), desk.suggestion(2)
     page = site.get("/")
-    assert "0 of 1 likely ones answered" in page.text
+    assert "0 of 1 answered" in page.text
     page = site.answer(desk.suggestion(1), "yes")
     assert site.url.path == "/done"
-    assert "All 1 likely suggestions are answered" in page.text
+    assert "All 1 suggestions are answered" in page.text
     assert "Go on with 1 unlikely ones" in page.text
     assert page.ids()["coming"]["href"] == "/suggestion/2"
     assert "Perhaps missing" in site.get("/suggestion/2").text
@@ -283,6 +283,59 @@ def test_unlikely_suggestions_are_asked_about_the_other_way_round_and_at_the_end
     assert "All 1 suggestions are answered" in site.get("/done").text
 
 
+def test_in_a_grid_one_may_be_unsure_and_undo_keeps_the_marks(site):
+    files = [cell.file for cell in site.desk.waiting("bar", 1, True, most=24)]
+    fields = {"label": "bar", "suggested": 1, "likely": 1, "rest": "yes", "file": files, "seen": [0] * len(files)}
+    site.post("/grid", **fields, marked=[files[0]], unsure=[files[1]])
+    answers = [site.desk.find(file, "bar").answer for file in files]
+    assert answers == ["no", "skip"] + ["yes"] * (len(files) - 2)
+    page = site.post("/undo")
+    assert site.url.path == "/grid"
+    boxes = [facts for _, facts in page.elements if facts.get("type") == "checkbox" and "checked" in facts]
+    assert [(box["name"], box["value"]) for box in boxes] == [("marked", files[0]), ("unsure", files[1])]
+
+
+def test_an_image_that_is_complete_leads_to_the_next_and_back(site):
+    page = site.get("/suggestion/1")
+    (fields,) = [dict(fields) for action, fields in page.forms if action == "/complete"]
+    row = site.desk.suggestion(1).row
+    page = site.post("/complete", **fields)
+    assert all(cell.answer == ("yes" if cell.observed == 1 else "no") for cell in site.desk.cells(row))
+    assert f"You completed {site.desk.suggestion(1).file}" in page.text
+    assert site.desk.suggestion(site.number).row != row
+    site.post("/undo")
+    assert site.number == 1
+    assert all(cell.answer is None for cell in site.desk.cells(row))
+
+
+def test_the_end_tells_what_is_missing_and_who_disagrees(site):
+    (site.desk.run.path / "finding" / "summary.json").write_text('{"missing": 100.0}')
+    app, desk = open_app(site.desk.run.path)
+    site = Site(TestClient(app), desk)
+    for number in range(1, len(desk) + 1):
+        site.answer(desk.suggestion(number), "yes")
+    page = site.get("/done")
+    left = round(desk.still_missing(100.0))
+    assert 0 < left < 100
+    assert f"About {left} labels are probably still missing" in page.text
+    assert "said the same" not in page.text
+    client = TestClient(app, cookies={"onepair_name": "Ben"})
+    other = Site(client, desk)
+    page = other.get("/done")
+    assert f"Give a second opinion on {len(desk)} answers of others" in page.text
+    page = other.get("/?order=second")
+    assert other.number == 1
+    assert "What do you say?" in page.text
+    assert "said yes" not in page.text
+    page = other.answer(desk.suggestion(1), "no", order="second")
+    assert other.number == 2
+    other.answer(desk.suggestion(2), "yes", order="second")
+    page = other.get("/done")
+    assert "Two people answered 2 of the questions, and said the same 1 times." in page.text
+    cell = desk.suggestion(1)
+    assert f"Answered differently {cell.label} {cell.file}" in page.text
+
+
 def test_of_a_grid_that_two_fill_in_only_what_is_new_counts(site):
     files = [cell.file for cell in site.desk.waiting("bar", 1, True, most=24)]
     site.desk.store.record([Decision(files[0], "bar", "no", 0)], who="Ben")
@@ -292,10 +345,16 @@ def test_of_a_grid_that_two_fill_in_only_what_is_new_counts(site):
     assert [site.desk.find(file, "bar").answer for file in files] == ["no"] + ["yes"] * (len(files) - 1)
 
 
-def test_the_class_list_leads_to_classes(site):
+def test_the_class_list_leads_to_classes_those_with_most_left_first(site):
+    for cell in site.desk.waiting("square", 1, True, most=100):
+        site.answer(cell, "yes")
     page = site.get("/classes")
     for label in CLASSES:
         assert label in page.text
+    open_of = {label: sum(kind.open for kind in site.desk.kinds() if kind.label == label) for label in CLASSES}
+    names = [facts["data-name"] for tag, facts in page.elements if tag == "li" and "data-name" in facts]
+    assert [open_of[name] for name in names] == sorted(open_of.values(), reverse=True)
+    assert ("Answered" in page.text) == (0 in open_of.values())
     site.get("/?label=square")
     assert site.desk.suggestion(site.number).label == "square"
     assert parse_qs(site.url.query)["order"] == ["class"]

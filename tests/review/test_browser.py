@@ -2,93 +2,34 @@
 
 import os
 import re
-import shutil
 import signal
-import threading
+from contextlib import ExitStack
 
 import pytest
-import uvicorn
 
 from onepair.review.answers import Decision
-from onepair.review.guard import Guard
-from onepair.review.server import listen
+from tests.review.browsers import PHONE, press, served
 from tests.review.processes import serving
 from tests.review.runs import open_app, open_desk, small_run, truth_of
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-QUIET = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-
-DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no browser: chromium is not installed (apt install chromium), so nothing was tested in one")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def tab(browser):
-    """Opens tabs, and fails the test if the browser complains about a page, other than for being refused an answer."""
-    contexts, complaints = [], []
-
-    def open_tab(size=DESKTOP, *, beside=None, **options):
-        context = beside.context if beside else browser.new_context(viewport=size, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
-        return page
-
-    open_tab.refusals = False  # whether some are part of the test
-    yield open_tab
-    for context in contexts:
-        context.close()
-    refused = "Failed to load resource"
-    assert [each for each in complaints if not (open_tab.refusals and each.startswith(refused))] == []
 
 
 @pytest.fixture
 def review(tmp_path):
     """A server in this process, with a desk to look at from here."""
-    started = []
+    with ExitStack() as stack:
 
-    def start(**options):
-        app, desk = open_app(small_run(tmp_path, **options))
-        listener = listen("127.0.0.1", 0)
-        config = uvicorn.Config(Guard(app, listener.rules), log_level="warning", lifespan="off")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([listener.socket],))
-        thread.start()
-        started.append((server, thread, listener.socket))
-        desk.url = listener.url
-        return desk
+        def start(**options):
+            app, desk = open_app(small_run(tmp_path, **options))
+            desk.url = stack.enter_context(served(app))
+            return desk
 
-    yield start
-    for server, thread, socket in started:
-        server.should_exit = True
-        thread.join()
-        socket.close()
+        yield start
 
 
 def number(page):
     return int(re.search(r"/suggestion/(\d+)", page.url)[1])
-
-
-def press(page, key):
-    """Press a key that leads to another page, and wait for it."""
-    before = page.url
-    page.keyboard.press(key)
-    page.wait_for_url(lambda url: url != before)
 
 
 def answers(desk):
@@ -204,9 +145,9 @@ def test_the_grid_by_mouse_and_by_keyboard(tab, review):
     waiting = [cell.file for cell in desk.waiting("cross", 1, True, most=24)]
     page.goto(desk.url + "?label=cross")
     press(page, "g")
-    page.locator(".thumbnails label").nth(1).click()
-    page.locator(".thumbnails label").nth(2).click()
-    page.locator(".thumbnails label").nth(2).click()  # a second click takes it back
+    page.locator(".thumbnails label:not(.unsure)").nth(1).click()
+    page.locator(".thumbnails label:not(.unsure)").nth(2).click()
+    page.locator(".thumbnails label:not(.unsure)").nth(2).click()  # a second click takes it back
     button = page.locator("#confirm")
     assert f"{len(waiting) - 1} show cross, 1 do not" in button.inner_text()
     button.click()
@@ -217,8 +158,12 @@ def test_the_grid_by_mouse_and_by_keyboard(tab, review):
     page.locator(".thumbnails").wait_for()
     desk.refresh()
     assert {desk.find(file, "cross").answer for file in waiting} == {None}
-    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "Space", "ArrowLeft", "Space", "Space", "Enter"):
+    assert page.locator("[name=marked]:checked").get_attribute("value") == waiting[1]  # the marks are still there
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "Space", "ArrowLeft", "Space", "ArrowLeft", "s"):
         page.keyboard.press(key)
+    assert f"{len(waiting) - 2} show cross, 1 do not, 1 not sure" in page.locator("#confirm").inner_text()
+    page.keyboard.press("s")
+    page.keyboard.press("Enter")
     page.get_by_role("heading", name="No cross that is probably missing is left").wait_for()
     desk.refresh()
     assert [desk.find(file, "cross").answer for file in waiting[:4]] == ["yes", "yes", "no", "yes"]
@@ -375,6 +320,39 @@ def test_what_has_the_focus_is_outlined_and_keeps_it(tab, review):
     press(page, "Enter")
     assert page.evaluate("document.activeElement.id") == "yes"
     assert page.locator("#status").inner_text().startswith("You said yes to")
+
+
+def test_the_photo_can_be_looked_at_closely(tab, review):
+    desk, page = review(), tab()
+    page.goto(desk.url)
+    scale = (
+        "document.querySelector('.photo').getBoundingClientRect().width / document.querySelector('.photo').offsetWidth"
+    )
+    assert page.evaluate(scale) == 1
+    page.keyboard.press("+")
+    assert page.evaluate(scale) == 2.5
+    assert page.locator("#zoom").get_attribute("aria-pressed") == "true"
+    before = page.locator(".photo").bounding_box()
+    page.keyboard.press("ArrowRight")  # moves the photo, not on to another
+    assert number(page) == 1
+    assert page.locator(".photo").bounding_box()["x"] < before["x"]
+    page.keyboard.press("+")
+    assert page.evaluate(scale) == 1
+    page.locator(".photo").click()
+    assert page.evaluate(scale) == 2.5
+    press(page, "y")
+    assert page.evaluate(scale) == 1
+
+
+def test_an_image_is_complete_by_one_key(tab, review):
+    desk, page = review(), tab()
+    page.goto(desk.url)
+    row = desk.suggestion(1).row
+    press(page, "f")
+    desk.refresh()
+    assert {cell.answer for cell in desk.cells(row)} <= {"yes", "no"}
+    press(page, "u")
+    assert number(page) == 1
 
 
 def test_the_next_image_is_there_before_it_is_asked_for(tab, review):

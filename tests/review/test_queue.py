@@ -5,7 +5,7 @@ import pytest
 
 from onepair.finding.suggestions import FindingError
 from onepair.labels import NEGATIVE, POSITIVE
-from onepair.review.queue import Queue, ReviewError, open_run, read_queue
+from onepair.review.queue import Queue, ReviewError, estimated_missing, open_run, read_queue
 from tests.review.runs import small_run, write_suggestions
 
 
@@ -53,6 +53,43 @@ def test_the_three_orders_against_plain_sorting():
     first = {row: i for i, row in reversed(list(enumerate(found.rows.tolist())))}
     by_image = sorted(range(40), key=lambda i: (not likely[i], first[found.rows[i]], i))
     assert found.ordered("image").tolist() == by_image
+
+
+def test_the_order_by_worth_against_taking_turns_slowly():
+    random = np.random.default_rng(4)
+    cells = random.permutation(200)[:120]
+    found = Queue(cells // 8, cells % 8, np.ones(120, np.int8), np.sort(random.uniform(0.5, 1, 120))[::-1], None)
+    asked, worth = {}, []
+    for row, share in zip(found.rows.tolist(), found.probability.tolist(), strict=True):
+        asked[row] = asked.get(row, 0) + 1
+        worth.append(share / asked[row])
+    classes = {each: [i for i in range(120) if found.columns[i] == each] for each in set(found.columns.tolist())}
+    total = {each: sum(worth[i] for i in members) for each, members in classes.items()}
+    turns = {}
+    for each, members in classes.items():
+        for place, i in enumerate(sorted(members, key=lambda i: -worth[i]), start=1):
+            turns[i] = place / total[each]
+    assert found.ordered("worth").tolist() == sorted(range(120), key=lambda i: (turns[i], i))
+
+
+def test_the_order_by_worth_does_not_ask_the_same_fifty_times():
+    rows = np.r_[np.arange(50), np.arange(50, 60)]
+    columns = np.r_[np.zeros(50, int), np.ones(10, int)]
+    found = Queue(rows, columns, np.ones(60, np.int8), np.r_[np.full(50, 0.99), np.full(10, 0.9)], None)
+    first = found.ordered("worth")[:12]
+    assert 1 <= (found.columns[first] == 1).sum() <= 4
+    one_image = Queue(np.r_[np.zeros(5, int), np.arange(1, 6)], np.zeros(10, int), np.ones(10, np.int8),
+                      np.linspace(0.95, 0.9, 10), None)  # fmt: skip
+    assert len(set(one_image.rows[one_image.ordered("worth")[:6]].tolist())) == 6
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"missing": null}', '{"missing": "many"}'])
+def test_without_an_estimate_there_is_none(run, content):
+    if content is not None:
+        (run / "finding" / "summary.json").write_text(content)
+    assert estimated_missing(open_run(run)) is None
+    (run / "finding" / "summary.json").write_text('{"missing": 12.5}')
+    assert estimated_missing(open_run(run)) == 12.5
 
 
 def test_of_a_folder_of_runs_the_one_with_suggestions_is_opened(run, tmp_path):

@@ -32,7 +32,7 @@ def decide(
     """Choose the thresholds and the calibration of a run anew.
 
     Training has chosen the best F1. What is chosen here, on the validation images too, is stored with the model, for
-    evaluate, predict and export.
+    evaluate, predict and export. Images that were audited have all of their labels, so after an audit these count.
     """
     from onepair.files import writing
     from onepair.probability import fit_decisions
@@ -54,7 +54,13 @@ def decide(
     )
     with writing(run):
         opened.decide(decisions)
-    _print(decisions, scores, judge(scores, labels, decisions, opened.classes, **known_by))
+    rows = opened.judged("validation")
+    known_by["asked"] = None if known_by["asked"] is None else known_by["asked"][rows]
+    _print(decisions, scores[rows], judge(scores[rows], labels[rows], decisions, opened.classes, **known_by))
+    if opened.audit is not None and opened.audit.split == "validation":
+        typer.echo(
+            f"of {len(labels):,} validation images these are audited in full; calibration and thresholds use them"
+        )
 
 
 def _print(decisions: "Decisions", scores: "NDArray[np.float32]", found: "Evaluation") -> None:

@@ -31,14 +31,18 @@ def evaluate(
     workers: Annotated[int | None, typer.Option(help="Threads that read images.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Score a run's model: average precision by class, and precision, recall and F1 at its thresholds."""
+    """Score a run's model: average precision by class, and precision, recall and F1 at its thresholds.
+
+    Where the split was audited, by the images that have all of their labels.
+    """
     from onepair.inference.scoring import score_images
     from onepair.probability.evaluation import evaluate as judge
     from onepair.runs.finished import FinishedRun
 
     opened = FinishedRun(run)
     if data is None:
-        scores, labels = opened.scores(split, workers=workers), opened.labels(split)
+        judged = opened.judged(split)
+        scores, labels = opened.scores(split, workers=workers)[judged], opened.labels(split)[judged]
     else:
         table, rows = _other_dataset(opened, data, split, format, unlisted, folder)
         precision = opened.description.precision

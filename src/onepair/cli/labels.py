@@ -16,6 +16,8 @@ def labels(
 ) -> None:
     """Write the labels as they are after a review: yes is 1, no is 0, and what nobody answered stays as it was.
 
+    Audited images have all of their labels.
+
     The table has a column per class with 1, 0 or blank for unknown, and all images of the dataset with their split,
     named relative to it: onepair train takes it as it stands. A list of labels cannot say no, and the layouts of VOC,
     COCO and others cannot say unknown, so labels that came as those become such a table too; its column asked names the
@@ -27,9 +29,10 @@ def labels(
 
     opened = open_run(run)
     answers = answers_file(opened)
-    if not answers.exists():
+    if not answers.exists() and opened.audit is None:
         raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run onepair review {run} first")
-    found = write_completed(opened, Store(answers).entries(), out, format=format)
+    entries = Store(answers).entries() if answers.exists() else []
+    found = write_completed(opened, entries, out, format=format)
     typer.echo(
         f"labels confirmed: {found.confirmed:,}, rejected: {found.rejected:,}, corrected: {found.corrected:,}, "
         f"still unknown: {found.unknown:,}"

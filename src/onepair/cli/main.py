@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from onepair import __version__
+from onepair.cli.audit import audit
 from onepair.cli.check import check
 from onepair.cli.compare import compare
 from onepair.cli.config import config
@@ -47,6 +48,7 @@ for command in (
     find,
     review,
     labels,
+    audit,
     reproduce,
     compare,
     features,

@@ -1,11 +1,19 @@
 """`onepair review`: confirm on a page in the browser what `onepair find` suggests."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onepair.errors import require_extra
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import FastAPI
+
+    from onepair.data.labeltable import LabelTable
+    from onepair.review.pictures import Pictures
 
 
 def review(
@@ -26,29 +34,52 @@ def review(
     onepair labels writes the completed labels.
     """
     require_extra("review")
-    from onepair.files import cache_folder
     from onepair.review.answers import Store
     from onepair.review.app import create_app
     from onepair.review.desk import Desk
-    from onepair.review.pictures import Pictures
     from onepair.review.queue import answers_file, open_run, read_queue
-    from onepair.review.server import listen, serve
 
     opened = open_run(run)
     desk = Desk(opened, read_queue(opened), Store(answers_file(opened)))
-    pictures = Pictures(desk.table, cache=cache_folder() / "thumbnails", follow_links=follow_links)
+    serve_pages(
+        lambda pictures, who: create_app(desk, pictures, name=who),
+        table=desk.table,
+        words=f"{int(desk.goal.sum()):,} suggestions, {int((desk.goal & ~desk.open).sum()):,} of them answered",
+        port=port,
+        host=host,
+        name=name,
+        follow_links=follow_links,
+    )
+    desk.refresh()
+    answered, total = int((desk.goal & ~desk.open).sum()), int(desk.goal.sum())
+    typer.echo(f"\n{answered:,} of {total:,} answered; onepair labels {run} --out completed.csv writes the labels")
+
+
+def serve_pages(
+    create: "Callable[[Pictures, str | None], FastAPI]",
+    *,
+    table: "LabelTable",
+    words: str,
+    port: int,
+    host: str,
+    name: str | None,
+    follow_links: bool,
+) -> None:
+    """Serve an application, made from the pictures of a table and from who answers, until Ctrl-C."""
+    from onepair.files import cache_folder
+    from onepair.review.pictures import Pictures
+    from onepair.review.server import listen, serve
+
+    pictures = Pictures(table, cache=cache_folder() / "thumbnails", follow_links=follow_links)
     listener = listen(host, port)
     alone = listener.rules.token is None
-    app = create_app(desk, pictures, name=name or (_login_name() if alone else None))
-    typer.echo(f"{len(desk):,} suggestions, {len(desk) - int(desk.open.sum()):,} of them answered")
+    app = create(pictures, name or (login_name() if alone else None))
+    typer.echo(words)
     typer.echo(f"Open {listener.url} in a browser. Ctrl-C ends; every answer is stored at once.")
     serve(app, listener)
-    desk.refresh()
-    answered = len(desk) - int(desk.open.sum())
-    typer.echo(f"\n{answered:,} of {len(desk):,} answered; onepair labels {run} --out completed.csv writes the labels")
 
 
-def _login_name() -> str:
+def login_name() -> str:
     import getpass
 
     try:

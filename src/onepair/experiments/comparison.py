@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.experiments.bootstrap import Interval, paired_interval, resampled_maps
 from onepair.labels import Labels
+from onepair.probability.resampling import Interval, paired_interval, resampled_maps
 from onepair.report import RunSummary
 from onepair.runs.config import flatten
 from onepair.runs.finished import FinishedRun

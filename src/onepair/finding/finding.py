@@ -112,7 +112,7 @@ def find_in(scored: OutOfSample, *, top: int | None = None, min_probability: flo
     """The same from scores at hand, without writing anything."""
     task = scored.task
     judgement = judge(
-        task.observed, scored.scores, sample=task.known_validation_labels, sample_scores=scored.validation_scores
+        task.observed, scored.scores, sample=scored.validation_labels, sample_scores=scored.validation_scores
     )
     found = rank(task.observed, judgement.probabilities)
     if min_probability is not None or top is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.labels import Labels
 from onepair.runs.config import Config, parse_fold
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
@@ -24,6 +25,7 @@ class OutOfSample:
     task: Task  # of the whole run
     scores: NDArray[np.float32]  # (len(task.train), L), each row by the model that it was held out of
     validation_scores: NDArray[np.float32]  # (K, len(task.validation), L)
+    validation_labels: Labels  # (len(task.validation), L), completed by an audit, where there is one
 
 
 def score_out_of_sample(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrator) -> OutOfSample:
@@ -66,7 +68,7 @@ def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -
         done = FinishedRun(_fold(run, each).path, shared=shared)
         scores[np.searchsorted(task.train, done.rows("test"))] = done.scores("test")
         validation.append(done.scores("validation"))
-    return OutOfSample(task, scores, np.stack(validation))
+    return OutOfSample(task, scores, np.stack(validation), run.labels("validation"))
 
 
 def _fold(run: FinishedRun, config: Config) -> RunFolder:

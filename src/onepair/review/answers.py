@@ -83,6 +83,14 @@ class Store:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")  # a decision is on the disk before it is answered for
             self._db.executescript(_SCHEMA)
+        with self._transaction():  # a file or a folder that is read-only is told now, not at the first answer
+            self._db.execute("PRAGMA user_version = 1")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody has ever decided anything."""
+        with self._lock, self._sentences():
+            return self._next_id() == 1
 
     def entries(self, *, after: int = 0) -> list[Entry]:
         """The history, oldest first; `after` leaves out what is already known."""

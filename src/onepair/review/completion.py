@@ -49,10 +49,11 @@ def write_completed(run: FinishedRun, entries: Sequence[Entry], out: Path, *, fo
     """Write the completed labels as a table, and beside it who decided what and when.
 
     The table has all images of the dataset with their split. Its training rows hold the labels that the run observed,
-    with 1 where people said yes, 0 where they said no, and the rest as it was. Where the run hid labels to simulate
-    single positives, its validation rows are named as such, since they keep all of theirs. File names are relative to
-    the table, so that it can be trained on as it stands; images that were never files become files beside it. What
-    people answered is marked as asked for, since a model suggested it.
+    with 1 where people said yes, 0 where they said no, and the rest as it was; audited images have all of their labels.
+    Where the run hid labels to simulate single positives, its validation rows are named as such, since they keep all of
+    theirs. File names are relative to the table, so that it can be trained on as it stands; images that were never
+    files become files beside it. What people answered is marked as asked for, since a model suggested it, but for
+    audited images, which were drawn.
 
     Args:
         run: whose dataset it is.
@@ -66,12 +67,14 @@ def write_completed(run: FinishedRun, entries: Sequence[Entry], out: Path, *, fo
     last = {(entry.file, entry.label): entry for entry in entries}
     before = _observed_table(run)
     decided = _locate(run.task, last.values())
-    labels = before.labels.copy()
+    labels, audit = before.labels.copy(), run.audit
     asked = np.zeros(labels.shape, bool) if before.asked is None else before.asked.copy()
     for row, column, entry in decided:
         if entry.answer in _LABEL_OF:
             labels[row, column] = _LABEL_OF[entry.answer]
             asked[row, column] = True
+    if audit is not None:
+        labels[audit.rows], asked[audit.rows] = audit.labels, False
     after = replace(_beside(before, out), labels=labels, asked=asked if asked.any() else None)
     decisions = out.with_name(f"{out.stem}_decisions.csv")
     with writing(out):

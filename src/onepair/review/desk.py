@@ -1,25 +1,20 @@
 """The state of a review: what is answered, what is open, what comes next, and how long it will take."""
 
 import threading
-import time
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import NEGATIVE, POSITIVE
+from onepair.review.agreement import Opinions
 from onepair.review.answers import Answer, Decision, Entry, Store
+from onepair.review.pace import Hands, Pace
 from onepair.review.queue import ORDERS, Order, Queue
 from onepair.runs.finished import FinishedRun
-
-BREAK = 120.0  # seconds without a decision that are a break, not time spent on one
-RECENT = 200  # decisions that the pace is measured on
-HOLD = 120.0  # seconds for which what one person looks at is not given to another
 
 
 @dataclass(frozen=True)
@@ -35,6 +30,7 @@ class Cell:
     suggested: int | None = None
     probability: float | None = None
     likely: bool = False
+    before: Answer | None = None  # what was answered and then taken back
 
     @property
     def answer(self) -> Answer | None:
@@ -78,8 +74,8 @@ class Desk:
         }
         self._row_of = {self.table.files[row]: row for row in self.task.train.tolist()}
         self._entry_of: dict[tuple[str, str], Entry] = {}
-        self._times: dict[str, deque[datetime]] = defaultdict(lambda: deque(maxlen=RECENT))
-        self._hands: dict[str, tuple[float, list[int]]] = {}
+        self._taken_back: dict[tuple[str, str], Answer | None] = {}
+        self._pace, self._hands, self.opinions = Pace(), Hands(), Opinions()
         self._newest = 0
         self._lock = threading.Lock()
         self.refresh()
@@ -92,11 +88,14 @@ class Desk:
         with self._lock:
             for entry in self.store.entries(after=self._newest):
                 self._newest = entry.id
-                self._entry_of[entry.file, entry.label] = entry
-                if entry.undoes is None:
-                    self._times[entry.who].append(entry.time)
-                index = self._suggestion_of.get((entry.file, entry.label))
+                place = entry.file, entry.label
+                if entry.undoes is not None:
+                    self._taken_back[place] = self._entry_of[place].answer
+                self._entry_of[place] = entry
+                self.opinions.note(entry)
+                index = self._suggestion_of.get(place)
                 if index is not None:
+                    self._pace.note(entry)
                     self.open[index] = entry.answer is None
 
     # Cells
@@ -114,6 +113,10 @@ class Desk:
     def cells(self, row: int) -> list[Cell]:
         """All labels of an image, in the order of the classes."""
         return [self._cell(row, column) for column in range(len(self.table.classes))]
+
+    def version(self, row: int) -> int:
+        """Of an image: it changes with every answer about it."""
+        return max(cell.version for cell in self.cells(row))
 
     def first_of_image(self, row: int) -> int | None:
         """The number of an image's most probable suggestion."""
@@ -133,7 +136,8 @@ class Desk:
         if index is None:
             return Cell(row, file, label, observed, entry)
         suggested, probability = int(self.suggestions.suggested[index]), float(self.suggestions.probability[index])
-        return Cell(row, file, label, observed, entry, index + 1, suggested, probability, bool(self.likely[index]))
+        likely, before = bool(self.likely[index]), self._taken_back.get((file, label))
+        return Cell(row, file, label, observed, entry, index + 1, suggested, probability, likely, before)
 
     # The queue
 
@@ -145,22 +149,33 @@ class Desk:
         start = 0 if after is None else int(self._position[order][after - 1]) + 1
         turned = np.roll(self._order[order], -start)
         free = self._free(who)
-        for wanted in (free & self.likely, free, self.open):
+        for wanted in [self.second(who)] if order == "second" else (free & self.likely, free, self.open):
             waiting = turned[wanted[turned]]
             if len(waiting):
                 return int(waiting[0]) + 1
         return None
 
+    def second(self, who: str) -> NDArray[np.bool_]:
+        """Which suggestions others have answered with yes or no, but not `who`: to compare opinions on."""
+        with self._lock:
+            mine = self.opinions.by(who)
+            answered = [
+                (place, index)
+                for place, index in self._suggestion_of.items()
+                if not self.open[index] and self._entry_of[place].answer in ("yes", "no")
+            ]
+        chosen = np.zeros(len(self), bool)
+        chosen[[index for place, index in answered if place not in mine]] = True
+        return chosen
+
     def hold(self, numbers: list[int], *, who: str) -> None:
         """Note what somebody looks at now, so that others get something else."""
-        self._hands[who] = time.monotonic(), numbers
+        self._hands.take(numbers, who=who)
 
     def _free(self, who: str) -> NDArray[np.bool_]:
         """Which suggestions are open, and not before another person."""
         free = self.open.copy()
-        for other, (since, numbers) in list(self._hands.items()):
-            if other != who and time.monotonic() - since < HOLD:
-                free[np.array(numbers, int) - 1] = False
+        free[np.array(list(self._hands.others(who)), np.intp) - 1] = False
         return free
 
     def place(self, order: Order, number: int) -> tuple[int, int]:
@@ -202,6 +217,19 @@ class Desk:
         self.refresh()
         return refused
 
+    def complete(self, row: int, *, seen: int, who: str) -> list[Entry]:
+        """Say that an image shows what it is known to show and nothing else, as one action.
+
+        Answers every label that has none: yes if the dataset has it, else no. What others said after the version `seen`
+        stays, and is returned where it is otherwise.
+        """
+        decisions = [
+            Decision(cell.file, cell.label, "yes" if cell.observed == POSITIVE else "no", min(cell.version, seen))
+            for cell in self.cells(row)
+            if cell.answer is None or cell.version > seen
+        ]
+        return self.decide(decisions, who=who)
+
     def undo(self, *, who: str) -> list[Entry]:
         undone = self.store.undo(who=who)
         self.refresh()
@@ -220,12 +248,23 @@ class Desk:
             entries = [(self._suggestion_of.get(cell), entry) for cell, entry in self._entry_of.items()]
         return [(index + 1, entry) for index, entry in entries if index is not None]
 
+    def still_missing(self, estimated: float) -> float:
+        """How many labels are probably still missing, of those that `onepair find` estimated before any was answered.
+
+        What is left of the suggestions, those that nobody was sure about included, and what was too unlikely to be
+        suggested at all.
+        """
+        missing = np.where(self.suggestions.suggested == POSITIVE, self.suggestions.probability, 0)
+        unsure = [number - 1 for number, entry in self._answered() if entry.answer == "skip"]
+        left = self.open.copy()
+        left[unsure] = True
+        return max(estimated - float(missing.sum()), 0.0) + float(missing[left].sum())
+
     def seconds_left(self, *, who: str) -> float | None:
         """How long the rest of the goal takes at somebody's recent pace; None until there is one."""
         with self._lock:
-            gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(self._times[who])]
-        working = [gap for gap in gaps if gap < BREAK]
-        return sum(working) / len(working) * int((self.open & self.goal).sum()) if len(working) >= 5 else None
+            seconds = self._pace.seconds(who)
+        return None if seconds is None else seconds * int((self.open & self.goal).sum())
 
 
 def _kind(column: Any, suggested: Any, likely: Any) -> Any:

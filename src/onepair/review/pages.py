@@ -3,27 +3,15 @@
 import secrets
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from onepair.data.problems import DataError
-from onepair.labels import POSITIVE, UNKNOWN
-from onepair.report import wording
+from onepair.labels import POSITIVE
 from onepair.review.answers import Entry
 from onepair.review.desk import Desk, Kind
-from onepair.review.pictures import Frame, Pictures
-from onepair.review.queue import Order
+from onepair.review.pictures import Pictures
+from onepair.review.queue import Order, estimated_missing
+from onepair.review.rendering import Renderer, address
 
 GRID = 24  # thumbnails on a page
-
-
-def address(path: str, **query: object) -> str:
-    """
-    >>> address("/grid", label="cat & dog")
-    '/grid?label=cat+%26+dog'
-    """
-    return f"{path}?{urlencode(query)}" if query else path
 
 
 def grid_address(label: str, suggested: int | None, likely: bool) -> str:
@@ -35,27 +23,10 @@ class Pages:
 
     def __init__(self, desk: Desk, pictures: Pictures, *, static: Mapping[str, str]) -> None:
         """`static` has the address of each static file."""
-        self.desk, self.pictures = desk, pictures
-        self._environment = Environment(
-            loader=PackageLoader("onepair.review"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            auto_reload=False,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters.update(
-            percent=wording.probability, number=wording.number, time_left=wording.time_left, ago=wording.ago
-        )
-        self._environment.globals.update(
-            run=desk.run.path,
-            started=secrets.token_hex(4),  # the version of all heat maps: others may be there after a restart
-            static=static,
-            address=address,
-            grid_address=grid_address,
-            POSITIVE=POSITIVE,
-            UNKNOWN=UNKNOWN,
-        )
+        self.desk, self._estimated = desk, estimated_missing(desk.run)
+        # Heat maps are kept for good by the version `started`: others may be there after a restart.
+        started = secrets.token_hex(4)
+        self._render = Renderer(pictures, run=desk.run.path, started=started, static=static, grid_address=grid_address)
 
     def suggestion(self, who: str, number: int, order: Order, *, clash: Entry | None = None) -> str:
         """One image and the question about it; `clash` is what another person said in the meantime."""
@@ -69,7 +40,9 @@ class Pages:
             who,
             here=address(f"/suggestion/{number}", order=order),
             cell=cell,
-            frame=self._frame(cell.row),
+            version=desk.version(cell.row),
+            blind=order == "second" and bool(desk.second(who)[number - 1]),
+            frame=self._render.frame(cell.row),
             labelled=[each for each in others if not each.number and (each.shown or each.answer)],
             suggested=sorted((each for each in others if each.number), key=lambda each: each.number or 0),
             order=order,
@@ -78,7 +51,7 @@ class Pages:
             before=desk.neighbour(order, number, -1),
             after=desk.neighbour(order, number, 1),
             has_maps=desk.suggestions.maps is not None,
-            ahead=[] if coming is None else self._image("image", desk.suggestion(coming).row),
+            ahead=[] if coming is None else self._render.image("image", desk.suggestion(coming).row),
             clash=clash,
         )
 
@@ -98,29 +71,44 @@ class Pages:
             likely=likely,
             rest="yes" if likely == (suggested == POSITIVE) else "no",  # what most of them are
             kinds=[kind for kind in kinds if kind.label == label],
-            cells=[(cell, self._frame(cell.row)) for cell in now],
+            cells=[(cell, self._render.frame(cell.row)) for cell in now],
             coming=next((kind for kind in kinds[here + 1 :] + kinds[:here] if kind.open), None),
-            ahead=[image for cell in ahead for image in self._image("thumbnail", cell.row)],
+            ahead=[image for cell in ahead for image in self._render.image("thumbnail", cell.row)],
             clashes=clashes,
         )
 
     def done(self, who: str) -> str:
+        agreement = self.desk.opinions.agreement()
         return self._page(
             "done.html.j2",
             who,
             here="/done",
             answers=self.desk.answers(),
+            still_missing=None if self._estimated is None else round(self.desk.still_missing(self._estimated)),
+            agreement=agreement,
+            second=int(self.desk.second(who).sum()),
+            disputed=[cell for place in agreement.open if (cell := self.desk.find(*place)) is not None and cell.number],
             skipped=self.desk.first_skipped(),
             coming=self.desk.next_open("probability", who=who),
         )
 
     def classes(self, who: str) -> str:
-        """Every class with suggestions, in the order of the dataset, with its kinds."""
+        """Every class with suggestions and its kinds: what has most left comes first, what is answered last."""
         kinds_of: dict[str, list[Kind]] = {label: [] for label in self.desk.table.classes}
         for kind in self.desk.kinds():
             kinds_of[kind.label].append(kind)
-        classes = [(label, kinds) for label, kinds in kinds_of.items() if kinds]
-        return self._page("classes.html.j2", who, here="/classes", classes=classes)
+        classes = [
+            (label, sum(kind.open for kind in asked), sum(kind.total for kind in asked), kinds)
+            for label, kinds in kinds_of.items()
+            if kinds
+            for asked in ([kind for kind in kinds if kind.likely] or kinds,)
+        ]
+        classes.sort(key=lambda each: -each[1])
+        groups = [
+            ("Still open", [each for each in classes if each[1]]),
+            ("Answered", [each for each in classes if not each[1]]),
+        ]
+        return self._page("classes.html.j2", who, here="/classes", groups=[group for group in groups if group[1]])
 
     def labels(self, who: str, number: int, order: Order) -> str:
         """The labels that can be added to the image of a suggestion."""
@@ -137,6 +125,7 @@ class Pages:
 
     def _page(self, template: str, who: str, **facts: Any) -> str:
         common = {
+            "base": "page.html.j2",
             "who": who,
             "order": "probability",
             "total": int(self.desk.goal.sum()),
@@ -146,16 +135,4 @@ class Pages:
             "last": self.desk.store.last_action(who=who),
             "ahead": [],
         }
-        return self._environment.get_template(template).render({**common, **facts})
-
-    def _frame(self, row: int) -> Frame | str:
-        """The frame of an image, or the sentence that says why it cannot be shown."""
-        try:
-            return self.pictures.frame(row)
-        except DataError as error:
-            return str(error)
-
-    def _image(self, kind: str, row: int) -> list[str]:
-        """The address of an image, if it can be shown."""
-        frame = self._frame(row)
-        return [] if isinstance(frame, str) else [address(f"/{kind}/{row}", v=frame.version)]
+        return self._render(template, {**common, **facts})

@@ -1,5 +1,6 @@
 """What `onepair find` left in a run's folder, in the order in which people are asked about it."""
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ from onepair.finding.suggestions import Suggestions, read_suggestions
 from onepair.labels import NEGATIVE, POSITIVE, Indices
 from onepair.runs.finished import FinishedRun
 
-Order = Literal["probability", "class", "image"]
+Order = Literal["probability", "worth", "class", "image", "second"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 
 LIKELY = 0.5  # the probability from which on a suggestion is likely; the others are asked about last
@@ -43,14 +44,41 @@ class Queue:
         return likely
 
     def ordered(self, order: Order) -> Indices:
-        """All suggestions, likely ones first: by probability, class by class, or image by image."""
+        """All suggestions, likely ones first: by probability, by worth, class by class, or image by image."""
         rank = np.arange(len(self))
+        if order == "worth":
+            return np.lexsort((rank, self._turns(), ~self.likely))
         if order == "class":
             return np.lexsort((rank, self.columns, ~self.likely))
         if order == "image":
             _, first, image = np.unique(self.rows, return_index=True, return_inverse=True)
             return np.lexsort((rank, first[image], ~self.likely))
         return rank
+
+    def _turns(self) -> NDArray[np.float64]:
+        """When each suggestion has its turn, if answers should teach as much as they can.
+
+        An answer is worth its probability, and half, a third, … of it on an image that was asked about before. Classes
+        take turns, those of which more is to be had more often: the k-th of a class, by worth, comes at k / Σ worth.
+        """
+        worth = self.probability / (1 + _places_within(self.rows, np.arange(len(self))))
+        place = _places_within(self.columns, np.lexsort((np.arange(len(self)), -worth)))
+        total = np.bincount(self.columns, worth)
+        turns: NDArray[np.float64] = (place + 1) / total[self.columns]
+        return turns
+
+
+def _places_within(groups: Indices, order: Indices) -> Indices:
+    """Where each entry stands in its own group, from 0, if all are put in an order.
+
+    >>> _places_within(np.array([7, 7, 8, 7]), np.array([3, 2, 1, 0])).tolist()
+    [2, 1, 0, 0]
+    """
+    together = order[np.argsort(groups[order], kind="stable")]
+    _, starts, counts = np.unique(groups[together], return_index=True, return_counts=True)
+    places = np.empty(len(groups), np.intp)
+    places[together] = np.arange(len(groups)) - np.repeat(starts, counts)
+    return places
 
 
 def open_run(path: Path) -> FinishedRun:
@@ -68,6 +96,16 @@ def open_run(path: Path) -> FinishedRun:
 def answers_file(run: FinishedRun) -> Path:
     """The file that keeps what people decide."""
     return run.path / "finding" / "review.sqlite"
+
+
+def estimated_missing(run: FinishedRun) -> float | None:
+    """How many labels `onepair find` said are missing; None if it left no summary."""
+    source = run.path / "finding" / "summary.json"
+    try:
+        missing = json.loads(source.read_text("utf-8"))["missing"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return float(missing) if isinstance(missing, int | float) else None
 
 
 def read_queue(run: FinishedRun) -> Queue:

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from onepair.data.labeltable import LabelTable
 from onepair.inference.model_files import Description, load_model, read_description, write_description
-from onepair.labels import Indices, Labels
+from onepair.labels import UNKNOWN, Indices, Labels
 from onepair.probability.decisions import Decisions
+from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunError, RunFolder
 from onepair.runs.shared import Shared
@@ -88,8 +89,26 @@ class FinishedRun:
         return rows
 
     def labels(self, split: Split) -> Labels:
-        """What the dataset says of a split, whatever the run was shown of it."""
-        return self.table.labels[self.rows(split)]
+        """What the dataset says of a split, whatever the run was shown of it, completed by an audit."""
+        rows = self.rows(split)
+        labels = self.table.labels[rows]
+        if self.audit is not None and self.audit.split == split:
+            labels = labels.copy()
+            labels[np.searchsorted(rows, self.audit.rows)] = self.audit.labels
+        return labels
+
+    @property
+    def audit(self) -> Audit | None:
+        """The images that people have given all of their labels, as they are now."""
+        return read_audit(self)
+
+    def judged(self, split: Split) -> NDArray[np.bool_]:
+        """By which images (N,) of a split the model is judged: after an audit by those with all of their labels.
+
+        The known labels of the others are mostly positive, so that together with them every model would look good.
+        """
+        audited = self.audit is not None and self.audit.split == split
+        return ~(self.labels(split) == UNKNOWN).any(1) if audited else np.ones(len(self.rows(split)), bool)
 
     def asked(self, split: Split) -> NDArray[np.bool_] | None:
         """Which labels of a split are known because a model suggested them, if any are."""

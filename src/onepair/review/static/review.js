@@ -54,6 +54,7 @@ function arrive() {
   for (const address of ahead.split(" ").filter(Boolean)) new Image().src = address;
   showMap();
   countMarked();
+  countTicked();
 }
 
 addEventListener("popstate", () => visit(location.href));
@@ -104,7 +105,9 @@ function choose(index) {
 
 document.addEventListener("input", (event) => {
   if (event.target.id === "single-keys") localStorage.setItem("keys", event.target.checked ? "on" : "off");
-  if (event.target.name === "marked") countMarked();
+  if (event.target.name === "marked" || event.target.name === "unsure") countMarked();
+  if (event.target.name === "ticked") countTicked();
+  if (event.target.id === "filter") return filter(event.target.value);
   if (!event.target.matches(".search")) return;
   const wanted = event.target.value.trim().toLowerCase();
   const name = (entry) => entry.dataset.name.toLowerCase();
@@ -130,11 +133,13 @@ dialog.addEventListener("keydown", (event) => {
 const usesKeys = () => localStorage.getItem("keys") !== "off";
 
 addEventListener("keydown", (event) => {
-  if (dialog.open || event.repeat || event.ctrlKey || event.metaKey || event.altKey || !usesKeys()) return;
-  if (event.target.matches("input:not([type=checkbox])")) return;
-  if (event.key === "Enter" && event.target.matches("a, button")) return; // it presses what has the focus
-  if (moveInGrid(event)) return;
-  const key = event.key.length === 1 ? event.key.toUpperCase() : event.key;
+  if (dialog.open || event.repeat || event.altKey || !usesKeys()) return;
+  const control = event.ctrlKey || event.metaKey;
+  if (!control && (moveInPhoto(event) || moveInAudit(event) || moveInGrid(event))) return;
+  const typing = event.target.matches("input:not([type=checkbox])") && !event.key.startsWith("Page");
+  if (!control && typing) return;
+  if (event.key === "Enter" && !control && event.target.matches("a, button")) return; // it presses what has the focus
+  const key = (control ? "Control+" : "") + (event.key.length === 1 ? event.key.toUpperCase() : event.key);
   const pressed = [...document.querySelectorAll("[aria-keyshortcuts]")].find((each) => each.ariaKeyShortcuts === key);
   if (!pressed) return;
   event.preventDefault();
@@ -142,9 +147,15 @@ addEventListener("keydown", (event) => {
 });
 
 function moveInGrid(event) {
-  const boxes = [...document.querySelectorAll(".thumbnails input[type=checkbox]")];
+  const boxes = [...document.querySelectorAll(".thumbnails [name=marked]")];
   const columns = new Set(boxes.map((box) => box.getBoundingClientRect().left)).size;
   const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
+  const focused = document.activeElement.closest(".thumbnails li");
+  if (focused && event.key.toLowerCase() === "s") {
+    event.preventDefault();
+    focused.querySelector("[name=unsure]").click();
+    return true;
+  }
   if (!boxes.length || !step) return false;
   event.preventDefault();
   const now = boxes.indexOf(document.activeElement);
@@ -156,8 +167,122 @@ function countMarked() {
   const words = document.getElementById("count");
   if (!words) return;
   const { total, rest, marked } = words.dataset;
-  const count = document.querySelectorAll("[name=marked]:checked").length;
-  words.textContent = count ? `${total - count} ${rest}, ${count} ${marked}` : `All ${total} ${rest}`;
+  const unsure = document.querySelectorAll("[name=unsure]:checked").length;
+  const count = document.querySelectorAll("li:not(:has([name=unsure]:checked)) [name=marked]:checked").length;
+  const parts = [`${total - count - unsure} ${rest}`, count && `${count} ${marked}`, unsure && `${unsure} not sure`];
+  words.textContent = count || unsure ? parts.filter(Boolean).join(", ") : `All ${total} ${rest}`;
+}
+
+// An audit: letters find a label by its name, Enter ticks it, arrows move among all of them
+
+const shownToggles = () => [...document.querySelectorAll(".toggles li:not([hidden]) input")];
+
+function filter(text) {
+  const wanted = text.trim().toLowerCase();
+  const entries = [...document.querySelectorAll(".toggles li")];
+  const name = (entry) => entry.dataset.name.toLowerCase();
+  for (const entry of entries) entry.hidden = !name(entry).includes(wanted);
+  for (const list of document.querySelectorAll(".toggles ul")) {
+    const empty = !list.querySelector("li:not([hidden])");
+    list.hidden = empty;
+    if (list.previousElementSibling?.matches("h2")) list.previousElementSibling.hidden = empty;
+  }
+  document.getElementById("found").hidden = entries.some((entry) => !entry.hidden);
+  document.querySelector(".toggle.chosen")?.classList.remove("chosen");
+  const shown = entries.filter((entry) => !entry.hidden);
+  const chosen = wanted && (shown.find((entry) => name(entry).startsWith(wanted)) ?? shown[0]);
+  if (chosen) chosen.querySelector(".toggle").classList.add("chosen");
+}
+
+function tick(box) {
+  box.click();
+  spoken.textContent = `${box.value} ${box.checked ? "ticked" : "not ticked"}`;
+}
+
+function moveInAudit(event) {
+  const search = document.getElementById("filter");
+  if (!search) return false;
+  const boxes = shownToggles();
+  const here = boxes.indexOf(document.activeElement);
+  if (event.key === "Escape" && search.value) {
+    search.value = "";
+    filter("");
+  } else if (event.key === "Enter" && event.target === search) {
+    const chosen = document.querySelector(".toggle.chosen input");
+    if (chosen) tick(chosen);
+    search.value = "";
+    filter("");
+  } else if (event.key === "Enter" && here >= 0) {
+    tick(boxes[here]);
+  } else if (/^[\p{L}\p{N}]$/u.test(event.key) && event.target !== search) {
+    search.focus(); // and the letter goes there
+    return true;
+  } else if (event.key.startsWith("Arrow") && !(event.target === search && /Left|Right/.test(event.key))) {
+    neighbour(boxes, here, event.key)?.focus();
+  } else {
+    return false;
+  }
+  event.preventDefault();
+  return true;
+}
+
+function neighbour(boxes, here, key) {
+  if (here < 0) return boxes[0];
+  if (key === "ArrowRight" || key === "ArrowLeft") return boxes[here + (key === "ArrowRight" ? 1 : -1)];
+  const middle = (box) => {
+    const { left, top, width, height } = box.getBoundingClientRect();
+    return [left + width / 2, top + height / 2];
+  };
+  const [x, y] = middle(boxes[here]);
+  const down = key === "ArrowDown" ? 1 : -1;
+  const beyond = boxes.map((box) => [box, ...middle(box)]).filter(([, , top]) => down * (top - y) > 4);
+  const line = Math.min(...beyond.map(([, , top]) => down * (top - y)));
+  const near = beyond.filter(([, , top]) => down * (top - y) < line + 4);
+  return near.sort(([, a], [, b]) => Math.abs(a - x) - Math.abs(b - x))[0]?.[0];
+}
+
+function countTicked() {
+  const words = document.getElementById("count-ticked");
+  if (!words) return;
+  const count = document.querySelectorAll("[name=ticked]:checked").length;
+  words.textContent = count ? `Complete with ${count === 1 ? "1 label" : `${count} labels`}` : "Complete: none of these";
+}
+
+// Zoom: the photo under the pointer, or moved by the arrows
+
+const STEPS = { ArrowLeft: [-20, 0], ArrowRight: [20, 0], ArrowUp: [0, -20], ArrowDown: [0, 20] };
+const within = (share) => Math.max(0, Math.min(100, share));
+let centre = [50, 50];
+
+function look(x, y) {
+  centre = [within(x), within(y)];
+  for (const layer of document.querySelectorAll(".photo, .map")) layer.style.transformOrigin = `${centre[0]}% ${centre[1]}%`;
+}
+
+function lookAt(event) {
+  const { left, top, width, height } = document.querySelector(".stage").getBoundingClientRect();
+  look((100 * (event.clientX - left)) / width, (100 * (event.clientY - top)) / height);
+}
+
+document.addEventListener("click", (event) => {
+  const photo = event.target.matches(".photo");
+  if (!photo && !event.target.closest("#zoom")) return;
+  const zoomed = document.querySelector(".stage").classList.toggle("zoomed");
+  document.getElementById("zoom").setAttribute("aria-pressed", zoomed);
+  if (photo) lookAt(event);
+  else look(50, 50);
+});
+
+document.addEventListener("pointermove", (event) => {
+  if (event.target.closest?.(".zoomed")) lookAt(event);
+});
+
+function moveInPhoto(event) {
+  const step = STEPS[event.key];
+  if (!step || !document.querySelector(".zoomed")) return false;
+  event.preventDefault();
+  look(centre[0] + step[0], centre[1] + step[1]);
+  return true;
 }
 
 // Heat maps: under the pointer or the focus, or for as long as the button is pressed

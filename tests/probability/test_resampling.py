@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
-from onepair.experiments.bootstrap import Interval, paired_interval, resampled_maps
-from onepair.metrics import mean_average_precision
+from onepair.metrics import mean_average_precision, precision_recall_f1
+from onepair.probability.resampling import (
+    Interval,
+    bootstrap_figures,
+    more_to_halve,
+    paired_interval,
+    resampled_maps,
+)
 
 
 def slow_maps(scores, labels, resamples, seed):
@@ -86,3 +92,34 @@ def test_most_intervals_hold_the_true_difference():
         maps = resampled_maps(runs, labels, resamples=200)
         wrong += paired_interval(0.0, *maps).real
     assert wrong <= 6
+
+
+def test_figures_are_those_of_the_images_and_their_intervals_those_of_drawing_anew():
+    (scores, _), labels = scene()
+    predicted = scores > 0.7
+    figures = bootstrap_figures(scores, labels, predicted, resamples=60, seed=2)
+    draws = np.random.default_rng(2).integers(len(labels), size=(60, len(labels)))
+    slow = np.array(
+        [
+            (
+                mean_average_precision(scores[rows], labels[rows]).value,
+                *precision_recall_f1(predicted[rows], labels[rows], average="overall"),
+            )
+            for rows in draws
+        ]
+    )
+    for figure, values in zip(figures, slow.T, strict=True):
+        np.testing.assert_allclose(figure[1:], np.percentile(values, [2.5, 97.5]), rtol=1e-6)
+    assert figures.map.value == mean_average_precision(scores, labels).value
+    whole = precision_recall_f1(predicted, labels, average="overall")
+    assert (figures.precision.value, figures.recall.value, figures.f1.value) == tuple(whole)
+
+
+@pytest.mark.parametrize(("images", "population"), [(100, 10**9), (100, 1143), (3, 8), (50, 51)])
+def test_so_many_more_images_halve_an_interval(images, population):
+    def width(number):
+        return np.sqrt(1 / number - 1 / population)
+
+    more = more_to_halve(images, population)
+    assert width(images + more) <= width(images) / 2 + 1e-9
+    assert more == 1 or width(images + more - 1) > width(images) / 2

@@ -1,5 +1,6 @@
-"""Is a difference in mAP real, or could it be noise of the test images? A paired bootstrap over them tells."""
+"""What other images would have made of a figure, or of a difference between two: the bootstrap over images tells."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import POSITIVE, UNKNOWN, Labels, validate_labels
-from onepair.metrics import Floats
+from onepair.metrics import Floats, mean_average_precision, precision_recall_f1
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
@@ -36,6 +37,63 @@ def paired_interval(difference: float, first: Floats, second: Floats) -> Interva
     tail = 50 * (1 - CONFIDENCE)
     low, high = np.percentile(second - first, [tail, 100 - tail])
     return Interval(difference, float(low), float(high))
+
+
+class Figure(NamedTuple):
+    """A figure of a model, and where it lies in most resamples of the images."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Figures(NamedTuple):
+    """mAP, and precision, recall and F1 of all labels together."""
+
+    map: Figure
+    precision: Figure
+    recall: Figure
+    f1: Figure
+
+
+def bootstrap_figures(
+    scores: NDArray[Any], labels: Labels, predicted: NDArray[np.bool_], *, resamples: int = RESAMPLES, seed: int = 0
+) -> Figures:
+    """The figures of a model with the intervals that hold 95 % of them in resamples of the images.
+
+    Args:
+        scores: (N, L).
+        labels: (N, L), with at least one positive.
+        predicted: (N, L), the labels that are predicted.
+        resamples, seed: as for `resampled_maps`.
+    """
+    known = validate_labels(labels)
+    hits, predictions, positives = (
+        cells.sum(1, dtype=np.float64)
+        for cells in (predicted & (known == POSITIVE), predicted & (known != UNKNOWN), known == POSITIVE)
+    )
+    drawn = np.concatenate(list(_draws(len(known), resamples, seed)), axis=1)  # (N, resamples)
+    hit, chosen, there = (each @ drawn for each in (hits, predictions, positives))
+    overall = precision_recall_f1(predicted, known, average="overall")
+    values = (mean_average_precision(scores, known).value, *overall)
+    resampled = (
+        resampled_maps([scores], known, resamples=resamples, seed=seed)[0],
+        hit / np.maximum(chosen, 1),
+        hit / np.maximum(there, 1),
+        2 * hit / np.maximum(chosen + there, 1),
+    )
+    tail = 50 * (1 - CONFIDENCE)
+    ends = (np.percentile(each, [tail, 100 - tail]).tolist() for each in resampled)
+    return Figures(*(Figure(float(value), *end) for value, end in zip(values, ends, strict=True)))
+
+
+def more_to_halve(images: int, population: int) -> int:
+    """How many more images of a population make intervals half as wide: 1/m - 1/N = (1/n - 1/N) / 4 for m in the end.
+
+    >>> more_to_halve(100, 10**9), more_to_halve(100, 1143), more_to_halve(1143, 1143)
+    (300, 217, 0)
+    """
+    return math.ceil(1 / ((1 / images - 1 / population) / 4 + 1 / population) - images - 1e-6)
 
 
 def resampled_maps(

@@ -1,0 +1,150 @@
+"""What an audit buys: finding the hidden labels of VOC 2012 where validation images show one positive each as well.
+
+    python benchmarks/audit.py VOCdevkit [--folds 5] [--draws 5] [--runs DIR] [--out results/audit_voc2012.csv]
+
+A linear classifier on EfficientNet-Lite0 features is trained and selected on single positives alone. Then 0, 50, 100,
+200 and all validation images are audited, with the truth as the person's answers, each number with several draws. The
+scores are the same throughout; what changes is what `onepair find` may calibrate on. The truth is what VOC says of the
+unknown cells of the training rows.
+"""
+
+import argparse
+import csv
+import io
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onepair.cli.progress import Narration
+from onepair.data.labeltable import LabelTable
+from onepair.data.reading import read_dataset
+from onepair.data.table import write_table
+from onepair.files import write_atomically
+from onepair.finding.folds import OutOfSample, score_out_of_sample
+from onepair.labels import POSITIVE, UNKNOWN, Labels, observe_positives, split_validation
+from onepair.metrics import average_precision
+from onepair.probability.judgement import judge
+from onepair.runs.audit import audit_folder, draw, write_audit
+from onepair.runs.config import Config, build_config
+from onepair.runs.finished import FinishedRun
+from onepair.runs.folder import RunFolder
+from onepair.training.machine import Machine
+from onepair.training.run import train
+
+AUDITED = (0, 50, 100, 200, 10**9)
+TOP = 500
+
+
+def single_positives(source: str, path: Path) -> LabelTable:
+    """Write the training images as a table that shows one positive of each, and return the truth about its rows."""
+    table = read_dataset(source)
+    rows = table.rows("train")
+    kept, held_out = split_validation(len(rows))
+    split = np.full(len(rows), "validation")
+    split[kept] = "train"
+    files = tuple(str(table.path(row)) for row in rows.tolist())
+    truth = LabelTable(files, table.classes, table.labels[rows], split, table.root)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_table(replace(truth, labels=observe_positives(truth.labels)), path)
+    assert len(held_out) == (split == "validation").sum()
+    return truth
+
+
+def configuration(source: Path) -> Config:
+    return build_config(
+        {
+            "data": {"source": str(source)},
+            "model": {"backbone": "tf_efficientnet_lite0", "mode": "linear"},
+            "method": {"name": "opml-plus"},
+            "optimiser": {"name": "adam", "lr": 3e-4, "weight_decay": 0.0},
+        }
+    )
+
+
+def audit(run: FinishedRun, truth: LabelTable, images: int, seed: int) -> int:
+    """Draw images and answer for them; how many there were."""
+    shutil.rmtree(audit_folder(run), ignore_errors=True)
+    if images == 0:
+        return 0
+    sample = draw(run, "validation", images, seed)
+    row_of = {file: row for row, file in enumerate(truth.files)}
+    write_audit(run, sample, {file: truth.labels[row_of[file]] for file in sample.files})
+    return len(sample.files)
+
+
+def measure(scored: OutOfSample, labels: Labels, truth: Labels) -> dict[str, Any]:
+    observed = scored.task.observed
+    found = judge(observed, scored.scores, sample=labels, sample_scores=scored.validation_scores)
+    unknown = observed == UNKNOWN
+    ranking, positive = found.probabilities[unknown], truth[unknown] == POSITIVE
+    value, low, high = map(float, found.total)
+    return {
+        "average_precision": average_precision(ranking[:, None], positive[:, None])[0],
+        f"precision@{TOP}": positive[np.argsort(-ranking, kind="stable")[:TOP]].mean(),
+        "missing": value,
+        "low": low,
+        "high": high,
+        "truth": int(positive.sum()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data")
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--runs", type=Path, default=Path("runs/audit_voc2012"))
+    parser.add_argument("--out", type=Path, default=Path("results/audit_voc2012.csv"))
+    arguments = parser.parse_args()
+    truth = single_positives(arguments.data, arguments.runs / "single_positives.csv")
+    machine, rows = Machine(accelerator="cpu", devices=1), []
+    with Narration(quiet=True) as narration:
+        folder = RunFolder(arguments.runs / "opml-plus")
+        train(configuration(arguments.runs / "single_positives.csv"), folder, machine=machine, watch=narration)
+        run = FinishedRun(folder.path, shared=machine.shared)
+        shutil.rmtree(audit_folder(run), ignore_errors=True)
+        scored = score_out_of_sample(run, arguments.folds, machine=machine, watch=narration)
+    true_labels = truth.labels[scored.task.train]
+    for images in AUDITED:
+        for seed in range(1 if images in (AUDITED[0], AUDITED[-1]) else arguments.draws):
+            audited = audit(run, truth, images, seed)
+            rows.append({"audited": audited, "draw": seed, **measure(scored, run.labels("validation"), true_labels)})
+    show(rows)
+    write(arguments.out, rows)
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    columns = ("audited images", "average precision", f"first {TOP} right", "missing", "interval", "off", "inside")
+    print("\n".join(["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]))
+    for images in sorted({row["audited"] for row in rows}):
+        drawn = [row for row in rows if row["audited"] == images]
+        mean = {name: np.mean([row[name] for row in drawn]) for name in drawn[0]}
+        off = max(abs(row["missing"] / row["truth"] - 1) for row in drawn)
+        inside = sum(row["low"] <= row["truth"] <= row["high"] for row in drawn)
+        values = (
+            f"{images:,}",
+            f"{mean['average_precision']:.3f}",
+            f"{100 * mean[f'precision@{TOP}']:.1f} %",
+            f"{mean['missing']:,.0f}",
+            f"{mean['low']:,.0f} to {mean['high']:,.0f}",
+            f"{100 * off:.0f} % at most",
+            f"{inside} of {len(drawn)}",
+        )
+        print("| " + " | ".join(values) + " |")
+    print(f"\n{rows[0]['truth']:,} labels are missing; means over the draws")
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: f"{value:.4f}" if isinstance(value, float) else value for name, value in row.items()})
+    write_atomically(path, text.getvalue().encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""An audit: images of a run that were drawn at random, each with all of its labels by a person.
+
+It lives in audit/ of the run's folder as two plain files: sample.json says what was drawn, audited.csv holds the labels
+of the images that are complete.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from onepair.data import table as tables
+from onepair.data.labeltable import LabelTable
+from onepair.errors import UserError
+from onepair.files import write_atomically, writing
+from onepair.labels import UNKNOWN, Indices, Labels
+from onepair.metrics import Floats
+
+if TYPE_CHECKING:
+    from onepair.runs.finished import FinishedRun
+
+AuditedSplit = Literal["validation", "test"]
+
+
+class AuditError(UserError, RuntimeError):
+    """An audit that cannot be made, or read, as asked."""
+
+
+class Sample(BaseModel):
+    """What was drawn: every image of the split had the same chance, and so it is for the first so many of them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    split: AuditedSplit
+    seed: int
+    population: int  # images of the split
+    files: tuple[str, ...]  # in the order in which they are asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Images with all of their labels, and the number of images that they stand for."""
+
+    split: AuditedSplit
+    rows: Indices  # (M,), of the table, ascending
+    labels: Labels  # (M, L), without unknown ones
+    population: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def audit_folder(run: "FinishedRun") -> Path:
+    return run.path / "audit"
+
+
+# The sample
+
+
+def draw(run: "FinishedRun", split: AuditedSplit, images: int, seed: int) -> Sample:
+    """Draw images of a split with equal chances, and keep what was drawn in audit/sample.json.
+
+    Systematic sampling along the images in order of the number of labels that the model expects, from a random start:
+    images with few and with many labels are all represented. An earlier sample is kept and extended: more images are
+    drawn in the same way from those that it left, so that the chances stay equal,
+
+        n/N + (1 - n/N) (m-n)/(N-n) = m/N   for n images first and m in the end.
+
+    Args:
+        run: a finished run.
+        split: which of its images.
+        images: how many in the end; all if there are fewer.
+        seed: of the draw.
+    """
+    before = read_sample(run)
+    if before is not None and before.split != split:
+        raise AuditError(
+            f"{audit_folder(run)}: audits {before.split} images; go on with --split {before.split}, or move the folder "
+            "away to begin anew"
+        )
+    rows = run.rows(split)
+    files = [run.table.files[row] for row in rows.tolist()]
+    drawn = _places(files, before.files, audit_folder(run)) if before else []
+    wanted = min(images, len(files)) - len(drawn)
+    if before is not None and wanted <= 0:
+        return before
+    left = np.setdiff1d(np.arange(len(files)), drawn)
+    expected = run.decisions.probabilities(run.scores(split)).sum(1)
+    more = left[systematic(expected[left], wanted, np.random.default_rng((seed, len(drawn))))]
+    chosen = tuple(files[place] for place in [*drawn, *more.tolist()])
+    sample = Sample(split=split, seed=seed, population=len(files), files=chosen)
+    with writing(audit_folder(run)):
+        audit_folder(run).mkdir(exist_ok=True)
+        write_atomically(audit_folder(run) / "sample.json", f"{sample.model_dump_json(indent=2)}\n".encode())
+    return sample
+
+
+def systematic(values: Floats, wanted: int, random: np.random.Generator) -> Indices:
+    """Draw `wanted` places (at most len(values)) with equal chances, spread along the order of the values.
+
+    Of N places in order, place p owns the numbers p n … p n + n - 1; every N-th number from a random one on is drawn,
+    so that each place is with the chance n/N. The draws are given out by halves, quarters, eighths, …, from a random
+    one on: every beginning is a sample of equal chances as well, and spread along the order too.
+
+    >>> drawn = systematic(np.arange(100.0), 4, np.random.default_rng(0))
+    >>> np.diff(np.sort(drawn)).tolist()
+    [25, 25, 25]
+    """
+    if wanted == 0:
+        return np.zeros(0, np.intp)
+    places = (np.arange(wanted) * len(values) + random.integers(len(values))) // wanted
+    spread = (_halving(wanted) + random.integers(wanted)) % wanted
+    drawn: Indices = np.argsort(values, kind="stable")[places][spread]
+    return drawn
+
+
+def _halving(length: int) -> Indices:
+    """0 … length-1 in an order whose every beginning is spread over them.
+
+    >>> _halving(8).tolist()
+    [0, 4, 2, 6, 1, 5, 3, 7]
+    """
+    bits = max(length - 1, 0).bit_length()
+    turned = np.array([int(f"{number:0{bits}b}"[::-1], 2) if bits else 0 for number in range(1 << bits)], np.intp)
+    return turned[turned < length]
+
+
+def read_sample(run: "FinishedRun") -> Sample | None:
+    """What was drawn so far, if anything."""
+    source = audit_folder(run) / "sample.json"
+    try:
+        return Sample.model_validate(json.loads(source.read_text("utf-8")))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise AuditError(f"{source}: cannot be read ({error.strerror})") from None
+    except (ValidationError, ValueError) as error:
+        reason = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else error
+        raise AuditError(f"{source}: is damaged ({reason}); bring it back from a copy, or move it away") from None
+
+
+# The labels
+
+
+def read_audit(run: "FinishedRun") -> Audit | None:
+    """The audited images of a run; None if there are none yet."""
+    source = audit_folder(run) / "audited.csv"
+    sample = read_sample(run)
+    if sample is None or not source.exists():
+        return None
+    table = read_answers(run, sample.split, source)
+    if (table.labels == UNKNOWN).any():
+        row, column = np.argwhere(table.labels == UNKNOWN)[0].tolist()
+        raise AuditError(f"{source}: {table.files[row]} has no answer for {table.classes[column]}; write 1 or 0 there")
+    files = [run.table.files[row] for row in run.rows(sample.split).tolist()]
+    rows = run.rows(sample.split)[_places(files, table.files, source)]
+    order = np.argsort(rows)
+    return Audit(sample.split, rows[order], table.labels[order], sample.population)
+
+
+def write_audit(run: "FinishedRun", sample: Sample, labels: dict[str, NDArray[np.int8]]) -> None:
+    """Write the labels (L,) of complete images, by file, to audit/audited.csv, in the order of the draw."""
+    path = audit_folder(run) / "audited.csv"
+    files = tuple(file for file in sample.files if file in labels)
+    with writing(path):
+        path.parent.mkdir(exist_ok=True)
+        if not files:
+            path.unlink(missing_ok=True)
+            return
+    tables.write_table(_table(run, sample, files, np.stack([labels[file] for file in files])), path)
+
+
+def write_sheet(run: "FinishedRun", sample: Sample, path: Path) -> None:
+    """Write the sample as a table to fill in: known labels, those of complete images among them, and blanks."""
+    row_of = {run.table.files[row]: place for place, row in enumerate(run.rows(sample.split).tolist())}
+    labels = run.labels(sample.split)[[row_of[file] for file in sample.files]]
+    tables.write_table(_table(run, sample, sample.files, labels), path)
+
+
+def read_answers(run: "FinishedRun", split: AuditedSplit, path: Path) -> LabelTable:
+    """A table of images of a split and of the run's classes, in the run's order of classes."""
+    table = tables.read(path)
+    if set(table.classes) != set(run.table.classes):
+        strange = sorted(set(table.classes) ^ set(run.table.classes))[0]
+        raise AuditError(f"{path}: its columns are not the classes of the run, as {strange}; write a sheet anew")
+    columns = [table.classes.index(name) for name in run.table.classes]
+    _places([run.table.files[row] for row in run.rows(split).tolist()], table.files, path)
+    return LabelTable(table.files, run.table.classes, table.labels[:, columns], table.split, table.root)
+
+
+def _table(run: "FinishedRun", sample: Sample, files: tuple[str, ...], labels: Labels) -> LabelTable:
+    return LabelTable(files, run.table.classes, labels, np.full(len(files), sample.split), run.table.root)
+
+
+def _places(files: list[str], wanted: tuple[str, ...], source: Path) -> list[int]:
+    """Where in `files` the wanted ones are."""
+    place_of = {file: place for place, file in enumerate(files)}
+    strange = [file for file in wanted if file not in place_of]
+    if strange:
+        raise AuditError(f"{source}: names {strange[0]}, which is not an image of the split; remove it there")
+    return [place_of[file] for file in wanted]

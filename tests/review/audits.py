@@ -1,0 +1,77 @@
+"""Small runs to audit: images of shapes with one positive each, and scores that are nearly right."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from onepair.data.labeltable import LabelTable
+from onepair.data.preprocessing import Preprocessing
+from onepair.data.table import write_table
+from onepair.inference.model_files import Description, write_description
+from onepair.labels import POSITIVE, UNKNOWN, observe_positives
+from onepair.review.audit_app import create_audit_app
+from onepair.review.auditing import AuditDesk, open_store
+from onepair.review.pictures import Pictures
+from onepair.runs.audit import audit_folder, draw
+from onepair.runs.config import build_config
+from onepair.runs.finished import FinishedRun
+from tests.decisions import plain
+from tests.review.runs import CLASSES, picture
+from tests.runs.pretended import pretend_finished
+
+
+def truth_of(images: int, classes: int = len(CLASSES), seed: int = 3) -> np.ndarray:
+    """Labels (images, classes) with at least one positive in every row."""
+    random = np.random.default_rng(seed)
+    labels = (random.random((images, classes)) < min(0.4, 4 / classes)).astype(np.int8)
+    labels[np.arange(images), random.integers(classes, size=images)] = POSITIVE
+    return labels
+
+
+def audit_run(folder: Path, *, images: int = 40, names: tuple[str, ...] = CLASSES, seed: int = 3) -> Path:
+    """A finished run whose validation images show one positive each; the truth is `truth_of` the same arguments."""
+    truth, random = truth_of(images, len(names), seed), np.random.default_rng(seed)
+    (folder / "images").mkdir(parents=True)
+    split = np.where(np.arange(images) % 2, "validation", "train")
+    files = tuple(f"{row:03}.png" for row in range(images))
+    for file, labels in zip(files, truth, strict=True):
+        picture(labels[:4]).resize((480, 320), Image.Resampling.NEAREST).save(folder / "images" / file)
+    table = LabelTable(files, names, observe_positives(truth), split, folder / "images")
+    write_table(table, folder / "images" / "labels.csv")
+    config = build_config({"data": {"source": str(folder / "images" / "labels.csv")}})
+    run = pretend_finished(folder / "run", config)
+    preprocessing = Preprocessing(64, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    write_description(run.path, Description("small-cnn", preprocessing, names, plain([0.0] * len(names))))
+    scores = 4.0 * truth - 3 + 1.5 * random.standard_normal(truth.shape)
+    for name in ("train", "validation"):
+        run.write_scores(name, scores[split == name].astype(np.float32))
+    return run.path
+
+
+def open_audit(run: Path, *, images: int = 6, seed: int = 0) -> AuditDesk:
+    opened = FinishedRun(run)
+    audit_folder(opened).mkdir(exist_ok=True)
+    return AuditDesk(opened, draw(opened, "validation", images, seed), open_store(opened))
+
+
+def open_audit_app(run: Path, *, name: str | None = "Ann", **options):
+    desk = open_audit(run, **options)
+    return create_audit_app(desk, Pictures(desk.table, cache=run.parent / "cache"), name=name), desk
+
+
+def shown_in(desk: AuditDesk, number: int, **options) -> set[str]:
+    """What somebody who knows all labels ticks."""
+    row = int(desk.rows[number - 1])
+    labels = truth_of(len(desk.table), len(desk.table.classes), **options)[row]
+    return set(itertools.compress(desk.table.classes, (labels == POSITIVE).tolist()))
+
+
+def complete_all(desk: AuditDesk, *, who: str = "Ann") -> None:
+    for number in range(1, len(desk) + 1):
+        assert desk.finish(number, shown_in(desk, number), seen=desk.version(number), who=who) == []
+
+
+def unknown_share(desk: AuditDesk) -> float:
+    return float((desk.run.labels("validation") == UNKNOWN).mean())

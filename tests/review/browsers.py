@@ -1,0 +1,34 @@
+"""Screens of two sizes, a server in this process, and a key that leads to another page."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from onepair.review.guard import Guard
+from onepair.review.server import listen
+
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+
+@contextmanager
+def served(app) -> Iterator[str]:
+    """The address of an application, for as long as the block lasts."""
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(Guard(app, listener.rules), log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, args=([listener.socket],))
+    thread.start()
+    try:
+        yield listener.url
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.socket.close()
+
+
+def press(page, key):
+    """Press a key that leads to another page, and wait for it."""
+    before = page.url
+    page.keyboard.press(key)
+    page.wait_for_url(lambda url: url != before)
