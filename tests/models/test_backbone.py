@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from onepair.inference.model_files import ModelError, load_model, save_model
-from onepair.models import Backbone, Classifier, WeightsError, create_backbone, weights
+from onepair.models import Backbone, Classifier, WeightsError, create_backbone, packages
 from tests.decisions import plain
 
 TINY = "test_resnet"
@@ -127,7 +127,7 @@ def test_packaged_weights_are_loaded_in_order(tmp_path: Path, monkeypatch: pytes
     whole = timm.create_model(TINY, num_classes=7)
     renamed = {f"other.{index}": tensor for index, tensor in enumerate(whole.state_dict().values())}
     file = save(tmp_path / "packaged.pth", renamed)
-    monkeypatch.setattr(weights, "_packaged_weights", lambda name: file)
+    monkeypatch.setattr(packages, "packaged_weights", lambda name: file)
     backbone = create_backbone(TINY)
     for name, tensor in backbone.network.state_dict().items():
         assert torch.equal(tensor, whole.state_dict()[name])
@@ -145,8 +145,8 @@ def test_installed_package_is_found() -> None:
 
 
 def test_only_the_lite_networks_have_packages() -> None:
-    assert weights._packaged_weights("resnet50.tv_in1k") is None
-    assert weights._packaged_weights("tf_efficientnet_lite4") is None
+    assert packages.packaged_weights("resnet50.tv_in1k") is None
+    assert packages.packaged_weights("tf_efficientnet_lite4") is None
 
 
 def with_random_norms(backbone: Backbone) -> Backbone:

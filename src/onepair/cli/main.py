@@ -23,6 +23,7 @@ from onepair.cli.methods import methods
 from onepair.cli.predict import predict
 from onepair.cli.reproduce import reproduce
 from onepair.cli.review import review
+from onepair.cli.start import start
 from onepair.cli.train import train
 from onepair.cli.tune import tune
 from onepair.errors import Stopped, UserError
@@ -35,6 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
+    start,
     demo,
     check,
     train,

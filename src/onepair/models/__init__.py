@@ -1,8 +1,19 @@
 """Networks: backbones by name, their weights, the classifier on top, its files, and its heat maps."""
 
-from onepair.models.backbone import Backbone, Classifier, NoMapsError, SmallCNN, Spatial
-from onepair.models.store import load_classifier, save_weights
-from onepair.models.weights import State, UnknownBackboneError, WeightsError, create_backbone, parse_weights, read_state
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onepair.models.backbone import Backbone, Classifier, NoMapsError, SmallCNN, Spatial
+    from onepair.models.store import load_classifier, save_weights
+    from onepair.models.weights import (
+        State,
+        UnknownBackboneError,
+        WeightsError,
+        create_backbone,
+        parse_weights,
+        read_state,
+    )
 
 __all__ = [
     "Backbone",
@@ -19,3 +30,14 @@ __all__ = [
     "read_state",
     "save_weights",
 ]
+
+_IN_BACKBONE = ("Backbone", "Classifier", "NoMapsError", "SmallCNN", "Spatial")
+_IN_STORE = ("load_classifier", "save_weights")
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, and torch with it; to look for weights on this machine needs neither."""
+    if name not in __all__:
+        raise AttributeError(f"module 'onepair.models' has no attribute {name!r}")
+    home = "backbone" if name in _IN_BACKBONE else "store" if name in _IN_STORE else "weights"
+    return getattr(import_module(f"onepair.models.{home}"), name)

