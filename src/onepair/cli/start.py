@@ -9,7 +9,7 @@ import typer
 from onepair.cli.settings import CompleteSplit, Folder, Format, LabelColumns, Unlisted
 from onepair.errors import UserError, require_extra
 
-METHOD, MODE = "opml-plus", "linear"
+METHOD = "opml-plus"
 
 
 def start(
@@ -72,11 +72,11 @@ def start(
             typer.echo(
                 f"\nimages that cannot be used are left out; onepair check {data} --fix clean.csv mends the table"
             )
-    _say("train", data, "--method", METHOD, "--mode", MODE, "--backbone", network, *given, "--out", run)
+    _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *given, "--out", run)
     train(
         data,
         method=METHOD,
-        mode=MODE,
+        mode="linear",
         backbone=network,
         format=format,
         folder=folder,
