@@ -64,7 +64,7 @@ def test_file_says_what_it_is(exported):
     model = onnx.load(run / "model.onnx")
     described = json.loads({each.key: each.value for each in model.metadata_props}["onepair"])
     kept = read_description(run)
-    assert described == {**kept.to_dict(), "input": "float32" if float_input else "uint8"}
+    assert described == {**json.loads(json.dumps(kept.to_dict())), "input": "float32" if float_input else "uint8"}
     assert described["version"] == onepair.__version__
     size = kept.preprocessing.size
     shape = f"float32 (batch, 3, {size}, {size})" if float_input else f"uint8 (batch, {size}, {size}, 3)"
