@@ -59,7 +59,6 @@ def configuration(source: Path) -> Config:
             "data": {"source": str(source)},
             "model": {"backbone": "tf_efficientnet_lite0", "mode": "linear"},
             "method": {"name": "opml-plus"},
-            "optimiser": {"name": "adam", "lr": 3e-4, "weight_decay": 0.0},
         }
     )
 
@@ -75,10 +74,10 @@ def audit(run: FinishedRun, truth: LabelTable, images: int, seed: int) -> int:
     return len(sample.files)
 
 
-def measure(scored: OutOfSample, labels: Labels, truth: Labels) -> dict[str, Any]:
-    observed = scored.task.observed
-    found = judge(observed, scored.scores, sample=labels, sample_scores=scored.validation_scores)
-    unknown = observed == UNKNOWN
+def measure(scored: OutOfSample, truth: Labels) -> dict[str, Any]:
+    sample, sample_scores = (scored.sample, scored.sample_scores) if len(scored.sample) else (None, None)
+    found = judge(scored.observed, scored.scores, sample=sample, sample_scores=sample_scores)
+    unknown = scored.observed == UNKNOWN
     ranking, positive = found.probabilities[unknown], truth[unknown] == POSITIVE
     value, low, high = map(float, found.total)
     return {
@@ -106,12 +105,12 @@ def main() -> None:
         train(configuration(arguments.runs / "single_positives.csv"), folder, machine=machine, watch=narration)
         run = FinishedRun(folder.path, shared=machine.shared)
         shutil.rmtree(audit_folder(run), ignore_errors=True)
-        scored = score_out_of_sample(run, arguments.folds, machine=machine, watch=narration)
-    true_labels = truth.labels[scored.task.train]
-    for images in AUDITED:
-        for seed in range(1 if images in (AUDITED[0], AUDITED[-1]) else arguments.draws):
-            audited = audit(run, truth, images, seed)
-            rows.append({"audited": audited, "draw": seed, **measure(scored, run.labels("validation"), true_labels)})
+        for images in AUDITED:
+            for seed in range(1 if images in (AUDITED[0], AUDITED[-1]) else arguments.draws):
+                audited = audit(run, truth, images, seed)
+                after = FinishedRun(folder.path, shared=machine.shared)
+                scored = score_out_of_sample(after, arguments.folds, machine=machine, watch=narration)
+                rows.append({"audited": audited, "draw": seed, **measure(scored, truth.labels[scored.rows])})
     show(rows)
     write(arguments.out, rows)
 

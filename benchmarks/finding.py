@@ -100,14 +100,14 @@ def cleanlab_rankings(observed: Labels, probabilities: Floats) -> dict[str, Floa
 
 
 def rows_of(method: str, scored: OutOfSample) -> list[dict[str, str]]:
-    task, scores = scored.task, scored.scores.astype(np.float64)
-    observed, truth = task.observed, task.table.labels[task.train]
+    observed, scores = scored.observed, scored.scores.astype(np.float64)
+    truth = scored.run.table.labels[scored.rows]
     plain = expit(scores)
     rankings = {"scores": plain, **cleanlab_rankings(observed, plain)}
     rows = [measure(name, ranking, observed, truth) for name, ranking in rankings.items()]
-    samples = {"onepair find": scored.validation_labels, "onepair find, no full labels": None}
+    samples = {"onepair find": scored.sample, "onepair find, no full labels": None}
     for name, sample in samples.items():
-        judgement = judge(observed, scores, sample=sample, sample_scores=scored.validation_scores)
+        judgement = judge(observed, scores, sample=sample, sample_scores=scored.sample_scores)
         facts = calibration_facts(judgement, observed, truth)
         rows.append({**measure(name, judgement.probabilities, observed, truth), **facts})
     return [{"method": method, **row} for row in rows]
@@ -128,9 +128,8 @@ def main() -> None:
             run = FinishedRun(folder.path, shared=machine.shared)
             scored = score_out_of_sample(run, arguments.folds, machine=machine, watch=narration)
             rows += rows_of(method, scored)
-    task = scored.task
-    missing = (task.table.labels[task.train] == POSITIVE).sum() - (task.observed == POSITIVE).sum()
-    print(f"{missing:,} labels missing among {len(task.train):,} images\n")
+    missing = (run.table.labels[scored.rows] == POSITIVE).sum() - (scored.observed == POSITIVE).sum()
+    print(f"{missing:,} labels missing among {len(scored.rows):,} images\n")
     columns = list(rows[-1])
     print("\n".join(["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]))
     for row in rows:

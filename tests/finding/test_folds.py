@@ -63,15 +63,15 @@ def test_folds_part_the_training_rows(place, observe):
 
 def test_a_row_is_scored_by_the_model_that_it_was_held_out_of(scored):
     run, found, _ = scored
-    assert found.scores.shape == found.task.observed.shape
+    assert found.scores.shape == found.observed.shape
     assert np.isfinite(found.scores).all()
-    assert found.validation_scores.shape == (FOLDS, len(found.task.validation), len(CLASSES))
+    assert found.sample_scores.shape == (FOLDS, len(found.run.task.validation), len(CLASSES))
     for part in range(1, FOLDS + 1):
         fold = RunFolder(run.path / "finding" / "folds" / f"{part}-of-{FOLDS}")
         assert fold.config() == replace(run.config(), data=replace(run.config().data, fold=f"{part}/{FOLDS}"))
         held_out = prepare_task(fold.config().data).test
-        np.testing.assert_array_equal(found.scores[np.isin(found.task.train, held_out)], fold.scores("test"))
-        np.testing.assert_array_equal(found.validation_scores[part - 1], fold.scores("validation"))
+        np.testing.assert_array_equal(found.scores[np.isin(found.rows, held_out)], fold.scores("test"))
+        np.testing.assert_array_equal(found.sample_scores[part - 1], fold.scores("validation"))
 
 
 def test_the_scores_are_not_those_of_the_run_itself(scored, place):
@@ -79,7 +79,7 @@ def test_the_scores_are_not_those_of_the_run_itself(scored, place):
 
     run, found, _ = scored
     classifier, _ = load_model(run.path)
-    fitted = score_images(classifier, found.task.table, found.task.train, workers=0)
+    fitted = score_images(classifier, found.run.table, found.rows, workers=0)
     assert (np.abs(fitted - found.scores) > 1e-3).any(1).mean() > 0.8
 
 
@@ -89,7 +89,7 @@ def test_a_second_time_nothing_is_trained(scored, place):
     repeated, watch = again(run, place)
     assert not watch.epochs
     np.testing.assert_array_equal(repeated.scores, found.scores)
-    np.testing.assert_array_equal(repeated.validation_scores, found.validation_scores)
+    np.testing.assert_array_equal(repeated.sample_scores, found.sample_scores)
 
 
 def test_finished_folds_keep_no_weights(scored):
@@ -106,12 +106,12 @@ def test_images_that_were_left_out_stay_left_out(place, tmp_path):
     (tmp_path / f"{broken:02}.png").write_bytes(b"not an image")
     run = train_tiny(table, "data.on_error=skip", out=tmp_path / "run", cache=tmp_path / "cache").folder
     found, _ = again(run, tmp_path)
-    assert broken not in found.task.train
+    assert broken not in found.rows
     assert len(found.scores) == len(prepare_task(DataConfig(str(table))).train) - 1
     assert np.isfinite(found.scores).all()
 
 
-def test_validation_labels_keep_what_is_unknown(place, tmp_path):
+def test_validation_images_with_holes_are_searched_too_until_an_audit_fills_them(place, tmp_path):
     labels = labels_of(TRAIN + TEST)
     labels[::2, 1] = UNKNOWN
     table = write_table(tmp_path / "labels.csv", ["train"] * TRAIN + ["test"] * TEST, labels)
@@ -119,14 +119,24 @@ def test_validation_labels_keep_what_is_unknown(place, tmp_path):
         table, f"data.images='{place}'", "data.observe=given", out=tmp_path / "run", cache=place / "cache"
     ).folder
     found, _ = again(run, place, folds=2)
-    np.testing.assert_array_equal(found.validation_labels, labels[found.task.validation])
-    assert (found.validation_labels == UNKNOWN).any()
+    task = found.run.task
+    holes = task.validation[(labels[task.validation] == UNKNOWN).any(1)]
+    assert 0 < len(holes) < len(task.validation)
+    np.testing.assert_array_equal(found.rows, np.union1d(task.train, holes))
+    np.testing.assert_array_equal(found.observed, labels[found.rows])
+    np.testing.assert_array_equal(found.sample, labels[np.setdiff1d(task.validation, holes)])
+    folds = [FinishedRun(run.path / "finding" / "folds" / f"{part}-of-2") for part in (1, 2)]
+    for place_of, row in enumerate(holes.tolist()):
+        expected = folds[place_of % 2].scores("validation")[task.validation.tolist().index(row)]
+        np.testing.assert_array_equal(found.scores[found.rows.tolist().index(row)], expected)
+
     opened = FinishedRun(run.path)
     sample = draw(opened, "validation", 10**6, 0)
     truth = labels_of(TRAIN + TEST)
     write_audit(opened, sample, {file: truth[opened.table.files.index(file)] for file in sample.files})
     audited, _ = again(run, place, folds=2)
-    np.testing.assert_array_equal(audited.validation_labels, truth[found.task.validation])
+    np.testing.assert_array_equal(audited.rows, task.train)
+    np.testing.assert_array_equal(audited.sample, truth[task.validation])
 
 
 def test_labels_that_changed_are_refused(place, tmp_path):

@@ -31,12 +31,12 @@ MOST = 100_000  # suggestions, unless more are asked for
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What was found in the training images of a run."""
+    """What was found in the images of a run that may miss labels."""
 
-    suggestions: Suggestions  # rows count from the first training image
+    suggestions: Suggestions  # rows count from the first of these images
     classes: list[ClassSummary]
     missing: Estimate  # of all classes together
-    files: Sequence[str]  # of the training images
+    files: Sequence[str]  # of these images
     folds: int
     basis: str  # a few words on what the probabilities rest on
 
@@ -70,7 +70,9 @@ def find_labels(
     machine: Machine,
     watch: Narrator,
 ) -> Finding:
-    """Find the missing and the wrong labels of a run's training images, and write them into finding/ of its folder.
+    """Find the missing and the wrong labels of a run's images, and write them into finding/ of its folder.
+
+    Looked at are training images, and validation images that have unknown labels.
 
     Writes suggestions.csv, summary.json and, unless `maps` is false, maps.npy, whose entry i belongs to suggestion i.
 
@@ -110,19 +112,25 @@ def _held(folder: Path) -> Iterator[None]:
 
 def find_in(scored: OutOfSample, *, top: int | None = None, min_probability: float | None = None) -> Finding:
     """The same from scores at hand, without writing anything."""
-    task = scored.task
+    table, asked = scored.run.table, scored.run.table.asked
+    has_sample = len(scored.sample) > 0
     judgement = judge(
-        task.observed, scored.scores, sample=scored.validation_labels, sample_scores=scored.validation_scores
+        scored.observed,
+        scored.scores,
+        sample=scored.sample if has_sample else None,
+        sample_scores=scored.sample_scores if has_sample else None,
+        process=scored.run.config.data.process,
+        asked=None if asked is None else asked[scored.rows],
     )
-    found = rank(task.observed, judgement.probabilities)
+    found = rank(scored.observed, judgement.probabilities)
     if min_probability is not None or top is None:
         found = found[found.probability >= (MIN_PROBABILITY if min_probability is None else min_probability)]
     return Finding(
         suggestions=found[: MOST if top is None else top],
-        classes=summarise(task.observed, judgement.probabilities, judgement.missing, task.table.classes),
+        classes=summarise(scored.observed, judgement.probabilities, judgement.missing, table.classes),
         missing=judgement.total,
-        files=[task.table.files[row] for row in task.train.tolist()],
-        folds=len(scored.validation_scores),
+        files=[table.files[row] for row in scored.rows.tolist()],
+        folds=len(scored.sample_scores),
         basis=judgement.basis,
     )
 
@@ -138,10 +146,10 @@ def _write_maps(
 ) -> None:
     from onepair.models.maps import suggestion_maps
 
-    rows = scored.task.train[found.row]
+    rows = scored.rows[found.row]
     watch.say(f"looking where in {len(np.unique(rows)):,} images the {len(found):,} labels are")
     classifier = copy.deepcopy(run.classifier).to(device)
-    maps = suggestion_maps(classifier, scored.task.table, rows, found.label, workers=workers)
+    maps = suggestion_maps(classifier, run.table, rows, found.label, workers=workers)
     content = io.BytesIO()
     np.save(content, maps)
     write_atomically(path, content.getvalue())

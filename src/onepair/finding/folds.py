@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.labels import Labels
+from onepair.labels import Indices, Labels
 from onepair.runs.config import Config, parse_fold
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
 from onepair.runs.shared import Shared
-from onepair.runs.task import Task, task_of
+from onepair.runs.task import task_of
 from onepair.training.machine import Machine, Narrator
 from onepair.training.processes import is_first
 from onepair.training.run import train
@@ -22,10 +22,12 @@ from onepair.training.run import train
 class OutOfSample:
     """What the models of K folds say of rows that they were not fitted to."""
 
-    task: Task  # of the whole run
-    scores: NDArray[np.float32]  # (len(task.train), L), each row by the model that it was held out of
-    validation_scores: NDArray[np.float32]  # (K, len(task.validation), L)
-    validation_labels: Labels  # (len(task.validation), L), completed by an audit, where there is one
+    run: FinishedRun
+    rows: Indices  # (N,) of the table, ascending: the images that labels are looked for in
+    observed: Labels  # (N, L), what is known of them
+    scores: NDArray[np.float32]  # (N, L), each row by one model that was not fitted to it
+    sample: Labels  # (M, L), of validation images that have all of their labels
+    sample_scores: NDArray[np.float32]  # (K, M, L)
 
 
 def score_out_of_sample(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrator) -> OutOfSample:
@@ -60,15 +62,23 @@ def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrat
 
 
 def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -> OutOfSample:
-    """What the models of finished folds said of the rows that they were asked about."""
-    task = run.task
-    scores = np.full(task.observed.shape, np.nan, np.float32)
-    validation = []
+    """What the models of finished folds said of the rows that they were asked about.
+
+    A training image is scored by the model that it was held out of. No model was fitted to validation images: those
+    with holes are searched too, each by one of the models, as training images are.
+    """
+    task, rows = run.task, run.searched
+    scores = np.full((len(rows), len(task.table.classes)), np.nan, np.float32)
+    by_model = []
     for each in configs:
         done = FinishedRun(_fold(run, each).path, shared=shared)
-        scores[np.searchsorted(task.train, done.rows("test"))] = done.scores("test")
-        validation.append(done.scores("validation"))
-    return OutOfSample(task, scores, np.stack(validation), run.labels("validation"))
+        scores[np.searchsorted(rows, done.rows("test"))] = done.scores("test")
+        by_model.append(done.scores("validation"))
+    validation, holes = np.stack(by_model), np.isin(task.validation, rows)
+    model = np.arange(holes.sum()) % len(configs)
+    scores[np.searchsorted(rows, task.validation[holes])] = validation[model, np.flatnonzero(holes)]
+    complete = task.validation[~holes]
+    return OutOfSample(run, rows, run.known[rows], scores, run.known[complete], validation[:, ~holes])
 
 
 def _fold(run: FinishedRun, config: Config) -> RunFolder:

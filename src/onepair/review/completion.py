@@ -105,7 +105,7 @@ def _observed_table(run: FinishedRun) -> LabelTable:
 
 def _locate(task: Task, entries: Iterable[Entry]) -> list[Located]:
     """The row and column of each decision that is about a label of the dataset."""
-    row_of = {task.table.files[row]: row for row in task.train.tolist()}
+    row_of = {task.table.files[row]: row for row in task.images.tolist()}
     column_of = {name: column for column, name in enumerate(task.table.classes)}
     return [
         Located(row_of[entry.file], column_of[entry.label], entry)

@@ -72,7 +72,7 @@ class Desk:
         self._suggestion_of = {
             (self.table.files[row], self.table.classes[column]): index for index, (row, column) in enumerate(cells)
         }
-        self._row_of = {self.table.files[row]: row for row in self.task.train.tolist()}
+        self._row_of = {self.table.files[row]: row for row in run.searched.tolist()}
         self._entry_of: dict[tuple[str, str], Entry] = {}
         self._taken_back: dict[tuple[str, str], Answer | None] = {}
         self._pace, self._hands, self.opinions = Pace(), Hands(), Opinions()
@@ -131,7 +131,7 @@ class Desk:
 
     def _cell(self, row: int, column: int) -> Cell:
         file, label = self.table.files[row], self.table.classes[column]
-        observed = int(self.task.observed[np.searchsorted(self.task.train, row), column])
+        observed = int(self.run.known[row, column])
         entry, index = self._entry_of.get((file, label)), self._suggestion_of.get((file, label))
         if index is None:
             return Cell(row, file, label, observed, entry)

@@ -113,12 +113,12 @@ def read_queue(run: FinishedRun) -> Queue:
     source = run.path / "finding" / "suggestions.csv"
     if not source.exists():
         raise ReviewError(f"{run.path}: nothing is suggested yet; run onepair find {run.path} first")
-    task = run.task
-    files = [task.table.files[row] for row in task.train.tolist()]
-    found = read_suggestions(source, task.observed, files, task.table.classes)
-    observed = task.observed[found.row, found.label]
+    rows, table = run.searched, run.table
+    known = run.known[rows]
+    found = read_suggestions(source, known, [table.files[row] for row in rows.tolist()], table.classes)
+    observed = known[found.row, found.label]
     suggested = np.where(observed == POSITIVE, NEGATIVE, POSITIVE).astype(np.int8)
-    return Queue(task.train[found.row], found.label, suggested, found.probability, _read_maps(run.path, found))
+    return Queue(rows[found.row], found.label, suggested, found.probability, _read_maps(run.path, found))
 
 
 def _read_maps(folder: Path, found: Suggestions) -> NDArray[np.uint8] | None:

@@ -114,6 +114,22 @@ class FinishedRun:
         """Which labels of a split are known because a model suggested them, if any are."""
         return None if self.table.asked is None else self.table.asked[self.rows(split)]
 
+    @cached_property
+    def known(self) -> Labels:
+        """What is known of all rows of the table (N, L): what the run saw of its training images, and all of others."""
+        labels = self.table.labels.copy()
+        labels[self.task.train] = self.task.observed
+        for split in ("validation", "test"):
+            rows = self.task.rows(split)
+            labels[rows] = self.labels(split) if len(rows) else labels[rows]
+        return labels
+
+    @cached_property
+    def searched(self) -> Indices:
+        """The rows whose labels may be missing: those that were trained on, and validation images with holes."""
+        holes = self.task.validation[(self.known[self.task.validation] == UNKNOWN).any(1)]
+        return np.union1d(self.task.train, holes)
+
     # The model
 
     @cached_property
