@@ -20,7 +20,7 @@ def make_table(root: Path, files, labels=None, split=None):
 
 
 def found(table, **options):
-    return [(problem.kind, problem.where) for problem in find_problems(table, **options)]
+    return [(problem.kind, problem.where) for problem in find_problems(table, **options) if not problem.remark]
 
 
 def test_census_tells_verified_empty_from_not_annotated():
@@ -99,3 +99,20 @@ def test_progress_sees_every_row(tmp_path):
 
     list(find_problems(table, progress=progress))
     assert seen == [0, 1, 2]
+
+
+def test_rare_classes_are_remarked_on_all_at_once(tmp_path):
+    labels = np.zeros((60, 9), np.int8)
+    labels[:, 0] = 1
+    labels[:24, 1:8] = 1
+    table = LabelTable(
+        files=tuple(f"{row}.png" for row in range(60)),
+        classes=tuple("abcdefghi"),
+        labels=labels,
+        split=np.full(60, "train"),
+        root=tmp_path,
+        pixels=np.zeros((60, 2, 2, 3), np.uint8),
+    )
+    nothing, rare = find_problems(table)
+    assert (nothing.where, nothing.remark) == ("class i", False)
+    assert (rare.where, rare.remark) == ("7 of 9 classes (b, c, d, e, f, …)", True)

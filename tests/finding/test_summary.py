@@ -11,6 +11,6 @@ def test_every_class_is_summarised():
     probabilities = [[0.9, 0.1], [0.8, 0.3], [0.6, 0.9], [0.1, 0.9]]
     missing = Estimate(np.array([2.1, 0.2]), np.array([1.0, 0.0]), np.array([3.0, 1.0]))
     assert summarise(labels, probabilities, missing, ["cat", "dog"]) == [
-        ClassSummary("cat", 1, 0, 3, 2.1, 1.0, 3.0, 0.6, 2),
-        ClassSummary("dog", 2, 1, 1, 0.2, 0.0, 1.0, 1.0, 0),
+        ClassSummary("cat", 1, 0, 3, 2.1, 1.0, 3.0, 3.1 / 4, 0.6, 2),
+        ClassSummary("dog", 2, 1, 1, 0.2, 0.0, 1.0, 2.2 / 4, 1.0, 0),
     ]

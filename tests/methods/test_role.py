@@ -14,7 +14,8 @@ def sigmoid(score):
 
 class SlowROLE(SlowMethod):
     def begin(self, expected_positives, seed):
-        self.expected_positives = expected_positives
+        shown = sum(label == 1 for row in self.observed for label in row) / len(self.observed)
+        self.expected_positives = shown if expected_positives is None else expected_positives
         method = create_method("role", seed=seed)
         method.begin(torch.tensor(self.observed, dtype=torch.int8))
         self.estimates = method.label_estimates.detach().double().numpy().copy()
@@ -43,7 +44,11 @@ class SlowROLE(SlowMethod):
         return of_classifier / 2 + of_estimates / 2
 
     def state(self):
-        return {"observed": self.observed, "label_estimates": self.estimates}
+        return {
+            "observed": self.observed,
+            "label_estimates": self.estimates,
+            "expected": self.expected_positives,
+        }
 
 
 @pytest.mark.parametrize("kind", OBSERVED)
@@ -90,3 +95,18 @@ def test_classifier_and_estimates_learn_from_their_own_side_only():
     touched = method.label_estimates.grad.any(1).nonzero().flatten().tolist()
     assert touched == [2]
     assert (method.label_estimates.grad[2] > 0).all()
+
+
+def test_the_expected_count_follows_the_priors_unless_it_is_given():
+    observed = labels_of("single positives")
+    method = create_method("role")
+    method.begin(observed)
+    assert method.needs_priors
+    assert method.expected.item() == pytest.approx((observed == 1).sum().item() / len(observed))
+    method.take_priors(torch.tensor([0.5, 0.25, 1.5]))
+    assert method.expected.item() == 2.25
+    again = create_method("role")
+    again.begin(observed)
+    again.load_state_dict(method.state_dict())
+    assert again.expected.item() == 2.25
+    assert not create_method("role", expected_positives=3.0).needs_priors

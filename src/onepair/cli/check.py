@@ -156,7 +156,7 @@ def _print(census: "Census", problems: list["Problem"], remarks: list["Problem"]
     console.print(f"{census.verified_empty:,} images verified empty, {census.not_annotated:,} not annotated at all")
 
     if remarks:
-        console.print(f"\n[bold]{len(remarks):,} remarks[/bold]")
+        console.print(f"\n[bold]{len(remarks):,} {'remark' if len(remarks) == 1 else 'remarks'}[/bold]")
         _print_by_kind(console, remarks)
     if problems:
         console.print(f"\n[bold red]{len(problems):,} {word}[/bold red]")

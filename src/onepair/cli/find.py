@@ -72,7 +72,7 @@ def print_finding(found: "Finding") -> None:
     console = Console(highlight=False)
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("class")
-    for title in ("observed", "missing", "between", "suggested", "from probability"):
+    for title in ("observed", "missing", "between", "share", "suggested", "threshold"):
         table.add_column(title, justify="right")
     classes = sorted(found.classes, key=lambda each: -each.missing)
     for each in classes[:SHOWN]:
@@ -81,6 +81,7 @@ def print_finding(found: "Finding") -> None:
             f"{each.observed:,}",
             f"{each.missing:,.0f}",
             f"{each.missing_low:,.0f} to {each.missing_high:,.0f}",
+            f"{100 * each.prior:.1f} %",
             f"{each.suggested:,}",
             f"{each.threshold:.2f}" if each.suggested else "–",
         )

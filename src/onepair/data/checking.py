@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem
-from onepair.data.spelling import near_names, same_names
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+
+FEWEST_POSITIVES = 25  # of a class: a fifth of them are for validation, and five there can be judged by
+MOST_NAMED = 5  # classes in a sentence
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
@@ -55,26 +57,25 @@ def find_problems(table: LabelTable, *, images: bool = False, progress: Progress
         images: also decode every image, which finds damaged ones and copies under other names.
         progress: wraps the rows whose files are looked at, to show how far it is.
     """
-    yield from _classes_without_positives(table)
+    yield from _rare_classes(table)
     yield from _spellings(table)
     yield from _repeated(table, enumerate(table.files), "file")
     if table.pixels is None:
         yield from _damaged_images(table, progress) if images else _missing_files(table, progress)
 
 
-def _classes_without_positives(table: LabelTable) -> Iterator[Problem]:
-    for name, found in zip(table.classes, (table.labels == POSITIVE).any(0), strict=True):
-        if not found:
+def _rare_classes(table: LabelTable) -> Iterator[Problem]:
+    positives = dict(zip(table.classes, (table.labels == POSITIVE).sum(0).tolist(), strict=True))
+    for name, number in positives.items():
+        if number == 0:
             yield Problem("class without positives", f"class {name}", "has no positive, so it cannot be learned")
-
-
-def _spellings(table: LabelTable) -> Iterator[Problem]:
-    for first, *others in same_names(table.classes):
-        for name in others:
-            what = f"is class {first} in another spelling; keep one of them"
-            yield Problem("spellings of one class", f"class {name}", what)
-    for one, other in near_names(table.classes):
-        yield Problem("names much alike", f"class {other}", f"may be class {one} by another name", remark=True)
+    rare = [name for name, number in positives.items() if 0 < number < FEWEST_POSITIVES]
+    if rare:
+        names = ", ".join(rare[:MOST_NAMED]) + (", …" if len(rare) > MOST_NAMED else "")
+        what = (
+            f"fewer than {FEWEST_POSITIVES} positives are too few to judge a class by: it shares the others' threshold"
+        )
+        yield Problem("rare", f"{len(rare)} of {len(positives)} classes ({names})", what, remark=True)
 
 
 def _repeated(table: LabelTable, rows: Iterable[tuple[int, Hashable]], what: str) -> Iterator[Problem]:

@@ -22,6 +22,7 @@ class ClassSummary:
     missing: float  # how many positives there are among the unknown, as estimated
     missing_low: float  # and the ends of its interval
     missing_high: float
+    prior: float  # the share of images that it is in, known and missing ones together
     threshold: float  # probability at which as many are suggested as are missing
     suggested: int  # unknown cells that reach it
 
@@ -40,5 +41,6 @@ def summarise(
     limits = thresholds(known, probabilities, missing.value)
     suggested = likely(known, probabilities, limits).sum(0)
     counts = ((known == value).sum(0) for value in (POSITIVE, NEGATIVE, UNKNOWN))
-    columns = (np.asarray(each).tolist() for each in (*counts, *missing, limits, suggested))
+    prior = ((known == POSITIVE).sum(0) + missing.value) / len(known)
+    columns = (np.asarray(each).tolist() for each in (*counts, *missing, prior, limits, suggested))
     return [ClassSummary(name, *values) for name, *values in zip(classes, *columns, strict=True)]

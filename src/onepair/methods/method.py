@@ -15,6 +15,7 @@ class Method(nn.Module):
     """
 
     needs_scores: bool = False  # True: `end_epoch` is given the scores of the whole training set
+    needs_priors: bool = False  # True: `take_priors` is called before every `end_epoch`
     lr_multiplier: float = 1.0  # of the learning rate, for the method's own parameters
 
     observed: Tensor  # (N, L) int8 of 1, 0, -1; never changed
@@ -34,6 +35,9 @@ class Method(nn.Module):
     def penalty(self, classifier: nn.Module) -> Tensor | None:
         """What the method adds to the loss for the classifier's weights, if anything."""
         return None
+
+    def take_priors(self, priors: Tensor) -> None:
+        """Take an estimate (L,) of the share of positives of every class, made on other images after an epoch."""
 
     def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
         """Learn from an epoch, counted from 1; `scores` are (N, L) logits if `needs_scores`, else None."""

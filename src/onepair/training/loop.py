@@ -15,6 +15,7 @@ from onepair.inference.inputs import Inputs, Source
 from onepair.inference.scoring import gather, score, shard_of
 from onepair.labels import Indices
 from onepair.methods import Method
+from onepair.probability.priors import class_priors
 from onepair.probability.selection_score import estimated_map
 from onepair.runs.config import Config, StageConfig
 from onepair.runs.folder import RunFolder
@@ -135,6 +136,8 @@ class Trainer:
         # A run may stop between the batches that are scored: nothing changes before all are.
         scores = self._score(self.task.train, epoch).to(self.fabric.device) if self.method.needs_scores else None
         validation_scores = self._score(self.task.validation, epoch)
+        if self.method.needs_priors:
+            self.method.take_priors(self._priors(validation_scores))
         self.method.end_epoch(len(self.earlier) + epoch, scores)  # to a method, all stages are one training
         validation_map = estimated_map(validation_scores, self.task.validation_labels)
         progress = self.progress
@@ -155,6 +158,11 @@ class Trainer:
         if self.fabric.is_global_zero:
             self.folder.add_metrics(record)
         self.watch.epoch(record)
+
+    def _priors(self, validation_scores: Tensor) -> Tensor:
+        process, asked = self.config.data.process, self.task.asked_validation
+        priors = class_priors(validation_scores.numpy(), self.task.validation_labels, process=process, asked=asked)
+        return torch.from_numpy(priors.value).to(self.fabric.device)
 
     def train_epoch(self, epoch: int) -> float:
         """One pass over the training rows, or what is left of it; the mean loss of all its batches."""
