@@ -78,6 +78,15 @@ def _rare_classes(table: LabelTable) -> Iterator[Problem]:
         yield Problem("rare", f"{len(rare)} of {len(positives)} classes ({names})", what, remark=True)
 
 
+def _spellings(table: LabelTable) -> Iterator[Problem]:
+    for first, *others in same_names(table.classes):
+        for name in others:
+            what = f"is class {first} in another spelling; keep one of them"
+            yield Problem("spellings of one class", f"class {name}", what)
+    for one, other in near_names(table.classes):
+        yield Problem("names much alike", f"class {other}", f"may be class {one} by another name", remark=True)
+
+
 def _repeated(table: LabelTable, rows: Iterable[tuple[int, Hashable]], what: str) -> Iterator[Problem]:
     """Of rows and what identifies them, those that are the same as an earlier one."""
     first: dict[Hashable, int] = {}
