@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem
+from onepair.data.spelling import near_names, same_names
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 
 FEWEST_POSITIVES = 25  # of a class: a fifth of them are for validation, and five there can be judged by
