@@ -240,3 +240,15 @@ def test_a_read_only_place_is_told_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite3, "connect", read_only)
     with pytest.raises(StoreError, match=r"cannot keep decisions .*readonly"):
         Store(tmp_path / "decisions.sqlite")
+
+
+def test_undo_looks_up_cells_and_not_through_all_that_was_ever_decided(store):
+    for query in (
+        "SELECT * FROM stands WHERE file = 'a' AND label = 'x' AND id < 9 ORDER BY id DESC LIMIT 1",
+        "SELECT * FROM stands_last WHERE action = 3 ORDER BY id",
+    ):
+        plan = [row[3] for row in store._db.execute(f"EXPLAIN QUERY PLAN {query}")]
+        assert "USING INDEX by_" in plan[0]
+        assert not [
+            step for step in plan if "SCAN" in step or "INDEX sqlite_autoindex_decisions_1 (undoes=? AND" in step
+        ]

@@ -11,7 +11,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.runs.audit import AuditError, write_sheet
 from onepair.runs.finished import FinishedRun
 from tests.review.audits import audit_run, complete_all, open_audit, open_audit_app, shown_in
-from tests.review.test_app import Page
+from tests.review.sites import Page
 
 
 @pytest.fixture(scope="module")

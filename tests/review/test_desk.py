@@ -251,3 +251,11 @@ def test_a_second_opinion_is_asked_on_what_others_said(desk):
     desk.decide([Decision(cells[1].file, cells[1].label, "yes", desk.suggestion(2).version)], who="Ben")
     assert desk.next_open("second", who="Ben") is None
     assert desk.opinions.agreement() == (2, 1, [(cells[1].file, cells[1].label)])
+
+
+@pytest.mark.parametrize("order", [order for order in FIRST if order != "class"])
+def test_places_count_what_is_asked_for_and_the_rest_apart(mixed, order):
+    asked = int(mixed.goal.sum())
+    places = [mixed.place(order, number) for number in (mixed.suggestions.ordered(order) + 1).tolist()]
+    rest = len(mixed) - asked
+    assert places == [(n, asked) for n in range(1, asked + 1)] + [(n, rest) for n in range(1, rest + 1)]

@@ -27,12 +27,13 @@ CREATE TABLE IF NOT EXISTS decisions (
 );
 CREATE INDEX IF NOT EXISTS by_cell ON decisions (file, label, id);
 CREATE INDEX IF NOT EXISTS by_action ON decisions (action);
-CREATE VIEW IF NOT EXISTS standing AS
+-- The plus signs keep SQLite from looking through all that is not undone; files of earlier versions have other views.
+CREATE VIEW IF NOT EXISTS stands AS
     SELECT * FROM decisions AS entry
-    WHERE undoes IS NULL AND NOT EXISTS (SELECT 1 FROM decisions WHERE undoes = entry.id);
-CREATE VIEW IF NOT EXISTS undoable AS
-    SELECT * FROM standing AS entry WHERE NOT EXISTS (
-        SELECT 1 FROM standing WHERE file = entry.file AND label = entry.label AND id > entry.id
+    WHERE +undoes IS NULL AND NOT EXISTS (SELECT 1 FROM decisions WHERE undoes = entry.id);
+CREATE VIEW IF NOT EXISTS stands_last AS
+    SELECT * FROM stands AS entry WHERE NOT EXISTS (
+        SELECT 1 FROM stands WHERE file = entry.file AND label = entry.label AND id > entry.id
     );
 CREATE TRIGGER IF NOT EXISTS never_changed BEFORE UPDATE ON decisions
     BEGIN SELECT RAISE(ABORT, 'decisions are never changed'); END;
@@ -123,7 +124,7 @@ class Store:
             entries, action = self._last_action(who), self._next_id()
             for entry in entries:
                 before = self._select(
-                    "SELECT * FROM standing WHERE file = ? AND label = ? AND id < ? ORDER BY id DESC LIMIT 1",
+                    "SELECT * FROM stands WHERE file = ? AND label = ? AND id < ? ORDER BY id DESC LIMIT 1",
                     *(entry.file, entry.label, entry.id),
                 )
                 answer = before[0].answer if before else None
@@ -136,8 +137,8 @@ class Store:
             return self._last_action(who)
 
     def _last_action(self, who: str) -> list[Entry]:
-        last = self._select("SELECT * FROM undoable WHERE who = ? ORDER BY id DESC LIMIT 1", who)
-        return self._select("SELECT * FROM undoable WHERE action = ? ORDER BY id", last[0].action) if last else []
+        last = self._select("SELECT * FROM stands_last WHERE who = ? ORDER BY id DESC LIMIT 1", who)
+        return self._select("SELECT * FROM stands_last WHERE action = ? ORDER BY id", last[0].action) if last else []
 
     def _last(self, file: str, label: str) -> Entry | None:
         query = "SELECT * FROM decisions WHERE file = ? AND label = ? ORDER BY id DESC LIMIT 1"

@@ -113,10 +113,10 @@ class AuditDesk:
         possible = [column for column in order.tolist() if not ticked[column] and chance[column] >= POSSIBLE]
         likely = set(np.flatnonzero(ticked | (known == POSITIVE)).tolist()) | set(possible[:MOST_POSSIBLE])
         everything = [
-            Toggle(
-                name, float(chance[column]), known[column] == POSITIVE, bool(self.predicted[place, column]), bool(tick)
+            Toggle(name, float(chance[column]), bool(known[column] == POSITIVE), bool(predicted), bool(tick))
+            for column, (name, predicted, tick) in enumerate(
+                zip(self.table.classes, self.predicted[place], ticked, strict=True)
             )
-            for column, (name, tick) in enumerate(zip(self.table.classes, ticked, strict=True))
         ]
         others = [each for column, each in enumerate(everything) if column not in likely]
         return [everything[column] for column in order if column in likely], sorted(others, key=_by_name)

@@ -179,10 +179,10 @@ class Desk:
         return free
 
     def place(self, order: Order, number: int) -> tuple[int, int]:
-        """Where a suggestion stands in an order, from 1, and of how many; class by class, within its class."""
-        position = int(self._position[order][number - 1])
+        """Where a suggestion stands among those of the goal, or those beyond it; class by class, within its class."""
         if order != "class":
-            return position + 1, len(self)
+            place, asked = int(self._position[order][number - 1]) + 1, int(self.goal.sum())
+            return (place, asked) if self.goal[number - 1] else (place - asked, len(self) - asked)
         alike = self.suggestions.columns == self.suggestions.columns[number - 1]
         return int(alike[:number].sum()), int(alike.sum())
 
