@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import ENOENT
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -45,6 +46,8 @@ def locked(path: Path) -> Iterator[None]:
     The lock belongs to this process alone and ends with it, even if it is killed while its children live on: they do
     not inherit it.
     """
+    if not path.parent.is_dir():  # filelock would make it, and a folder whose name is mistyped with it
+        raise FileNotFoundError(ENOENT, "No such folder", str(path.parent))
     # A lock that is nothing but a file's existence would outlive its process, so there is no falling back to one.
     lock = FileLock(path, timeout=0, fallback_to_soft=False)
     try:

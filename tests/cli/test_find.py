@@ -88,7 +88,7 @@ def test_the_summary_agrees_with_the_suggestions(found):
         ]
         assert len(above) == each["suggested"] == round(each["missing"])
         assert each["name"] in output
-    assert "full labels of 7 validation images" in summary["probabilities"]
+    assert "7 images are labelled in full" in summary["probabilities"]
     assert f"onepair review {run}" in output
 
 

@@ -3,7 +3,7 @@
 import pytest
 from starlette.testclient import TestClient
 
-from onepair.review.store import Decision
+from onepair.review.answers import Decision
 from tests.review.runs import open_app, small_run, write_suggestions
 from tests.review.sites import Site
 

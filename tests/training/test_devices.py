@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from onepair.data.features import cached_features
+from onepair.data.features import extract_features
 from onepair.data.reading import read_dataset
-from onepair.inference.prediction import TorchModel
+from onepair.inference.choice import Engines
+from onepair.inference.prediction import Model
 from onepair.inference.scoring import score_images
 from onepair.methods import METHODS
 from onepair.models import Classifier, create_backbone
@@ -52,6 +53,13 @@ def test_gradients_reach_the_other_device(waits):
     assert torch.equal(layer.weight.grad.cpu(), torch.full((2, 3), 4.0))
 
 
+def extracted(table, backbone, rows, folder, device):
+    engines = Engines(backbone, devices=[device], cache=folder)
+    return extract_features(
+        table, backbone, backbone.preprocessing, engines, folder=folder, rows=rows, workers=0
+    ).features
+
+
 def test_scores_maps_and_features(images, classifier, tmp_path, monkeypatch):
     table, rows = read_dataset(str(images)), np.array([3, 3, 5])
     labels = np.array([0, 2, 1])
@@ -67,14 +75,15 @@ def test_scores_maps_and_features(images, classifier, tmp_path, monkeypatch):
         for pooled in (True, False):  # class activation maps, then Grad-CAM
             monkeypatch.setattr("onepair.models.maps._is_mean", lambda spatial, pooled=pooled: pooled)
             assert activation_maps(classifier, torch.rand(2, 3, SIZE, SIZE).to(DEVICE)).device == DEVICE
-        features = cached_features(table, backbone, scaling, folder=tmp_path / "elsewhere", rows=rows, workers=0)
+        features = extracted(table, backbone, rows, tmp_path / "elsewhere", DEVICE)
         decisions = fit_decisions(scores, table.labels[rows])
-        model = TorchModel(CLASSES, decisions, scaling, classifier)
+        engines = Engines(classifier, devices=[DEVICE], cache=tmp_path / "graphs")
+        model = Model(tmp_path, CLASSES, decisions, scaling, engines, classifier)
         np.testing.assert_array_equal(model.scores([table.path(row) for row in rows]), scores)
         weights = {name: tensor.cpu() for name, tensor in backbone.state_dict().items()}
     plain = create_backbone("small-cnn", weights="none", image_size=SIZE)
     plain.load_state_dict(weights)
-    expected = cached_features(table, plain, scaling, folder=tmp_path / "here", rows=rows, workers=0)
+    expected = extracted(table, plain, rows, tmp_path / "here", torch.device("cpu"))
     np.testing.assert_array_equal(features, expected)
 
 

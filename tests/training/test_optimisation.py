@@ -68,8 +68,8 @@ def test_a_restored_optimiser_goes_on_alike_in_any_memory_layout(name):
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_what_does_not_decay_stays_where_it_is(name):
     pulled, free = nn.Linear(2, 2), nn.Linear(2, 2)
-    config = OptimiserConfig(name=name, weight_decay=0.5)
-    optimiser = make_optimiser(config, [Group(pulled), Group(free, decays=False)], lr=0.1)
+    config = OptimiserConfig(name=name, lr=0.1, weight_decay=0.5)
+    optimiser = make_optimiser(config, [Group(pulled), Group(free, decays=False)])
     before = [copy.deepcopy(layer.state_dict()) for layer in (pulled, free)]
     for layer in (pulled, free):
         for parameter in layer.parameters():

@@ -232,14 +232,14 @@ def look_at_images(given):
     """Each process looks at its share of the images, and takes its time; extraction likewise."""
     from onepair.training import run as running
 
-    seen, extract = [], running.cached_features
+    seen, extract = [], running.extract_features
 
     def spy(*arguments, rows, on_progress=None, **options):
         if on_progress is not None:
             seen.append(rows.tolist())
         return extract(*arguments, rows=rows, on_progress=on_progress, **options)
 
-    running.cached_features = spy
+    running.extract_features = spy
     try:
         run_command(given)
     finally:

@@ -114,6 +114,6 @@ def unique(cells: Iterable[Cell]) -> list[Cell]:
 
 def _digest(config: Config, dataset: Dataset) -> str:
     """What tells a configuration from others, wherever its dataset is kept; settings that are added later do not."""
-    data = replace(config.data, source=dataset.identity, format="auto")
+    data = replace(config.data, source=dataset.identity, format="auto", split="auto")
     changed = differences(Config(), replace(config, data=data))
     return hashlib.sha256("\n".join(changed).encode()).hexdigest()[:8]

@@ -57,7 +57,10 @@ class Tuning:
 
     def run(self) -> list[Tried]:
         """Do the trials that are left, or wait for the processes that are at them; returns all of them."""
-        RunFolder(self.out).require_usable(self.config)
+        folder = RunFolder(self.out)
+        folder.require_usable(self.config)
+        if (self.out / "config.toml").exists():
+            folder.require_same(folder.config(), self.config)
         task_of(self.config.data, self.machine.shared)  # or a sentence on the dataset, before anything is written
         with writing(self.out):
             self.out.mkdir(parents=True, exist_ok=True)

@@ -72,10 +72,9 @@ def on_cpu(devices: Sequence[torch.device]) -> bool:
 
 
 def _on_device(network: nn.Module, device: torch.device, precision: Any) -> nn.Module:
-    fabric = Fabric(
-        accelerator=device.type,
-        devices=[device.index or 0] if device.type == "cuda" else 1,
-        precision="32-true" if device.type == "cpu" else precision,
-    )
-    own: nn.Module = fabric.setup_module(copy.deepcopy(network).eval())
-    return own
+    own = copy.deepcopy(network).eval()
+    if device.type == "cpu" or precision == "32-true":
+        return own.to(device)
+    fabric = Fabric(accelerator=device.type, devices=[device.index or 0], precision=precision)
+    wrapped: nn.Module = fabric.setup_module(own)
+    return wrapped

@@ -69,12 +69,13 @@ class RunFolder:
             if self._config_file.exists():
                 old = self.config()  # or a sentence: a file of that name may be somebody else's
                 if self.begun:
-                    self._require_same(old, config)
+                    self.require_same(old, config)
             # Hidden files are no reason: a lock, or what a run that was killed at its start left.
             elif self.path.exists() and not all(entry.name.startswith(".") for entry in self.path.iterdir()):
                 raise RunError(f"{self.path}: holds files but no run; name another folder with --out")
 
-    def _require_same(self, old: Config, new: Config) -> None:
+    def require_same(self, old: Config, new: Config) -> None:
+        """Refuse to go on with another configuration than before."""
         changed = differences(old, new)
         if changed:
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""

@@ -39,6 +39,7 @@ from onepair.training.stopping import Requests
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
 MOST_NAMED = 5  # images or classes in a sentence
+COPY = "holds the same as another image that cannot be read"
 
 
 def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator, test: bool = True) -> Results:
@@ -279,7 +280,12 @@ class _Run:
         features = self._extract(used, on_progress, self._report(problems))
         by_row = np.zeros((len(task.table), features.shape[1]), features.dtype)
         by_row[used] = features
-        return FixedFeatures(torch.from_numpy(by_row).to(self.fabric.device), problems)
+        reasons = {problem.where: problem.what for problem in problems}
+        unreadable = [str(task.table.path(row)) for row in used[np.isnan(features).any(1)].tolist()]
+        return FixedFeatures(
+            torch.from_numpy(by_row).to(self.fabric.device),
+            [Problem("unreadable image", path, reasons.get(path, COPY)) for path in unreadable],
+        )
 
     def _extract(self, rows: Indices, on_progress: OnProgress, report: Report) -> Features:
         if len(rows) == 0:  # fewer images than processes
