@@ -75,7 +75,7 @@ class Listener:
     def say(self, sentence):
         self.said.append(sentence)
 
-    def extraction(self):
+    def extraction(self, what="extracting features"):
         return None
 
     def batch(self, **facts):

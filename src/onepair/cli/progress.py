@@ -24,6 +24,7 @@ class Narration:
 
     def __init__(self, *, quiet: bool = False, tensorboard: "TensorBoard | None" = None) -> None:
         self.tensorboard = tensorboard
+        self.said: set[str] = set()
         self.console = error_console(quiet=quiet)
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -48,17 +49,20 @@ class Narration:
         self.bar.stop()
 
     def say(self, sentence: str) -> None:
-        self.console.print(sentence, markup=False, soft_wrap=True)
+        """Runs that follow each other say the same things: once is enough."""
+        if sentence not in self.said:
+            self.said.add(sentence)
+            self.console.print(sentence, markup=False, soft_wrap=True)
 
-    def extraction(self) -> Any:
+    def extraction(self, what: str = "extracting features") -> Any:
         tenths = -1
 
         def show(done: int, total: int) -> None:
             nonlocal tenths
-            self._show("extracting features", done, total, f"{done:,} of {total:,} images")
+            self._show(what, done, total, f"{done:,} of {total:,} images")
             if not self.console.is_terminal and done * 10 // total > tenths:
                 tenths = done * 10 // total
-                self.say(f"extracting features: {done:,} of {total:,} images")
+                self.say(f"{what}: {done:,} of {total:,} images")
 
         return show
 

@@ -18,7 +18,6 @@ class StudyNarration(Narration):
     def __init__(self) -> None:
         super().__init__()
         self.all_runs = self.bar.add_task("", detail="", visible=False)
-        self.said: set[str] = set()
         self.done = self.total = 0
         self.begun = time.monotonic()
 
@@ -45,12 +44,6 @@ class StudyNarration(Narration):
 
     def waiting(self, cells: int) -> None:
         self.say(f"waiting for {cells} {'run' if cells == 1 else 'runs'} that other processes are at work on")
-
-    def say(self, sentence: str) -> None:
-        """Every run says the same things: once is enough."""
-        if sentence not in self.said:
-            self.said.add(sentence)
-            super().say(sentence)
 
     def epoch(self, record: dict[str, Any]) -> None:
         if self.console.is_terminal or record["seconds"] > LONG_EPOCH:

@@ -149,7 +149,8 @@ def _write_maps(
     rows = scored.rows[found.row]
     watch.say(f"looking where in {len(np.unique(rows)):,} images the {len(found):,} labels are")
     classifier = copy.deepcopy(run.classifier).to(device)
-    maps = suggestion_maps(classifier, run.table, rows, found.label, workers=workers)
+    told = watch.extraction("looking where labels are")
+    maps = suggestion_maps(classifier, run.table, rows, found.label, workers=workers, on_progress=told)
     content = io.BytesIO()
     np.save(content, maps)
     write_atomically(path, content.getvalue())
