@@ -106,6 +106,16 @@ def test_a_dataset_that_was_sorted_anew_is_refused(finished, in_process, monkeyp
     assert (tmp_path / "all" / "run" / "model.json").read_bytes() == before
 
 
+def test_evaluate_leaves_out_what_cannot_be_read(finished, in_process, monkeypatch, tmp_path):
+    shutil.copytree(finished / "images", tmp_path / "images")
+    (tmp_path / "images" / f"{TRAIN + 2:02}.png").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    result = in_process("evaluate", finished / "run", "--data", "images/labels.csv", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["images"] == TEST - 1
+    assert f"left out: images/{TRAIN + 2:02}.png: " in result.stderr
+
+
 def test_evaluate_prints_a_table(onepair):
     result = onepair("evaluate", "run", "--split", "validation")
     assert result.returncode == 0, result.stderr

@@ -35,21 +35,36 @@ def evaluate(
 
     Where the split was audited, by the images that have all of their labels.
     """
+    import numpy as np
+
     from onepair.inference.scoring import score_images
     from onepair.probability.evaluation import evaluate as judge
     from onepair.runs.finished import FinishedRun
 
     opened = FinishedRun(run)
     if data is None:
+        scores, labels, asked = opened.scores(split, workers=workers), opened.labels(split), opened.asked(split)
         judged = opened.judged(split)
-        scores, labels = opened.scores(split, workers=workers)[judged], opened.labels(split)[judged]
     else:
         table, rows = _other_dataset(opened, data, split, format, unlisted, folder)
-        precision = opened.description.precision
-        scores = score_images(opened.classifier, table, rows, precision=precision, workers=workers)
-        labels = table.labels[rows]
-    asked = opened.asked(split) if data is None else table.asked if table.asked is None else table.asked[rows]
-    found = judge(scores, labels, opened.decisions, opened.classes, process=opened.config.data.process, asked=asked)
+        scores = score_images(
+            opened.classifier,
+            table,
+            rows,
+            precision=opened.description.precision,
+            workers=workers,
+            report=lambda problem: typer.echo(f"left out: {problem}", err=True),
+        )
+        labels, asked = table.labels[rows], None if table.asked is None else table.asked[rows]
+        judged = np.isfinite(scores).all(1)
+    found = judge(
+        scores[judged],
+        labels[judged],
+        opened.decisions,
+        opened.classes,
+        process=opened.config.data.process,
+        asked=None if asked is None else asked[judged],
+    )
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from onepair.data.labeltable import LabelTable
+from onepair.data.problems import Report, refuse
 from onepair.data.streaming import image_blocks, images_of
 from onepair.inference.choice import Engines
 from onepair.inference.inputs import Shard, Source
@@ -73,6 +74,7 @@ def score_images(
     *,
     precision: Any = "32-true",
     workers: int | None = None,
+    report: Report = refuse,
 ) -> NDArray[np.float32]:
     """The logits (N, L) of rows of a table, on the best devices at hand. The classifier stays as it is.
 
@@ -81,11 +83,13 @@ def score_images(
         table, rows: which images.
         precision: on GPUs, as Fabric calls it; that of the run, if the scores are to be its own.
         workers: threads that read images; None is one per core.
+        report: told of each image that cannot be read; if it returns, the image's scores are NaN.
     """
     engine = Engines(classifier, precision=precision)(len(rows))
     preprocessing = classifier.backbone.preprocessing
-    blocks = image_blocks(images_of(table, rows), preprocessing, batch_size=engine.batch_size, workers=workers)
-    scores = np.empty((len(rows), len(classifier.classes)), np.float32)
+    images, size = images_of(table, rows), engine.batch_size
+    blocks = image_blocks(images, preprocessing, batch_size=size, workers=workers, report=report)
+    scores = np.full((len(rows), len(classifier.classes)), np.nan, np.float32)
     for scored in stream_scores(engine, blocks):
         scores[scored.rows] = scored.scores
     return scores
