@@ -56,7 +56,7 @@ def evaluate(
             report=lambda problem: typer.echo(f"left out: {problem}", err=True),
         )
         labels, asked = table.labels[rows], None if table.asked is None else table.asked[rows]
-        judged = np.isfinite(scores).all(1)
+        judged = np.asarray(np.isfinite(scores).all(1))
     found = judge(
         scores[judged],
         labels[judged],
