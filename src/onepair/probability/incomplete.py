@@ -11,6 +11,7 @@ from onepair.probability.calibration import Platt, check_scores, correct_lines, 
 from onepair.probability.counting import Estimate, count_missing, weigh
 from onepair.probability.observation import Observation, Process, Rates, recognise
 from onepair.probability.tally import Tally
+from onepair.probability.top_share import most_missing
 
 _STEPS_AT_RANDOM, _STEPS_DRAWN, _EM_TOLERANCE = 200, 50, 1e-3
 _MOST_CELLS, _MOST_DRAWN_CELLS = 4_000_000, 500_000  # to fit a few numbers per class
@@ -21,6 +22,7 @@ _PLACE_SD = 0.4  # of the place of the truth between the fewest and the most lab
 _PLACES = np.linspace(-3, 3, 61)  # to look at, in such standard deviations
 _DRAWN_SD = 0.2  # of the number of missing labels, as a share of it, where some positives are drawn
 _CLASS_SD = 0.5  # of the intercept of a single class about what the process says
+_FORGETTING = 4  # how fast known negatives make the top of the scores unimportant
 _FEWEST_FULL = 20  # rows looked at in full, to count by
 _Z = 1.96  # standard errors to either end of an interval of 95 %
 
@@ -86,6 +88,10 @@ def infer(
     own = value / np.sqrt(1 / _CLASS_SD**2 + informed)
     missing = _interval(value, np.sqrt(shared**2 + own**2 + doubt.sum(0)), most)
     total = _interval(value.sum(), np.sqrt(shared.sum() ** 2 + (own**2).sum() + doubt.sum()), most.sum())
+    if not observation.drawn and unknown.any():
+        elsewhere_known = np.where(unknown, known, np.maximum(known, NEGATIVE)).astype(np.int8)
+        # Likelihood may well take unknown for negative: without known negatives only the top of the scores forbids it.
+        missing, total = _reach(missing, total, matrix, elsewhere_known, cells)
     full = (observation.free & (known != UNKNOWN)).all(1)
     if observation.drawn and full.sum() >= _FEWEST_FULL:
         others = unknown.any(1)
@@ -94,6 +100,19 @@ def infer(
         )
         missing, total = weigh(missing, by_class), weigh(total, of_all)
     return Inference(observation, rates, lines, probabilities, missing, total)
+
+
+def _reach(
+    missing: Estimate, total: Estimate, scores: Floats, labels: Labels, cells: "_Cells"
+) -> tuple[Estimate, Estimate]:
+    """Estimates that reach up to what the top of the scores allows, the less so the more negatives are known."""
+    negatives = cells.negative.sum() + (cells.sampled - cells.sampled_positive).sum()
+    weight = float(1 - negatives / max(negatives + cells.unknown.sum(), 1)) ** _FORGETTING
+    each, together = most_missing(scores, labels)
+    return (
+        missing._replace(high=missing.high + weight * np.maximum(each - missing.high, 0)),
+        total._replace(high=total.high + weight * np.maximum(together - total.high, 0)),
+    )
 
 
 def _interval(value: Floats, error: Floats, most: Floats) -> Estimate:

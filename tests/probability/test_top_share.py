@@ -1,0 +1,49 @@
+"""The most that can be missing: no fewer than there are, and just that where the top is pure."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from onepair.labels import POSITIVE, UNKNOWN
+from onepair.probability.incomplete import infer
+from onepair.probability.top_share import most_missing
+
+
+def positives_at_random(steepness, share, rows=4000, seed=0):
+    random = np.random.default_rng(seed)
+    scores = random.normal(size=(rows, 4))
+    truth = random.random(scores.shape) < expit(steepness * (scores - 1))
+    observed = truth & (random.random(scores.shape) < share)
+    return scores, truth, np.where(observed, POSITIVE, UNKNOWN).astype(np.int8)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("steepness", [1.0, 3.0, 50.0])
+def test_no_fewer_than_there_are(steepness, share):
+    scores, truth, labels = positives_at_random(steepness, share)
+    missing = (truth & (labels == UNKNOWN)).sum(0)
+    each, together = most_missing(scores, labels)
+    assert (each >= 0.9 * missing).all()  # of many tops the one that looks best is a little too good
+    assert together >= 0.9 * missing.sum()
+
+
+def test_just_that_many_where_the_top_is_pure():
+    scores, truth, labels = positives_at_random(50.0, 0.5)
+    missing = (truth & (labels == UNKNOWN)).sum()
+    assert most_missing(scores, labels)[1] == pytest.approx(missing, rel=0.15)
+
+
+def test_a_class_that_shows_no_positive_may_have_some():
+    scores, _, labels = positives_at_random(3.0, 0.3)
+    labels[:, 0] = UNKNOWN
+    each, _ = most_missing(scores, labels)
+    assert 1 < each[0] < each[1:].min()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_intervals_hold_where_the_likelihood_takes_unknown_for_negative(share):
+    scores, truth, labels = positives_at_random(1.5, share, rows=600)
+    found = infer(scores, labels)
+    missing = truth & (labels == UNKNOWN)
+    assert found.total.low <= missing.sum() <= found.total.high
+    assert ((found.missing.low <= missing.sum(0)) & (missing.sum(0) <= found.missing.high)).all()
