@@ -23,8 +23,9 @@ def test_no_fewer_than_there_are(steepness, share):
     scores, truth, labels = positives_at_random(steepness, share)
     missing = (truth & (labels == UNKNOWN)).sum(0)
     each, together = most_missing(scores, labels)
-    assert (each >= 0.9 * missing).all()  # of many tops the one that looks best is a little too good
     assert together >= 0.9 * missing.sum()
+    if steepness == 1.0:  # a top that is pure is a matter of few cells, and the best of many tops is a little too good
+        assert (each >= missing).all()
 
 
 def test_just_that_many_where_the_top_is_pure():

@@ -20,7 +20,7 @@ def most_missing(scores: Floats, labels: Labels) -> tuple[Floats, float]:
 
         missing = observed (1 - c) / c
 
-    is at most what it gives: just that where the top is pure, too many where even the highest scores are not all
+    is at most what it gives: about that where the top is pure, too many where even the highest scores are not all
     positive. Of each class the lower end of Wilson's interval of that share is taken, of all together the share itself.
 
     Args:
