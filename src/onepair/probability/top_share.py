@@ -21,7 +21,8 @@ def most_missing(scores: Floats, labels: Labels) -> tuple[Floats, float]:
         missing = observed (1 - c) / c
 
     is at most what it gives: about that where the top is pure, too many where even the highest scores are not all
-    positive. Of each class the lower end of Wilson's interval of that share is taken, of all together the share itself.
+    positive. Of many tops the one that looks best is a little too good, so the lower end of Wilson's interval of its share
+    is taken: two standard errors below for each class, one for all together.
 
     Args:
         scores, labels: (N, L).
@@ -31,7 +32,7 @@ def most_missing(scores: Floats, labels: Labels) -> tuple[Floats, float]:
     together = found.sum() / max(cells.sum(), 1)
     found, cells = found + _POOLED * together, cells + _POOLED
     observed, unknown = (labels == POSITIVE).sum(0), (labels == UNKNOWN).sum(0)
-    least, share = (np.clip(each, 0.01, 0.99) for each in (_wilson_low(found, cells), found / cells))
+    least, share = (np.clip(_wilson_low(found, cells, z), 0.01, 0.99) for z in (_Z, 1.0))
     by_class = np.minimum((observed + _UNSEEN) * (1 - least) / least, unknown)
     of_all = float(np.minimum(observed * (1 - share) / share, unknown).sum())
     return by_class, of_all
@@ -44,17 +45,17 @@ def _best_top(scores: Floats, labels: Labels) -> tuple[int, int]:
     found = np.cumsum(labels[candidates][order] == POSITIVE)
     if len(found) == 0 or found[-1] == 0:
         return 0, 0
-    bound = _wilson_low(found, np.arange(1, len(found) + 1))
+    bound = _wilson_low(found, np.arange(1, len(found) + 1), _Z)
     # Of many cuts some look good by chance, the smallest most of all.
     bound[found < min(max(_FEWEST, found[-1] / 10), found[-1])] = 0
     best = int(np.argmax(bound))
     return int(found[best]), best + 1
 
 
-def _wilson_low(found: ArrayLike, cells: ArrayLike) -> Floats:
+def _wilson_low(found: ArrayLike, cells: ArrayLike, z: float) -> Floats:
     """The lower end of Wilson's interval of a share."""
     number = np.asarray(cells, np.float64)
     share = np.asarray(found, np.float64) / number
-    error = _Z * np.sqrt(share * (1 - share) / number + _Z**2 / (4 * number**2))
-    end: Floats = (share + _Z**2 / (2 * number) - error) / (1 + _Z**2 / number)
+    error = z * np.sqrt(share * (1 - share) / number + z**2 / (4 * number**2))
+    end: Floats = (share + z**2 / (2 * number) - error) / (1 + z**2 / number)
     return end
