@@ -21,8 +21,8 @@ def most_missing(scores: Floats, labels: Labels) -> tuple[Floats, float]:
         missing = observed (1 - c) / c
 
     is at most what it gives: about that where the top is pure, too many where even the highest scores are not all
-    positive. Of many tops the one that looks best is a little too good, so the lower end of Wilson's interval of its share
-    is taken: two standard errors below for each class, one for all together.
+    positive. Of many tops the one that looks best is a little too good, so the lower end of Wilson's interval of its
+    share is taken: two standard errors below for each class, one for all together.
 
     Args:
         scores, labels: (N, L).
