@@ -35,22 +35,12 @@ class Task:
     validation: Indices
     test: Indices
     observed: Labels  # (len(train), L), what the learner sees
-    validation_labels: Labels  # (len(validation), L), what the best epoch is selected by
+    validation_labels: Labels  # (len(validation), L), what the best epoch is selected by, unknown ones as such
     selected_on: str  # a few words on what those are
     holds_out: bool = False  # whether the test rows are training rows that a fold holds out
 
     def rows(self, split: Split) -> Indices:
         return {"train": self.train, "validation": self.validation, "test": self.test}[split]
-
-    @property
-    def known_validation_labels(self) -> Labels:
-        """The validation labels as they are in the table now."""
-        return self.table.labels[self.validation]
-
-    @property
-    def training_images(self) -> Indices:
-        """The rows to learn from, and those that a fold holds out of them."""
-        return np.sort(np.concatenate([self.train, self.test])) if self.holds_out else self.train
 
     @property
     def images(self) -> Indices:

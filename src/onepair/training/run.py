@@ -310,7 +310,7 @@ class _Run:
             scores["test"] = self._score(trainer.stage, task.test)
         weights, process = cpu_state(self.classifier), self.config.data.process
         decisions = fit_decisions(
-            scores["validation"], task.known_validation_labels, process=process, asked=task.asked_validation
+            scores["validation"], task.validation_labels, process=process, asked=task.asked_validation
         )
         if decisions.pooled.any():
             pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
