@@ -1,6 +1,8 @@
 """The one kind of error that the command line shows as a sentence."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any
 
 # What each extra of the package brings, as it is imported. pyproject.toml says the same with versions.
 EXTRAS = {
@@ -34,3 +36,13 @@ def require_extra(*names: str) -> None:
     if wanted := [name for name, modules in missing.items() if modules]:
         modules = ", ".join(dict.fromkeys(module for name in wanted for module in missing[name]))
         raise MissingExtraError(f"this needs {modules}; install with: pip install 'onepair[{','.join(wanted)}]'")
+
+
+def first_mistake(mistakes: Sequence[Any]) -> str:
+    """The first of what pydantic found wrong with a file of ours: the key, and what it should be.
+
+    >>> first_mistake([{"loc": ("classes", 0), "msg": "Input should be a valid string"}])
+    'classes.0: input should be a valid string'
+    """
+    key = ".".join(map(str, mistakes[0]["loc"])) or "it"
+    return f"{key}: {mistakes[0]['msg'].lower()}"

@@ -74,6 +74,11 @@ def images_of(table: LabelTable, rows: Indices) -> Iterator[Source]:
         yield table.path(row) if table.pixels is None else table.pixels[row]
 
 
+def pixels_of(table: LabelTable, row: int) -> Pixels:
+    """The whole image of a row, (H, W, 3)."""
+    return decode(table.path(row)) if table.pixels is None else table.pixels[row]
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

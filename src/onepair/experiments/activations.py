@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from onepair.data.decoding import decode
+from onepair.data.streaming import pixels_of
 from onepair.experiments.drawing import Drawing
 from onepair.experiments.figures import Panels
 from onepair.inference.scoring import score_images
@@ -121,7 +121,7 @@ def _pictures(run: FinishedRun, examples: Sequence[Example]) -> Iterator[tuple[N
     maps = iter(suggestion_maps(run.classifier, run.table, rows, columns, workers=0))
     for example in examples:
         row = example.row
-        pixels = decode(run.table.path(row)) if run.table.pixels is None else run.table.pixels[row]
+        pixels = pixels_of(run.table, row)
         yield pixels, np.stack([next(maps) for _ in example.marks])
 
 

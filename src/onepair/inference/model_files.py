@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onepair import __version__
 from onepair.data.preprocessing import Preprocessing
-from onepair.errors import UserError
+from onepair.errors import UserError, first_mistake
 from onepair.files import write_atomically
 from onepair.probability.decisions import Decisions, StoredDecisions
 
@@ -69,9 +69,7 @@ def parse_description(stored: Any, *, where: Path) -> Description:
         given = _Stored.model_validate(stored)
         decisions = Decisions.from_stored(given.decisions, classes=len(given.classes))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "it"
-        raise ModelError(f"{where}: is damaged, {key}: {first['msg'].lower()}") from None
+        raise ModelError(f"{where}: is damaged, {first_mistake(error.errors())}") from None
     except ValueError as error:
         raise ModelError(f"{where}: is damaged, {error}") from None
     return Description(given.backbone, given.preprocessing, given.classes, decisions, given.precision)

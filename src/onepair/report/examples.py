@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from onepair.data.decoding import decode
 from onepair.data.problems import DataError
+from onepair.data.streaming import pixels_of
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.report.side_by_side import Comparison, ReportError, RunSummary
 from onepair.runs.finished import FinishedRun
@@ -63,7 +63,7 @@ def choose_examples(run: FinishedRun, *, most: int = EXAMPLES) -> Examples:
         if len(images) == most:
             break
         with suppress(DataError):
-            images.append(decode(run.table.path(row)) if run.table.pixels is None else run.table.pixels[row])
+            images.append(pixels_of(run.table, row))
             rows.append(place)
     return Examples(images, rows)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from onepair.data.decoding import decode
 from onepair.data.labeltable import LabelTable
 from onepair.data.loading import table_of_files
+from onepair.data.streaming import pixels_of
 from onepair.errors import UserError
 from onepair.inference.scoring import score_images
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
@@ -61,7 +61,7 @@ class Explainer:
         return Explained(
             name=Path(table.files[row]).name,
             note=known,
-            pixels=decode(table.path(row)) if table.pixels is None else table.pixels[row],
+            pixels=pixels_of(table, row),
             sightings=[
                 Sighting(
                     label=classifier.classes[each],

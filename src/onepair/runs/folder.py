@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onepair.data.dialects import guard
-from onepair.errors import UserError
+from onepair.errors import UserError, first_mistake
 from onepair.files import locked, write_atomically, writing
 from onepair.runs.config import Config, ConfigError, build_config, differences, read_config, to_toml
 
@@ -197,9 +197,7 @@ class RunFolder:
         try:
             return Results.model_validate(stored)
         except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, first["loc"])) or "it"
-            raise RunError(f"{self.path / 'results.json'}: is damaged, {key}: {first['msg'].lower()}") from None
+            raise RunError(f"{self.path / 'results.json'}: is damaged, {first_mistake(error.errors())}") from None
 
     def _read_json(self, name: str) -> Any:
         """What a file holds; None if there is no such file."""
