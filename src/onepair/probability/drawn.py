@@ -55,7 +55,7 @@ class Scenarios:
 
 
 def fit_drawn(
-    scores: Floats, labels: Labels, observation: Observation, weights: Floats, cells: KnownCells
+    scores: Floats, labels: Labels, observation: Observation, weights: Floats, every: KnownCells
 ) -> Scenarios:
     """Lines where `observation.drawn` positives of a row are shown at most.
 
@@ -63,11 +63,12 @@ def fit_drawn(
         scores, labels: (N, L).
         observation: of these rows.
         weights: (N,), how many rows each stands for that was looked at in full.
-        cells: the same cells, counted by score.
+        every: the cells of these rows and perhaps of more, which tell how classes differ.
     """
     # Rows may show fewer than the most because they have no more, all of them, or because they were allowed no more.
-    searches = [_Search(scores, labels, observation, weights, cells, exact=exact) for exact in (True, False)]
-    profiles = [search.profile() for search in (searches if observation.drawn > 1 else searches[:1])]
+    ways = (True, False) if observation.drawn > 1 else (True,)
+    searches = [_Search(scores, labels, observation, weights, every, exact=exact) for exact in ways]
+    profiles = [search.profile() for search in searches]
     points = [_interpolated(profile) for profile in profiles]
     more, evidence, hidden, stop = (np.concatenate(each) for each in zip(*points, strict=True))
     weight = np.exp(evidence - evidence.max())
@@ -87,14 +88,15 @@ class _Search:
         labels: Labels,
         observation: Observation,
         weights: Floats,
-        cells: KnownCells,
+        every: KnownCells,
         *,
         exact: bool,
     ) -> None:
-        self.cells, self.start, self.classes = cells, cells.lines(np.zeros(cells.tally.shape)), labels.shape[1]
+        self.cells, self.classes = KnownCells(scores, labels, observation, weights), labels.shape[1]
+        self.start = every.lines(np.zeros(every.tally.shape))  # if unknown means negative
         self.at, self.labels, self.observation = self.start.logits(scores), labels, observation
         self.full = (labels != UNKNOWN).all(1)
-        positives = cells.known_positive.sum(0)
+        positives = every.known_positive.sum(0)
         self.caution = _CAUTION * float(positives @ (positives / (positives + _OWN_LINE)) / positives.sum())
         self.trust = np.where(self.full, weights, 1.0)
         self.unknown = ~observation.free & (labels == UNKNOWN)
@@ -104,8 +106,8 @@ class _Search:
         self.passed, self.reached = ((bound & each).sum(1) for each in (shown > steps, shown >= steps))
         self.searched = np.arange(1 if exact else observation.drawn)
         self.fixed_stop = np.append(np.zeros(observation.drawn), 1.0)
-        guess = cells.unknown * self.start(cells.tally.scores)
-        self.rates = cells.rates(guess, self.fixed_stop)
+        guess = self.cells.unknown * self.start(self.cells.tally.scores)
+        self.rates = self.cells.rates(guess, self.fixed_stop)
         self.precision = np.repeat(
             [_COMMON_PRECISION, LINE_PRECISION, _STOP_PRECISION], [2, 2 * self.classes, len(self.searched)]
         )

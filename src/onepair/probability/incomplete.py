@@ -65,7 +65,7 @@ def infer(
         raise ValueError("no positive label is observed, so nothing can be said of the others")
     observation = recognise(known, asked, process)
     rows_weight = np.ones(len(known)) if weights is None else weights
-    rows = _rows_to_fit(known, _MOST_DRAWN_CELLS if observation.drawn else _MOST_CELLS)
+    rows = _rows_to_fit(known, _MOST_CELLS)
     cells = KnownCells(matrix[rows], known[rows], observation.of(rows), rows_weight[rows])
     unknown = (known == UNKNOWN) & (np.arange(len(known)) < (counted or len(known)))[:, None]
     if observation.drawn:
@@ -135,7 +135,8 @@ def _where_some_are_drawn(
     rows: NDArray[np.intp],
     cells: KnownCells,
 ) -> _Found:
-    fitted = fit_drawn(scores[rows], labels[rows], observation.of(rows), weights[rows], cells)
+    some = rows[_rows_to_fit(labels[rows], _MOST_DRAWN_CELLS)]
+    fitted = fit_drawn(scores[some], labels[some], observation.of(some), weights[some], cells)
     in_any_row, rates = fitted.middle.lines, fitted.middle.rates
     probabilities = observation.posterior(in_any_row(scores), labels, rates)
     bound = (labels == UNKNOWN) & ~observation.free
