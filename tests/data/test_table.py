@@ -109,9 +109,24 @@ def test_problems_name_line_and_column_and_become_unknown(tmp_path):
         "labels.csv, line 4, column cat: holds 'ja'; a label is 1 or 0, and the cell stays blank where it is unknown",
         "labels.csv, line 7, column dog: holds '#'; a label is 1 or 0, and the cell stays blank where it is unknown",
     ]
-    assert read.files == ("a\n1.jpg", "b.jpg", "b.jpg", "d.jpg")
-    assert read.split.tolist() == ["train", "train", "test", "train"]
-    assert read.labels.tolist() == [[1, -1], [-1, 0], [1, -1], [1, 1]]
+    assert read.files == ("a\n1.jpg", "b.jpg", "b.jpg")
+    assert read.split.tolist() == ["train", "train", "test"]
+    assert read.labels.tolist() == [[1, -1], [-1, 0], [1, -1]]
+
+
+def test_rows_that_say_no_split_are_for_training(tmp_path):
+    remarks = []
+    rows = ("file,split,cat", "a.jpg,,1", "b.jpg,NA,0", "c.jpg,test,1")
+    read = read_csv(tmp_path, *rows, report=remarks.append)
+    assert read.split.tolist() == ["train", "train", "test"]
+    assert list(map(str, remarks)) == [
+        "labels.csv, line 2, column split: 2 rows from here on say nothing, and are for training"
+    ]
+
+
+def test_a_table_of_other_splits_lists_no_image(tmp_path):
+    with pytest.raises(DataError, match="lists no image; none of its 2 rows has a file and a split"):
+        read_csv(tmp_path, "file,split,cat", "a.jpg,0,1", "b.jpg,1,0", report=lambda _: None)
 
 
 @pytest.mark.parametrize(

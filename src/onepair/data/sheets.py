@@ -13,6 +13,7 @@ from typing import Any
 from onepair.data.dialects import blanks_of, unguard
 from onepair.data.problems import DataError, Problem, Report
 from onepair.data.sources import exists, read_bytes
+from onepair.words import counted
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 
@@ -129,7 +130,7 @@ def _read_csv(path: Path, text: str, report: Report) -> Sheet:
                     places.append(place)
                     cells.append(row)
             elif any(row):
-                what = f"has {len(row)} cells for {len(header)} columns"
+                what = f"has {counted(len(row), 'cell')} for {counted(len(header), 'column')}"
                 advice = f"; a cell with {delimiter!r} in it needs quotes" if len(row) > len(header) else ""
                 report(Problem("bad line", place, what + advice))
     except csv.Error as error:

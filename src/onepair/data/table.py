@@ -18,6 +18,7 @@ from onepair.data.sheets import Sheet, is_sheet, pyarrow_for, read_sheet
 from onepair.data.sources import exists
 from onepair.files import write_atomically
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
+from onepair.words import counted
 
 Unlisted = Literal["unknown", "negative"]
 
@@ -42,7 +43,7 @@ def read(
     Long: as lists, with one label in a row and as many rows for an image as it has labels.
 
     The column of files may also be called image, filename, path and the like. A split is train, validation (or val,
-    valid) or test; without that column, all rows are "train". Where a column `complete` holds true, the classes that
+    valid) or test; rows that say none are "train". Where a column `complete` holds true, the classes that
     the row leaves out are negative. A column `asked` lists the classes that are known because a model suggested them.
 
     CSV is UTF-8, UTF-16 or cp1252, separated by commas, semicolons, tabs or bars. In Parquet, null is blank, and
@@ -73,7 +74,8 @@ def interpret(
     columns = find_columns(sheet, label_columns, report)
     named = _named_images(sheet, columns, root, report)
     if not named:
-        raise DataError(f"{sheet.source}: lists no image")
+        what = f"; none of its {counted(len(sheet.places), 'row')} has a file and a split" if sheet.places else ""
+        raise DataError(f"{sheet.source}: lists no image{what}")
     lists = None if columns.names is None else lists_of(sheet.columns[columns.names])
     is_long = lists is not None and all(names is None or len(names) < 2 for names in lists)
     _report_repeats(sheet, named, is_long, report)
@@ -129,10 +131,10 @@ def _named_images(sheet: Sheet, columns: Columns, root: Path, report: Report) ->
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
     splits = _splits(sheet, columns.split, report)
     for row, (file, split) in enumerate(zip(sheet.columns[columns.file], splits, strict=True)):
-        if isinstance(file, str) and file.strip():
-            rows[_as_found(root, file), split].append(row)
-        else:
+        if not (isinstance(file, str) and file.strip()):
             report(Problem("no file name", sheet.where(row, columns.file), f"holds {file!r}, not the name of a file"))
+        elif split is not None:
+            rows[_as_found(root, file), split].append(row)
     return rows
 
 
@@ -144,21 +146,28 @@ def _as_found(root: Path, file: str) -> str:
     return next((form for form in forms if exists(root / form)), file)
 
 
-def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str]:
+def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str | None]:
+    """The split of each row, train if it says none; None if it says something else."""
     if column is None:
         return ["train"] * len(sheet.places)
     cells = sheet.columns[column]
-    split = {cell: split_of(cell) for cell in set(map(str, cells))}
-    for row, cell in enumerate(cells):
-        if split[str(cell)] is None:
-            report(Problem("bad split", sheet.where(row, column), f"holds {cell!r}; a split is {', '.join(SPLITS)}"))
-    return [split[str(cell)] or "train" for cell in cells]
+    blank = blanks_of(cells).tolist()
+    splits = ["train" if nothing else split_of(str(cell)) for cell, nothing in zip(cells, blank, strict=True)]
+    for row, split in enumerate(splits):
+        if split is None:
+            what = f"holds {cells[row]!r}; a split is {', '.join(SPLITS)}"
+            report(Problem("bad split", sheet.where(row, column), what))
+    if any(blank):
+        where = sheet.where(blank.index(True), column)
+        what = f"{counted(sum(blank), 'row')} from here on say nothing, and are for training"
+        report(Problem("blank split", where, what, remark=True))
+    return splits
 
 
 def _report_repeats(sheet: Sheet, named: dict[tuple[str, str], list[int]], is_long: bool, report: Report) -> None:
     repeated = {file: rows for (file, _), rows in named.items() if len(rows) > 1}
     if is_long and repeated:
-        what = f"has several rows for {len(repeated)} images; each has all the labels of its rows"
+        what = f"has several rows for {counted(len(repeated), 'image')}; each has all the labels of its rows"
         report(Problem("rows merged", sheet.source.name, what, remark=True))
         return
     for file, rows in repeated.items():
