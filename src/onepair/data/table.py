@@ -11,8 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.columns import RESERVED, Columns, find_columns
-from onepair.data.dialects import BAD, blanks_of, guard, labels_of, lists_of, split_of, write_names
+from onepair.data.dialects import (
+    BAD,
+    blanks_of,
+    guard,
+    labels_of,
+    lists_of,
+    may_be_one_name,
+    names_in,
+    split_of,
+    write_names,
+)
 from onepair.data.labeltable import SPLITS, LabelTable
+from onepair.data.locating import locate
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sheets import Sheet, is_sheet, pyarrow_for, read_sheet
 from onepair.data.sources import exists
@@ -42,9 +53,10 @@ def read(
     image, separated by `;`, `|` or `,`, or as a list in JSON or Python; the classes are all that are named, sorted.
     Long: as lists, with one label in a row and as many rows for an image as it has labels.
 
-    The column of files may also be called image, filename, path and the like. A split is train, validation (or val,
-    valid) or test; rows that say none are "train". Where a column `complete` holds true, the classes that
-    the row leaves out are negative. A column `asked` lists the classes that are known because a model suggested them.
+    The column of files may also be called image, filename, path and the like; files that are not where it says are
+    looked for by the end of their names. A split is train, validation (or val, valid) or test, in the column split or
+    the one other that holds nothing else; rows that say none are "train". Where a column `complete` holds true, the
+    classes that the row leaves out are negative. A column `asked` lists the classes that are known because a model suggested them.
 
     CSV is UTF-8, UTF-16 or cp1252, separated by commas, semicolons, tabs or bars. In Parquet, null is blank, and
     `labels` may hold lists. Names of classes lose the spaces around them.
@@ -76,7 +88,8 @@ def interpret(
     if not named:
         what = f"; none of its {counted(len(sheet.places), 'row')} has a file and a split" if sheet.places else ""
         raise DataError(f"{sheet.source}: lists no image{what}")
-    lists = None if columns.names is None else lists_of(sheet.columns[columns.names])
+    repeated = [row for found in named.values() if len(found) > 1 for row in found]
+    lists = None if columns.names is None else _lists(sheet.columns[columns.names], len(repeated))
     is_long = lists is not None and all(names is None or len(names) < 2 for names in lists)
     _report_repeats(sheet, named, is_long, report)
     rows = [found if is_long else found[:1] for found in named.values()]
@@ -130,12 +143,28 @@ def _named_images(sheet: Sheet, columns: Columns, root: Path, report: Report) ->
     """The images, each a file in a split, and the rows that are about it."""
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
     splits = _splits(sheet, columns.split, report)
-    for row, (file, split) in enumerate(zip(sheet.columns[columns.file], splits, strict=True)):
-        if not (isinstance(file, str) and file.strip()):
-            report(Problem("no file name", sheet.where(row, columns.file), f"holds {file!r}, not the name of a file"))
-        elif split is not None:
-            rows[_as_found(root, file), split].append(row)
+    files = _files(sheet, columns.file, root, report)
+    for row, (file, split) in enumerate(zip(files, splits, strict=True)):
+        if file is not None and split is not None:
+            rows[file, split].append(row)
     return rows
+
+
+def _files(sheet: Sheet, column: int, root: Path, report: Report) -> list[str | None]:
+    """The file of each row, as it is found in `root`: another machine may have had it elsewhere."""
+    cells = sheet.columns[column]
+    written = {row: cell for row, cell in enumerate(cells) if isinstance(cell, str) and cell.strip()}
+    for row, cell in enumerate(cells):
+        if row not in written:
+            report(Problem("no file name", sheet.where(row, column), f"holds {cell!r}, not the name of a file"))
+    names = [_as_found(root, cell) for cell in written.values()]
+    _, located = locate(names, [root])
+    moved = [(old, new) for old, new in zip(names, located, strict=True) if old != new]
+    if moved:
+        what = f"{counted(len(moved), 'file')} found by the end of the name, as {moved[0][0]}, which is {moved[0][1]}"
+        report(Problem("found elsewhere", sheet.source.name, what, remark=True))
+    file_of = dict(zip(written, located, strict=True))
+    return [file_of.get(row) for row in range(len(cells))]
 
 
 def _as_found(root: Path, file: str) -> str:
@@ -162,6 +191,17 @@ def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str | None
         what = f"{counted(sum(blank), 'row')} from here on say nothing, and are for training"
         report(Problem("blank split", where, what, remark=True))
     return splits
+
+
+def _lists(cells: Sequence[Any], repeated: int) -> list[list[str] | None]:
+    """The names in each cell, by how many rows are about an image that others are about, too.
+
+    Where more rows are than have a comma, and nothing else separates names, each holds one name with its comma.
+    """
+    with_comma = [isinstance(cell, str) and "," in cell for cell in cells]
+    if sum(with_comma) >= repeated or not all(map(may_be_one_name, cells)):
+        return lists_of(cells)
+    return [[cell.strip()] if comma else names_in(cell) for cell, comma in zip(cells, with_comma, strict=True)]
 
 
 def _report_repeats(sheet: Sheet, named: dict[tuple[str, str], list[int]], is_long: bool, report: Report) -> None:
