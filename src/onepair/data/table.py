@@ -56,7 +56,8 @@ def read(
     The column of files may also be called image, filename, path and the like; files that are not where it says are
     looked for by the end of their names. A split is train, validation (or val, valid) or test, in the column split or
     the one other that holds nothing else; rows that say none are "train". Where a column `complete` holds true, the
-    classes that the row leaves out are negative. A column `asked` lists the classes that are known because a model suggested them.
+    classes that the row leaves out are negative. A column `asked` lists the classes that are known because a model
+    suggested them.
 
     CSV is UTF-8, UTF-16 or cp1252, separated by commas, semicolons, tabs or bars. In Parquet, null is blank, and
     `labels` may hold lists. Names of classes lose the spaces around them.
