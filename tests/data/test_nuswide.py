@@ -111,7 +111,7 @@ def test_missing_and_short_files_are_named(tmp_path):
     layouts.nuswide_official(tmp_path)
     path = tmp_path / "Groundtruth" / "TrainTestLabels" / "Labels_airport_Test.txt"
     path.write_text("")
-    with pytest.raises(DataError, match=r"Labels_airport_Test\.txt: has 0 lines for 1 images"):
+    with pytest.raises(DataError, match=r"Labels_airport_Test\.txt: has 0 lines for 1 image"):
         nuswide.read(tmp_path)
     path.unlink()
     with pytest.raises(DataError, match=r"Labels_airport_Test\.txt: there is no such file"):

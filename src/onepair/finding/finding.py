@@ -21,6 +21,7 @@ from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.machine import Machine, Narrator, Silence
 from onepair.training.processes import leave_to_first, on_first
+from onepair.words import counted
 
 if TYPE_CHECKING:
     import torch
@@ -147,7 +148,7 @@ def _write_maps(
     from onepair.models.maps import suggestion_maps
 
     rows = scored.rows[found.row]
-    watch.say(f"looking where in {len(np.unique(rows)):,} images the {len(found):,} labels are")
+    watch.say(f"looking for {counted(len(found), 'label')} in {counted(len(np.unique(rows)), 'image')}, to show where")
     classifier = copy.deepcopy(run.classifier).to(device)
     told = watch.extraction("looking where labels are")
     maps = suggestion_maps(classifier, run.table, rows, found.label, workers=workers, on_progress=told)
