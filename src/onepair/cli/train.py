@@ -115,6 +115,7 @@ def train(
 def default_folder(config: "Config") -> Path:
     """Where a run goes that is not told where."""
     parts = [Path(config.data.source).stem, config.method.name, config.model.mode, config.model.backbone]
+    parts += [config.model.train_from] if config.model.train_from else []
     return Path("runs") / "-".join(parts).replace("/", "-")
 
 

@@ -10,6 +10,7 @@ import tomli_w
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from onepair.data.preprocessing import Augmentation
 from onepair.errors import UserError
 from onepair.labels import PUBLISHED_SEED
 from onepair.probability.observation import Process
@@ -109,8 +110,14 @@ class ModelConfig:
     """In pixels; "none" is the size that the weights were trained with."""
     flip: Annotated[float, Strict(), Field(ge=0, le=1)] = 0.5
     """How often a training image is mirrored."""
+    augment: Annotated[Augmentation | None, OrNothing] = None
+    """What else is done to images in fine-tuning: "crop" takes a random part, half of the area or more; "strong"
+    also changes its colours or geometry at random; "none" is what the published results have."""
     mode: Literal["linear", "finetune", "linear-init"] = "finetune"
     """Which stages there are: the classifier on fixed features, the whole network, or one after the other."""
+    train_from: Annotated[str | None, OrNothing] = None
+    """From where on the network learns in fine-tuning, as blocks.5 or layer4. What lies before is frozen and computed
+    once, unless images are augmented; "none" is all of it."""
 
 
 @dataclass(frozen=True, config=_CHECKED)
