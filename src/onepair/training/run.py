@@ -256,7 +256,7 @@ class _Run:
 
     def _fixed_features(self) -> "FixedFeatures":
         """The features of all images; they are the same whichever labels are observed."""
-        images = replace(self.config.data, observe="given", fold=None)
+        images = self.config.data.images_alone
         key = ("features", images, self.test, self.backbone.preprocessing, self.backbone.weights_id())
         return self.machine.shared.once(key, self._extract_all)
 
