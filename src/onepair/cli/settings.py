@@ -21,8 +21,12 @@ Mode = Annotated[
 Backbone = Annotated[str | None, typer.Option(help="A network of timm's, by name, or small-cnn.")]
 Weights = Annotated[str | None, typer.Option(help="A file of weights, 'pretrained', 'none' (random ones) or 'auto'.")]
 Observe = Annotated[
-    Literal["given", "single-positive"] | None,
-    typer.Option(help="Hide all but one positive of each training image, by the published seed."),
+    Literal["given", "single-positive", "few-positives", "fraction", "most-frequent", "largest-object"] | None,
+    typer.Option(
+        help="Hide labels of fully labelled training images: keep one positive of each, by the published seed; up to "
+        "data.positives of them; the share data.known of all labels; or the positive of the most frequent class or the "
+        "largest object."
+    ),
 ]
 Format = Annotated[
     str | None, typer.Option(help="The dataset's format, see onepair datasets; auto goes by the layout.")

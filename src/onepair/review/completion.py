@@ -98,7 +98,7 @@ def _observed_table(run: FinishedRun) -> LabelTable:
     table, task = run.task.table, run.task
     labels, split = table.labels.copy(), table.split.astype("U10")
     labels[task.train] = task.observed
-    if run.config.data.observe == "single-positive":
+    if run.config.data.observe != "given":
         split[task.validation] = "validation"
     return replace(table, labels=labels, split=split)
 
