@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse, Response
 from onepair.labels import POSITIVE
 from onepair.review.answers import Answer, Decision
 from onepair.review.desk import Cell, Desk
+from onepair.review.naming import new_class
 from onepair.review.pages import GRID, Pages, grid_address
 from onepair.review.pictures import Pictures, heat_map
 from onepair.review.queue import Order
@@ -143,6 +144,32 @@ def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
     @app.get("/classes")
     def classes(who: Who) -> Response:
         return HTMLResponse(pages.classes(who))
+
+    @app.post("/class")
+    def add_class(
+        who: Who,
+        name: Annotated[str, Form()] = "",
+        sure: Annotated[bool, Form()] = False,
+        number: Annotated[int | None, Form()] = None,
+        order: Annotated[Order, Form()] = "probability",
+    ) -> Response:
+        """Add a class, and give it to the image of suggestion `number`; without `sure`, ask if there is one like it."""
+        require(number is None or 1 <= number <= len(desk))
+        wanted = new_class(name, desk.classes)
+        if wanted.impossible or (not sure and (wanted.taken or wanted.near)):
+            return HTMLResponse(pages.asked_class(who, wanted, number, order))
+        label = wanted.taken or wanted.name
+        if label not in desk.classes:
+            desk.add_class(label, who=who)
+        if number is None:
+            return go("/classes")
+        cell = there(desk.find(desk.suggestion(number).file, label))
+        desk.decide([Decision(cell.file, label, "yes", cell.version)], who=who)
+        return go(f"/suggestion/{number}", order=order)
+
+    @app.get("/class")
+    def back_to_classes(who: Who) -> Response:
+        return go("/classes")  # a question that was reloaded
 
     @app.get("/suggestion/{number}/labels")
     def labels(who: Who, number: int, order: Order = "probability") -> Response:

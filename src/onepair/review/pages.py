@@ -7,6 +7,7 @@ from typing import Any
 from onepair.labels import POSITIVE
 from onepair.review.answers import Entry
 from onepair.review.desk import Desk, Kind
+from onepair.review.naming import NewClass
 from onepair.review.pictures import Pictures
 from onepair.review.queue import Order, estimated_missing
 from onepair.review.rendering import Renderer, address
@@ -108,7 +109,17 @@ class Pages:
             ("Still open", [each for each in classes if each[1]]),
             ("Answered", [each for each in classes if not each[1]]),
         ]
-        return self._page("classes.html.j2", who, here="/classes", groups=[group for group in groups if group[1]])
+        return self._page(
+            "classes.html.j2",
+            who,
+            here="/classes",
+            groups=[group for group in groups if group[1]],
+            added=[(label, self.desk.shown_by(label)) for label in self.desk.added],
+        )
+
+    def asked_class(self, who: str, wanted: NewClass, number: int | None, order: Order) -> str:
+        """What speaks against a class that somebody wants to add, perhaps to the image of a suggestion."""
+        return self._page("asked_class.html.j2", who, here="/class", wanted=wanted, number=number, order=order)
 
     def labels(self, who: str, number: int, order: Order) -> str:
         """The labels that can be added to the image of a suggestion."""

@@ -113,6 +113,7 @@ document.addEventListener("input", (event) => {
   const name = (entry) => entry.dataset.name.toLowerCase();
   for (const entry of document.querySelectorAll(".list li")) entry.hidden = !name(entry).includes(wanted);
   document.querySelector(".list .nothing").hidden = Boolean(document.querySelector(".list li:not([hidden])"));
+  document.getElementById("new-class").value = event.target.value; // what is not in the list can be added to it
   choose(entries().findIndex((entry) => name(entry).startsWith(wanted)));
 });
 
@@ -124,7 +125,7 @@ dialog.addEventListener("keydown", (event) => {
     choose(entries().indexOf(dialog.querySelector(".chosen")) + step);
   } else if (event.key === "Enter") {
     event.preventDefault();
-    dialog.querySelector(".chosen .name")?.click();
+    dialog.querySelector(entries().length ? ".chosen .name" : "#add-class").click();
   }
 });
 
