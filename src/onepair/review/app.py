@@ -13,13 +13,14 @@ from onepair.review.naming import new_class
 from onepair.review.pages import GRID, Pages, grid_address
 from onepair.review.pictures import Pictures, heat_map
 from onepair.review.queue import Order
+from onepair.review.retraining import Retraining
 from onepair.review.site import Site, go, require, there
 
 
-def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
+def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: str | None) -> FastAPI:
     """The application; `name` is who answers until somebody says otherwise, None asks everybody first."""
     site = Site(pictures, name=name, refresh=desk.refresh)
-    app, pages = site.app, Pages(desk, pictures, static=site.static)
+    app, pages = site.app, Pages(desk, pictures, retraining, static=site.static)
     Who = Annotated[str, Depends(site.reviewer)]  # noqa: N806 (a type)
 
     def cell_of(file: str, label: str) -> Cell:
@@ -138,6 +139,17 @@ def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
         if clashes:
             return HTMLResponse(pages.grid(who, label, suggested, likely, clashes=len(clashes)), HTTPStatus.CONFLICT)
         return go(grid_address(label, suggested, likely))
+
+    # Training again
+
+    @app.get("/training")
+    def training(who: Who) -> Response:
+        return HTMLResponse(pages.training(who))
+
+    @app.post("/training")
+    def train(who: Who, wish: Annotated[Literal["start", "resume", "stop"], Form()]) -> Response:
+        {"start": retraining.start, "resume": retraining.resume, "stop": retraining.stop}[wish]()
+        return go("/training")
 
     # Beside the pages: what opens in a dialog
 

@@ -52,9 +52,9 @@ def write_completed(
     The table has all images of the dataset with their split. Its training rows hold the labels that the run observed,
     with 1 where people said yes, 0 where they said no, and the rest as it was; audited images have all of their labels.
     The images that the run selected its best epoch by are named as validation images, so that a run on the completed
-    labels selects by the same ones, and the two can be compared. File names are relative to the table, so that it can be trained on as it stands; images that were never
-    files become files beside it. What people answered is marked as asked for, since a model suggested it, but for
-    audited images, which were drawn.
+    labels selects by the same ones, and the two can be compared. File names are relative to the table, so that it can
+    be trained on as it stands; images that were never files become files beside it. What people answered is marked as
+    asked for, since a model suggested it, but for audited images, which were drawn.
 
     Args:
         run: whose dataset it is.

@@ -55,6 +55,29 @@ function arrive() {
   showMap();
   countMarked();
   countTicked();
+  watch();
+}
+
+// A training that is under way is looked at again and again; keys, focus and dialogs are left alone
+
+let watching;
+
+function watch() {
+  clearTimeout(watching);
+  if (document.querySelector("[data-running]")) watching = setTimeout(lookAgain, 2000);
+}
+
+async function lookAgain() {
+  if (!busy && !dialog.open) {
+    const loaded = await load(location.href).catch(() => null); // gone for now, perhaps
+    const running = document.querySelector("[data-running]");
+    if (loaded && running && !busy && !dialog.open) {
+      const focused = document.activeElement.id;
+      document.getElementById("page").replaceWith(loaded.getElementById("page"));
+      document.getElementById(focused)?.focus();
+    }
+  }
+  watch();
 }
 
 addEventListener("popstate", () => visit(location.href));
