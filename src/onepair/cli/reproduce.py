@@ -25,7 +25,8 @@ def reproduce(
         str,
         typer.Argument(
             help="table2 (single positives), table3 (common losses), table4 (ablation), table5 (full labels), "
-            "fig-confidence, fig-epochs, fig-alpha-beta, fig-lambda, fig-gradients, fig-gradcam, or all."
+            "table-newer (methods since the paper), fig-confidence, fig-epochs, fig-alpha-beta, fig-lambda, fig-known, "
+            "fig-gradients, fig-gradcam, or all."
         ),
     ],
     data: Annotated[

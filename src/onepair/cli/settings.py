@@ -35,9 +35,11 @@ Weights = Annotated[
     ),
 ]
 Observe = Annotated[
-    Literal["given", "single-positive"] | None,
+    Literal["given", "single-positive", "few-positives", "fraction", "most-frequent", "largest-object"] | None,
     typer.Option(
-        help="Take labels as they are, or hide all but one positive of each training image, by the published seed.",
+        help="Hide labels of fully labelled training images: keep one positive of each, by the published seed; up to "
+        "data.positives of them; the share data.known of all labels; or the positive of the most frequent class or the "
+        "largest object.",
         show_default="given",
     ),
 ]

@@ -131,7 +131,8 @@ def require_sound(config: "Config") -> None:
 
 def default_folder(config: "Config") -> Path:
     """Where a run goes that is not told where."""
-    return folder_named(config.data.source, config.method.name, config.model.mode, config.model.backbone)
+    depth = [config.model.train_from] if config.model.train_from else []
+    return folder_named(config.data.source, config.method.name, config.model.mode, config.model.backbone, *depth)
 
 
 def folder_named(data: str, *rest: str) -> Path:

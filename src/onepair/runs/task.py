@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.boxes import object_areas
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Problem, outcome, refuse
 from onepair.data.reading import read_dataset
@@ -16,7 +18,9 @@ from onepair.labels import (
     UNKNOWN,
     Indices,
     Labels,
+    observe_fraction,
     observe_positives,
+    observe_preferred,
     split_stratified,
     split_validation,
 )
@@ -113,7 +117,9 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
     if len(official) == 0:
         raise DataError(f"{config.source}: has no training images; is its split column right?")
     given = table.labels[official]
-    observed = _hide(given, config, with_all_negatives) if config.observe == "single-positive" else given
+    observed = given if config.observe == "given" else _hide(table, official, config)
+    if with_all_negatives and config.observe != "given":
+        observed[given == NEGATIVE] = NEGATIVE
     validation = table.rows("validation")
     kept = np.arange(len(official))
     if len(validation) == 0:
@@ -156,7 +162,7 @@ def hold_out(task: Task, config: DataConfig) -> Task:
 
 
 def _split(labels: Labels, config: DataConfig) -> tuple[Indices, Indices]:
-    published = config.split == "published" or (config.split == "auto" and config.observe == "single-positive")
+    published = config.split == "published" or (config.split == "auto" and config.observe != "given")
     try:
         if published:
             return split_validation(len(labels), fraction=config.validation, seed=config.seed)
@@ -165,13 +171,38 @@ def _split(labels: Labels, config: DataConfig) -> tuple[Indices, Indices]:
         raise DataError(f"{config.source}: {error}; change data.validation, or add a validation split") from None
 
 
-def _hide(full: Labels, config: DataConfig, with_all_negatives: bool) -> Labels:
+def _hide(table: LabelTable, rows: Indices, config: DataConfig) -> Labels:
+    """What the learner sees of full labels, by the process that the configuration names."""
+    full = table.labels[rows]
     if (full == UNKNOWN).any():
-        raise DataError(f"{config.source}: to simulate single positives, every training label must be known")
-    observed = observe_positives(full, seed=config.seed)
-    if with_all_negatives:
-        observed[full == NEGATIVE] = NEGATIVE
-    return observed
+        raise DataError(f"{config.source}: to hide labels, every training label must be known")
+    if config.observe == "fraction":
+        return observe_fraction(full, known=config.known, seed=config.seed)
+    if config.observe == "most-frequent":
+        return observe_preferred(full, (full == POSITIVE).sum(0))
+    if config.observe == "largest-object":
+        if config.boxes is None:
+            raise DataError(f"{config.source}: to see the largest object alone, name a file of objects as data.boxes")
+        return observe_preferred(full, object_areas(Path(config.boxes), table)[rows])
+    return observe_positives(
+        full, per_sample=config.positives if config.observe == "few-positives" else 1, seed=config.seed
+    )
+
+
+def describe_observation(config: DataConfig) -> str:
+    """A few words on the labels that the learner sees.
+
+    >>> describe_observation(DataConfig(observe="fraction", known=0.25))
+    '25 % of all labels'
+    """
+    return {
+        "given": "labels as given",
+        "single-positive": "single positives",
+        "few-positives": f"up to {config.positives} positives of each image",
+        "fraction": f"{100 * config.known:g} % of all labels",
+        "most-frequent": "single positives of the most frequent classes",
+        "largest-object": "single positives of the largest objects",
+    }[config.observe]
 
 
 def _selected_on(labels: Labels) -> str:

@@ -4,33 +4,32 @@ import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from onepair.data.feature_store import Features
-from onepair.data.features import OnProgress, extract_features
 from onepair.data.loading import image_batches
-from onepair.data.problems import Problem, Report, refuse
-from onepair.inference.choice import Engines
-from onepair.inference.inputs import FeatureSource, ImageSource
+from onepair.data.problems import Problem
+from onepair.inference.inputs import ActivationSource, FeatureSource, FrozenSource, ImageSource, Source
 from onepair.inference.model_files import save_model
 from onepair.inference.scoring import score
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import Method
 from onepair.models import Backbone, Classifier, create_backbone, parse_weights
+from onepair.models.depth import Cut, LearningPart, cut_at
 from onepair.probability.decisions import Decisions, fit_decisions
 from onepair.probability.evaluation import evaluate
 from onepair.probability.observation import Process, recognise
-from onepair.runs.config import Config, ConfigError
+from onepair.runs.config import Config, ConfigError, ModelConfig
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.learning import knows_negatives, method_of
 from onepair.runs.shared import Shared
 from onepair.runs.skipped import Skipped, skipped_cells, skipped_images
 from onepair.runs.task import Task, task_of
+from onepair.training.fixed import Fixed
 from onepair.training.loop import EpochRecord, Stage, Trainer
 from onepair.training.machine import Machine, Narrator, Silence
 from onepair.training.optimisation import Group
@@ -41,7 +40,6 @@ from onepair.words import counted, itemised, listed
 
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
-COPY = "holds the same as another image that cannot be read"
 
 
 def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator, test: bool = True) -> Results:
@@ -73,13 +71,14 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     if not test:
         task = replace(task, test=task.test[:0])
     classifier = _create_classifier(config, task, machine.shared)
+    cut = _cut(config.model, classifier.backbone)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
     fabric.launch()
     with ExitStack() as held:
         on_first(fabric, lambda: held.enter_context(folder.opened(config)))
         watch = watch if fabric.is_global_zero else Silence()
         requests = held.enter_context(Requests())
-        results = _Run(fabric, config, folder, machine, task, method, classifier, watch, requests, test).run()
+        results = _Run(fabric, config, folder, machine, task, method, classifier, cut, watch, requests, test).run()
         fabric.barrier()
     return results
 
@@ -99,6 +98,18 @@ def _create_classifier(config: Config, task: Task, shared: Shared) -> Classifier
     return Classifier(backbone, task.table.classes)
 
 
+def _cut(wanted: ModelConfig, backbone: Backbone) -> Cut | None:
+    """Where the part that learns begins, if not at the images."""
+    if wanted.train_from is None:
+        return None
+    if wanted.mode == "linear":
+        raise ConfigError(
+            f"model.train_from={wanted.train_from} is where fine-tuning begins, and mode linear does none; "
+            "choose mode finetune or linear-init, or leave it out"
+        )
+    return cut_at(backbone, wanted.train_from)
+
+
 class _Run:
     """The stages of a run, and what is done with the best weights."""
 
@@ -111,14 +122,15 @@ class _Run:
         task: Task,
         method: Method,
         classifier: Classifier,
+        cut: Cut | None,
         watch: Narrator,
         requests: Requests,
         test: bool,
     ) -> None:
-        self.test = test
         self.fabric, self.config, self.folder, self.machine = fabric, config, folder, machine
         self.task, self.method, self.watch, self.requests = task, method, watch, requests
-        self.classifier, self.backbone = classifier, classifier.backbone
+        self.classifier, self.backbone, self.cut = classifier, classifier.backbone, cut
+        self.fixed = Fixed(fabric, config, machine, watch, requests, test)
         self.records: list[EpochRecord] = []
         self.skipped: list[str] = []  # files
         self.say = Silence().say if task.holds_out else watch.say  # of what it works on, a fold has nothing new to tell
@@ -165,7 +177,7 @@ class _Run:
             name="linear",
             model=head,
             classifier=head,
-            source=FeatureSource(self._fixed_features().by_row),
+            source=FeatureSource(self.fixed.features(self.backbone, self.task).by_row),
             groups=[Group(head)],
             config=self.config.linear,
             scoring_batch=FEATURES_TO_SCORE,
@@ -173,43 +185,51 @@ class _Run:
 
     def _finetune(self) -> Stage:
         config, head = self.config.finetune, self.classifier.to(self.fabric.device).head
+        images = ImageSource(
+            self.task.table,
+            self.backbone.preprocessing,
+            self.fabric.device,
+            workers=self.machine.workers,
+            augmentation=self.config.model.augment,
+        )
         return Stage(
             name="finetune",
-            model=self.classifier,
+            model=self.classifier if self.cut is None else LearningPart(self.classifier, self.cut),
             classifier=head,
-            source=ImageSource(
-                self.task.table,
-                self.backbone.preprocessing,
-                self.fabric.device,
-                workers=self.machine.workers,
-            ),
+            source=images if self.cut is None else self._source_of_stage(self.cut, images),
             groups=[Group(self.backbone), Group(head, config.optimiser.head_lr_multiplier)],
             config=config,
             scoring_batch=IMAGES_TO_SCORE,
         )
+
+    def _source_of_stage(self, cut: Cut, images: ImageSource) -> Source:
+        """What the first stage that learns takes: computed before, or where images are augmented, each time anew."""
+        if self.config.model.augment is not None:
+            return FrozenSource(images, cut.before.to(self.fabric.device).for_inference())
+        kept = self.fixed.activations(cut.before, self.task)
+        return ActivationSource(kept.plain, kept.flipped, self.backbone.preprocessing.flip, self.fabric.device)
 
     def _unreadable(self) -> list[Problem]:
         """What is wrong with images, found before anything is learned: a method needs to know their number."""
         if self.task.table.pixels is not None:
             return []
         if "linear" in self.config.stages:
-            return self._fixed_features().unreadable
+            return self.fixed.features(self.backbone, self.task).unreadable
+        if self.cut is not None and self.config.model.augment is None:
+            return self.fixed.activations(self.cut.before, self.task).unreadable
         problems: list[Problem] = []
         with patiently(self.fabric):
             for _ in image_batches(
                 self.task.table,
-                self._share(self.task.images),
+                self.fixed.share(self.task.images),
                 self.backbone.preprocessing,
                 batch_size=IMAGES_TO_SCORE,
                 training=True,
                 workers=self.machine.workers,
-                report=self._report(problems),
+                report=self.fixed.report(problems),
             ):
                 self.requests.obey(kept="nothing was begun")
         return gathered(self.fabric, problems)
-
-    def _report(self, problems: list[Problem]) -> Report:
-        return problems.append if self.config.data.on_error == "skip" else refuse
 
     def _leave_out(self, problems: list[Problem]) -> None:
         """Go on without the images that cannot be read, and say which."""
@@ -247,58 +267,6 @@ class _Run:
         if nothing:
             self.say(f"without a positive to learn from: {listed(nothing)}")
 
-    def _share(self, rows: Indices) -> Indices:
-        """The rows that this process sees to, where each may take its time."""
-        return rows[self.fabric.global_rank :: self.fabric.world_size]
-
-    def _fixed_features(self) -> "FixedFeatures":
-        """The features of all images; they are the same whichever labels are observed."""
-        images = replace(self.config.data, observe="given", fold=None)
-        key = ("features", images, self.test, self.backbone.preprocessing, self.backbone.weights_id())
-        return self.machine.shared.once(key, self._extract_all)
-
-    def _extract_all(self) -> "FixedFeatures":
-        """Every process extracts its share; then all read everything."""
-        # A fold has no use for the test images, but with them it finds the features of the other folds.
-        task = self.task
-        tested = task.table.rows("test") if self.test else task.test
-        used = np.union1d(task.images, tested)
-        told = self.watch.extraction()
-
-        def on_progress(done: int, rows: int) -> None:
-            if told is not None:
-                told(done, rows)
-            self.requests.obey(kept="the features extracted so far are kept")
-
-        problems: list[Problem] = []
-        if self.fabric.world_size > 1:
-            with patiently(self.fabric):
-                self._extract(self._share(used), on_progress, self._report([]))
-        features = self._extract(used, on_progress, self._report(problems))
-        by_row = np.zeros((len(task.table), features.shape[1]), features.dtype)
-        by_row[used] = features
-        reasons = {problem.where: problem.what for problem in problems}
-        unreadable = [str(task.table.path(row)) for row in used[np.isnan(features).any(1)].tolist()]
-        return FixedFeatures(
-            torch.from_numpy(by_row).to(self.fabric.device),
-            [Problem("unreadable image", path, reasons.get(path, COPY)) for path in unreadable],
-        )
-
-    def _extract(self, rows: Indices, on_progress: OnProgress, report: Report) -> Features:
-        if len(rows) == 0:  # fewer images than processes
-            return np.empty((0, self.backbone.feature_dim), np.float16)
-        return extract_features(
-            self.task.table,
-            self.backbone,
-            self.backbone.preprocessing,
-            Engines(self.backbone, devices=[self.fabric.device], cache=self.machine.cache),
-            folder=self.machine.cache / "features",
-            rows=rows,
-            workers=self.machine.workers,
-            report=report,
-            on_progress=on_progress,
-        ).features
-
     def _finish(self, trainer: Trainer) -> Results:
         """Score with the best weights, the test images for the first and only time, and write everything down."""
         task = self.task
@@ -333,13 +301,6 @@ class _Run:
     def _score(self, stage: Stage, rows: Indices) -> NDArray[np.float32]:
         scores = score(self.fabric, stage.model, stage.source, rows, batch_size=stage.scoring_batch)
         return scores.numpy()
-
-
-class FixedFeatures(NamedTuple):
-    """The features of a frozen backbone."""
-
-    by_row: torch.Tensor  # (N, D), of all rows of the table; of those that are not used, zeros
-    unreadable: list[Problem]
 
 
 def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, process: Process) -> dict[str, Any]:
