@@ -86,7 +86,7 @@ def test_an_array_of_objects_is_refused_without_opening_it(tmp_path, name):
     [
         ("images", np.array([["a", "b", "c"]]), "expected the names of images"),
         ("images", np.array([1, 2, 3]), "expected the names of images"),
-        ("images", np.array(["a"]), "has 3 rows, but there are 1 names"),
+        ("images", np.array(["a"]), "has 3 rows for 1 image"),
         ("labels", np.zeros(3), "expected labels"),
         ("labels", np.zeros((3, 0)), "expected labels"),
         ("labels", np.array([["1"]] * 3), "expected labels"),

@@ -363,7 +363,7 @@ def test_what_is_wrong_with_the_table_is_left_out_by_its_place(train, own_images
     own_images.write_text("\n".join([*text, "gone.png,train,1,1,1,1"]))
     with pytest.raises(DataError, match="line 4, column split: holds 'holdout'"):
         train("data.on_error=raise", source=own_images, out="refused")
-    done = train(source=own_images)
+    done = train("data.observe=given", source=own_images)
     (problems,) = [sentence for sentence in done.watch.said if sentence.startswith("2 problems in the labels:")]
     assert "line 4, column split: holds 'holdout'" in problems
     assert problems.endswith("now unknown")

@@ -31,6 +31,12 @@ def predict(
     Any number of images need the memory of a few. Repeated after an interruption, the command goes on where it stopped.
     Images that cannot be read are named, and listed in a file beside the predictions, as predictions.skipped.csv.
     """
+    kept = "nothing was kept, as there is no --out"
+    with on_interrupt(kept if out is None else "the predictions so far are kept; the same command goes on"):
+        _predict(model, images, out, strict)
+
+
+def _predict(model: Path, images: list[Path], out: Path | None, strict: bool) -> None:
     from onepair.data.problems import DataError
     from onepair.inference.prediction import load, one_by_one
     from onepair.inference.prediction_files import require_form
@@ -46,11 +52,9 @@ def predict(
         return (image for image in one_by_one(images) if isinstance(image, Path))
 
     if out is None:
-        with on_interrupt("nothing was kept, as there is no --out"):
-            _print(loaded, files(), strict)
+        _print(loaded, files(), strict)
     else:
-        with on_interrupt("the predictions so far are kept; the same command goes on"):
-            _tell(_write(loaded, files, out, strict), out)
+        _tell(_write(loaded, files, out, strict), out)
 
 
 def _print(model: "Model", files: Iterator[Path], strict: bool) -> None:
