@@ -213,6 +213,7 @@ def test_settings_that_are_none(text):
 def test_none_unsets_a_setting(key):
     some = {
         "data.images": "a",
+        "data.boxes": "a",
         "data.fold": "1/2",
         "model.image_size": 9,
         "model.augment": "crop",

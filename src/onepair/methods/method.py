@@ -1,5 +1,7 @@
 """What the training loop may expect of every method."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -53,6 +55,32 @@ class FixedTargets(Method):
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         loss: Tensor = self.loss(logits, self.observed[rows])
         return loss
+
+
+class EpochAware(Method):
+    """A method that does something else in every epoch, or from some epoch on."""
+
+    finished_epochs: Tensor
+
+    def begin(self, observed: Tensor) -> None:
+        super().begin(observed)
+        self.register_buffer("finished_epochs", torch.zeros((), dtype=torch.int64, device=observed.device))
+        self._finished: int | None = 0  # the same at hand: to ask a GPU for it in every step would hold it up
+
+    @property
+    def finished(self) -> int:
+        """How many epochs are over: in epoch t = 1, 2, … it is t - 1."""
+        if self._finished is None:
+            self._finished = int(self.finished_epochs)
+        return self._finished
+
+    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+        self._finished = None
+        return super().load_state_dict(*arguments, **options)
+
+    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
+        self.finished_epochs.fill_(epoch)
+        self._finished = epoch
 
 
 def require_scores(scores: Tensor | None) -> Tensor:

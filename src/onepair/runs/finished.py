@@ -15,7 +15,7 @@ from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunError, RunFolder
 from onepair.runs.shared import Shared
-from onepair.runs.task import Split, Task, task_of
+from onepair.runs.task import Split, Task, describe_observation, task_of
 
 if TYPE_CHECKING:
     from onepair.models import Classifier
@@ -55,7 +55,8 @@ class FinishedRun:
 
     @property
     def trained_on(self) -> str:
-        return "single positives" if self.config.data.observe == "single-positive" else "labels as given"
+        """Which labels, in a few words."""
+        return describe_observation(self.config.data)
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:

@@ -65,7 +65,7 @@ class Fixed:
             return FixedFeatures(torch.from_numpy(by_row).to(self.fabric.device), unreadable)
 
         # They are the same whichever labels are observed.
-        return self._once("features", backbone, replace(self.config.data, observe="given"), extract)
+        return self._once("features", backbone, self.config.data.images_alone, extract)
 
     def activations(self, before: Backbone, task: Task) -> FixedActivations:
         """What a stage takes of all images, and of training images also mirrored."""

@@ -17,7 +17,7 @@ from onepair.inference.inputs import ActivationSource, FeatureSource, FrozenSour
 from onepair.inference.model_files import save_model
 from onepair.inference.scoring import score
 from onepair.labels import POSITIVE, Indices
-from onepair.methods import METHODS, Method, create_method
+from onepair.methods import Method
 from onepair.models import Backbone, Classifier, create_backbone, parse_weights
 from onepair.models.depth import Cut, LearningPart, cut_at
 from onepair.probability.decisions import Decisions, fit_decisions
@@ -25,7 +25,9 @@ from onepair.probability.evaluation import evaluate
 from onepair.probability.observation import Process, recognise
 from onepair.runs.config import Config, ConfigError, ModelConfig
 from onepair.runs.folder import Results, RunFolder
+from onepair.runs.learning import knows_negatives, method_of
 from onepair.runs.shared import Shared
+from onepair.runs.skipped import Skipped, skipped_cells, skipped_images
 from onepair.runs.task import Task, task_of
 from onepair.training.fixed import Fixed
 from onepair.training.loop import EpochRecord, Stage, Trainer
@@ -34,10 +36,10 @@ from onepair.training.optimisation import Group
 from onepair.training.processes import gathered, on_first, patiently
 from onepair.training.sharding import cpu_state, load_whole
 from onepair.training.stopping import Requests
+from onepair.words import counted, itemised, listed
 
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
-MOST_NAMED = 5  # images or classes in a sentence
 
 
 def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator, test: bool = True) -> Results:
@@ -79,23 +81,6 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         results = _Run(fabric, config, folder, machine, task, method, classifier, cut, watch, requests, test).run()
         fabric.barrier()
     return results
-
-
-def knows_negatives(config: Config) -> bool:
-    """Whether the method is the oracle that is shown all negatives, also where labels are hidden."""
-    return METHODS[config.method.name].observes == "single positive and all negatives"
-
-
-def method_of(config: Config) -> Method:
-    """The method that a run with this configuration learns by."""
-    options = dict(config.method.options)
-    info = METHODS.get(config.method.name)
-    if info is not None and info.needs_epochs:
-        options.setdefault("epochs", sum(stage.epochs for stage in config.stages.values()))
-    try:
-        return create_method(config.method.name, **options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"method: {error}") from None
 
 
 def _create_classifier(config: Config, task: Task, shared: Shared) -> Classifier:
@@ -147,10 +132,12 @@ class _Run:
         self.classifier, self.backbone, self.cut = classifier, classifier.backbone, cut
         self.fixed = Fixed(fabric, config, machine, watch, requests, test)
         self.records: list[EpochRecord] = []
-        self.skipped: list[tuple[str, str]] = []  # file and reason
+        self.skipped: list[str] = []  # files
+        self.say = Silence().say if task.holds_out else watch.say  # of what it works on, a fold has nothing new to tell
 
     def run(self) -> Results:
         """Train the stages that the mode asks for, the later from the best weights of the earlier."""
+        self._tell_of_table()
         self._leave_out(self._unreadable())
         data, weights = self.task.table.fingerprint(), self.backbone.weights_id()
         on_first(
@@ -162,11 +149,7 @@ class _Run:
                 with_all_negatives=knows_negatives(self.config),
             ),
         )
-        self.watch.say(
-            f"{len(self.task.train):,} images to train on, {len(self.task.validation):,} to select the best epoch by "
-            f"({self.task.selected_on}), {len(self.task.test):,} to test on"
-        )
-        self._tell_of_labels()
+        self._tell_of_task()
         self.method.begin(torch.from_numpy(self.task.observed))
         make_stage = {"linear": self._linear, "finetune": self._finetune}
         for name in self.config.stages:
@@ -250,25 +233,39 @@ class _Run:
 
     def _leave_out(self, problems: list[Problem]) -> None:
         """Go on without the images that cannot be read, and say which."""
-        table = self.task.table
-        name_of = {str(table.path(row)): table.files[row] for row in self.task.images.tolist()}
-        self.skipped = sorted({(name_of[each.where], each.what) for each in problems if each.where in name_of})
-        if not self.skipped:
+        cells, images = skipped_cells(self.task), skipped_images(self.task, problems)
+        if cells or images:
+            on_first(self.fabric, lambda: self.folder.write_skipped([*cells, *images]))
+        if not images:
             return
-        names = listed([f"{file} ({reason})" for file, reason in self.skipped])
-        self.watch.say(f"left out, as they cannot be read: {names}; all of them are in skipped.csv")
-        self.task = self.task.without({file for file, _ in self.skipped})
-        on_first(self.fabric, lambda: self.folder.write_skipped(self.skipped))
+        self._say_which(f"{counted(len(images), 'image')} left out:", images)
+        self.skipped = sorted({each.file for each in images})
+        self.task = self.task.without(self.skipped)
 
-    def _tell_of_labels(self) -> None:
-        """What is made of the labels that are known, and of classes that cannot be learned."""
+    def _say_which(self, title: str, skipped: Sequence[Skipped]) -> None:
+        self.say(itemised(title, skipped, rest=f"{self.folder.path / 'skipped.csv'} has all of them"))
+
+    def _tell_of_table(self) -> None:
+        """What is remarkable about the label files, and what was wrong with them."""
+        remarks = [problem for problem in self.task.found if problem.remark]
+        if remarks:
+            self.say(itemised("noted about the labels:", remarks, rest="onepair check has all of them"))
+        if cells := skipped_cells(self.task):
+            self._say_which(f"{counted(len(cells), 'problem')} in the labels:", cells)
+
+    def _tell_of_task(self) -> None:
+        """How many images there are, what is made of the labels that are known, and which classes cannot be learned."""
         task, data = self.task, self.config.data
+        self.say(
+            f"{counted(len(task.train), 'image')} to train on, {len(task.validation):,} to select the best epoch by "
+            f"({task.selected_on}), {len(task.test):,} to test on"
+        )
         asked = None if task.table.asked is None else task.table.asked[task.train]
-        self.watch.say(f"labels: {recognise(task.observed, asked, process=data.process).sentence}")
+        self.say(f"labels: {recognise(task.observed, asked, process=data.process).sentence}")
         positives = (task.observed == POSITIVE).sum(0)
         nothing = [name for name, number in zip(task.table.classes, positives, strict=True) if number == 0]
         if nothing:
-            self.watch.say(f"without a positive to learn from: {listed(nothing)}")
+            self.say(f"without a positive to learn from: {listed(nothing)}")
 
     def _finish(self, trainer: Trainer) -> Results:
         """Score with the best weights, the test images for the first and only time, and write everything down."""
@@ -282,7 +279,7 @@ class _Run:
         )
         if decisions.pooled.any():
             pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
-            self.watch.say(
+            self.say(
                 f"too few known positives among the validation images for a threshold of their own: {listed(pooled)}; "
                 "they share one with the other classes"
             )
@@ -291,7 +288,7 @@ class _Run:
             best_epoch=trainer.progress.best_epoch,
             selected_on=task.selected_on,
             validation_map=trainer.progress.best_map,
-            skipped_images=[file for file, _ in self.skipped],
+            skipped_images=self.skipped,
             **(tested(scores["test"], task, decisions, process) if len(task.test) else {}),
         )
         if self.fabric.is_global_zero:
@@ -327,13 +324,3 @@ def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, proces
     if found.estimated is not None:
         figures |= {"test_estimate": tuple(found.estimated.map), "test_note": found.estimated.assumption}
     return figures
-
-
-def listed(names: Sequence[str]) -> str:
-    """Some names, and how many more there are.
-
-    >>> listed(["cat", "dog"])
-    'cat, dog'
-    """
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(names[:MOST_NAMED])}{more}"
