@@ -102,7 +102,7 @@ def find_labels(
         found.write(folder / "suggestions.csv")
         RunFolder(folder).write_json("summary.json", found.to_dict())
         if maps:
-            _write_maps(folder / "maps.npy", run, scored, found.suggestions, fabric.device, machine.workers, watch)
+            _write_maps(folder / "maps.npy", run, scored, found.suggestions, fabric.device, machine, watch)
     return found
 
 
@@ -145,16 +145,18 @@ def _write_maps(
     scored: OutOfSample,
     found: Suggestions,
     device: "torch.device",
-    workers: int | None,
+    machine: Machine,
     watch: Narrator,
 ) -> None:
-    from onepair.models.maps import suggestion_maps
+    from onepair.inference.heat_maps import suggestion_maps
 
     rows = scored.rows[found.row]
     watch.say(f"looking for {counted(len(found), 'label')} in {counted(len(np.unique(rows)), 'image')}, to show where")
     classifier = copy.deepcopy(run.classifier).to(device)
     told = watch.extraction("looking where labels are")
-    maps = suggestion_maps(classifier, run.table, rows, found.label, workers=workers, on_progress=told)
+    maps = suggestion_maps(
+        classifier, run.table, rows, found.label, workers=machine.workers, cache=machine.cache, on_progress=told
+    )
     content = io.BytesIO()
     np.save(content, maps)
     write_atomically(path, content.getvalue())
