@@ -29,19 +29,19 @@ class SlowPlus(SlowMethod):
 
     def row_loss(self, scores, fixed, sample):
         positives, up, down = [], [], []
-        unknowns = self.observed[sample].count(-1)
+        others = CLASSES - self.observed[sample].count(1)
         for column in range(CLASSES):
             score, label = scores[column], self.observed[sample][column]
             if label == 1:
                 positives.append(math.exp(-score))
             elif label == 0:
-                down.append(math.exp(score))
+                down.append(math.exp(score) / others)
             else:
                 gamma = 1.0 if self.targets[sample][column] == 1 else sigmoid(fixed[column])
-                up.append(gamma * math.exp(-score) / unknowns)
-                down.append((1 - gamma) * math.exp(score) / unknowns)
-        others = math.log(self.alpha + sum(up)) + math.log(self.beta + sum(down))
-        return math.log(self.alpha + sum(positives)) + self.weight * others
+                up.append(gamma * math.exp(-score) / others)
+                down.append((1 - gamma) * math.exp(score) / others)
+        rest = math.log(self.alpha + sum(up)) + math.log(self.beta + sum(down))
+        return math.log(self.alpha + sum(positives)) + self.weight * rest
 
     def end_epoch(self, epoch, scores):
         if epoch < self.correction_start:
@@ -103,17 +103,18 @@ def test_unknown_labels_rest_at_one_probability(unknowns, alpha, beta):
     assert (gradient_of(method, [[1.0] + [balance + 1] * unknowns])[0, 1:] > 0).all()
 
 
-def test_the_number_of_labels_does_not_matter():
-    """Every unknown label twice: the same loss, and each of the two moves half as much."""
-    once, twice = begun([[1, -1, -1]]), begun([[1, -1, -1, -1, -1]])
+@pytest.mark.parametrize("other", [-1, 0], ids=["unknown", "negative"])
+def test_the_number_of_labels_does_not_matter(other):
+    """Every label but the positive one twice: the same loss, and each of the two moves half as much."""
+    once, twice = begun([[1, -1, other]]), begun([[1, -1, other, -1, other]])
     scores, scores_twice = [[0.5, -1.0, 2.0]], [[0.5, -1.0, 2.0, -1.0, 2.0]]
     rows = torch.tensor([0])
     torch.testing.assert_close(once(torch.tensor(scores), rows), twice(torch.tensor(scores_twice), rows))
     torch.testing.assert_close(2 * gradient_of(twice, scores_twice)[:, 1:3], gradient_of(once, scores)[:, 1:])
 
 
-def test_with_full_labels_it_is_opml():
-    labels = [[1, 0, 0], [0, 1, 1]]
+def test_with_one_negative_a_row_and_no_unknown_it_is_opml():
+    labels = [[1, 0, 1], [0, 1, 1]]
     logits = torch.tensor([[0.5, -1.0, 2.0], [3.0, 0.1, -0.2]])
     method = begun(labels, alpha=0.6, beta=0.4)
     expected = opml_loss(logits, torch.tensor(labels), alpha=0.6, beta=0.4) + math.log(1.5)  # no unknowns: log α

@@ -7,6 +7,7 @@ from onepair.inference.choice import Engines
 from onepair.inference.engine import MANY
 from onepair.inference.model_files import load_model, save_model
 from onepair.models import Classifier, create_backbone
+from onepair.models.depth import LearningPart, cut_at
 from onepair.models.maps import activation_maps
 from tests.decisions import plain
 
@@ -59,6 +60,11 @@ def test_it_comes_back_from_its_files(classifier, images, tmp_path):
     loaded, _ = load_model(tmp_path)
     assert loaded.boost == BOOST
     torch.testing.assert_close(loaded(images), classifier(images))
+
+
+def test_it_may_be_cut(classifier, images):
+    cut = cut_at(classifier.backbone, "6")
+    torch.testing.assert_close(LearningPart(classifier, cut)(cut.before(images)), slow_logits(classifier, images))
 
 
 def test_only_torch_computes_it(classifier, tmp_path):

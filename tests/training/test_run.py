@@ -26,6 +26,7 @@ from onepair.runs.checkpoint import load_state
 from onepair.runs.config import ConfigError
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
+from onepair.runs.learning import method_of
 from onepair.runs.shared import Shared
 from onepair.runs.task import prepare_task
 from onepair.training import loop, stopping
@@ -282,7 +283,7 @@ def test_to_a_method_both_stages_are_one_training(train, monkeypatch):
     train("method.name=ll-r", "model.mode=linear-init")
     assert epochs == [1, 2, 3, 4, 5]
     config = tiny_config("", "method.name=entmax-apl", "model.mode=linear-init", "method.options.warmup=2")
-    assert running.method_of(config).labelling_epochs == 5 - 2
+    assert method_of(config).labelling_epochs == 5 - 2
 
 
 def test_the_second_stage_starts_from_the_best_head_of_the_first(train, monkeypatch):
@@ -354,10 +355,10 @@ def test_unreadable_training_images_are_left_out_by_name(train, own_images, sett
     done = train(*settings, source=own_images)
     names = sorted(path.name for path in broken)
     assert done.results.skipped_images == names
-    (told,) = [sentence for sentence in done.watch.said if sentence.startswith("left out, as they cannot be read: ")]
+    (told,) = [sentence for sentence in done.watch.said if sentence.startswith("2 images left out:")]
     assert all(name in told for name in names)
     header, *lines = (done.folder.path / "skipped.csv").read_text().splitlines()
-    assert header == "file,reason"
+    assert header == "file,reason,place"
     assert [line.partition(",")[0] for line in lines] == names
     assert done.watch.batches[-1]["done"] == done.watch.batches[-1]["rows"] == 28
 

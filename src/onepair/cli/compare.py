@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.errors import require_extra
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ INTRODUCTION = """Differences in test mAP, each with the interval that holds 95 
 anew, again and again, with replacement."""
 
 
+@on_interrupt(NOTHING)
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="The folders of finished runs.")],
     resamples: Annotated[int, typer.Option(min=100, help="How often the test images are drawn anew.")] = 1000,

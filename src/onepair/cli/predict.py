@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onepair.cli.interruption import on_interrupt
+from onepair.cli.settings import Strict
+from onepair.words import counted
+
 if TYPE_CHECKING:
     from onepair.data.problems import Problem
     from onepair.inference.prediction import Model
@@ -20,6 +24,7 @@ def predict(
         Path | None,
         typer.Option(help="A .csv, .jsonl, .json or .parquet file; by default CSV goes to the screen."),
     ] = None,
+    strict: Strict = False,
 ) -> None:
     """Predict labels: for each image the labels above their thresholds, and the probability of every class.
 
@@ -32,26 +37,31 @@ def predict(
 
     if out is not None:
         require_form(out)
-    loaded = load(model)
     for path in images:
         if not path.exists():
             raise DataError(f"{path}: cannot be read, there is no such file or folder")
+    loaded = load(model)
 
     def files() -> Iterator[Path]:
         return (image for image in one_by_one(images) if isinstance(image, Path))
 
     if out is None:
-        _print(loaded, files())
+        with on_interrupt("nothing was kept, as there is no --out"):
+            _print(loaded, files(), strict)
     else:
-        _tell(_write(loaded, files, out), out)
+        with on_interrupt("the predictions so far are kept; the same command goes on"):
+            _tell(_write(loaded, files, out, strict), out)
 
 
-def _print(model: "Model", files: Iterator[Path]) -> None:
+def _print(model: "Model", files: Iterator[Path], strict: bool) -> None:
+    from onepair.data.problems import refuse
     from onepair.inference.prediction_files import Csv, lines
 
     unreadable: list[None] = []
 
     def report(problem: "Problem") -> None:
+        if strict:
+            refuse(problem)
         unreadable.append(None)
         typer.echo(f"left out: {problem}", err=True)
 
@@ -61,11 +71,12 @@ def _print(model: "Model", files: Iterator[Path]) -> None:
         typer.echo(_could_not_be_read(len(unreadable)), err=True)
 
 
-def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path) -> "Written":
+def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path, strict: bool) -> "Written":
     """Write the predictions, with a bar on a terminal; nobody knows beforehand how many there will be."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from onepair.cli.progress import error_console
+    from onepair.data.problems import refuse
     from onepair.inference.prediction_files import write_predictions
 
     console = error_console()
@@ -76,11 +87,16 @@ def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path) -> "W
         def say(sentence: object) -> None:
             console.print(str(sentence), markup=False, soft_wrap=True)
 
+        def report(problem: "Problem") -> None:
+            if strict:
+                refuse(problem)
+            say(f"left out: {problem}")
+
         return write_predictions(
             model,
             files,
             out,
-            report=lambda problem: say(f"left out: {problem}"),
+            report=report,
             say=say,
             on_progress=lambda done: bar.update(task, completed=done),
         )
@@ -88,11 +104,11 @@ def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path) -> "W
 
 def _tell(written: "Written", out: Path) -> None:
     earlier = f" ({written.before:,} of the images were done before)" if written.before else ""
-    typer.echo(f"{written.predicted:,} images predicted, in {out}{earlier}", err=True)
+    typer.echo(f"{counted(written.predicted, 'image')} predicted, in {out}{earlier}", err=True)
     if written.unreadable:
         listed = out.with_name(f"{out.stem}.skipped.csv")
         typer.echo(f"{_could_not_be_read(written.unreadable)}; they are in {listed}", err=True)
 
 
 def _could_not_be_read(count: int) -> str:
-    return f"{count:,} {'image' if count == 1 else 'images'} could not be read"
+    return f"{counted(count, 'image')} could not be read"

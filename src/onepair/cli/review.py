@@ -38,18 +38,23 @@ def review(
     from onepair.review.app import create_app
     from onepair.review.desk import Desk
     from onepair.review.queue import answers_file, open_run, read_queue
+    from onepair.review.retraining import Retraining
 
     opened = open_run(run)
     desk = Desk(opened, read_queue(opened), Store(answers_file(opened)))
-    serve_pages(
-        lambda pictures, who: create_app(desk, pictures, name=who),
-        table=desk.table,
-        words=f"{int(desk.goal.sum()):,} suggestions, {int((desk.goal & ~desk.open).sum()):,} of them answered",
-        port=port,
-        host=host,
-        name=name,
-        follow_links=follow_links,
-    )
+    retraining = Retraining(opened, desk.store)
+    try:
+        serve_pages(
+            lambda pictures, who: create_app(desk, pictures, retraining, name=who),
+            table=desk.table,
+            words=f"{int(desk.goal.sum()):,} suggestions, {int((desk.goal & ~desk.open).sum()):,} of them answered",
+            port=port,
+            host=host,
+            name=name,
+            follow_links=follow_links,
+        )
+    finally:
+        retraining.stop()
     desk.refresh()
     answered, total = int((desk.goal & ~desk.open).sum()), int(desk.goal.sum())
     typer.echo(f"\n{answered:,} of {total:,} answered; onepair labels {run} --out completed.csv writes the labels")

@@ -19,10 +19,10 @@ from onepair.experiments.working import SECONDS_BETWEEN_LOOKS, StudyNarrator, cl
 from onepair.files import BusyError
 from onepair.labels import POSITIVE
 from onepair.runs.finished import FinishedRun
+from onepair.runs.learning import method_of
 from onepair.runs.shared import Shared
 from onepair.runs.task import prepare_task
 from onepair.training.machine import Machine
-from onepair.training.run import method_of
 
 FIRST_SEED = 0
 

@@ -1,4 +1,4 @@
-"""OPML+: OPML-SP with the unknown labels of a row averaged, so that neither their number nor their share matters."""
+"""OPML+: OPML-SP with the labels of a row that are not positive averaged, so that their number does not matter."""
 
 import torch
 from torch import Tensor
@@ -16,15 +16,15 @@ from onepair.numerics import masked_logsumexp
     name="opml-plus",
     title="OPML+",
     paper="onepair's own, on the ground of Li, Wang, Chen 2023",
-    equation="log(α + Σ exp(-s_p)) + w r [log(α + mean γ exp(-s_u)) + log(β + Σ exp(s_n) + mean (1-γ) exp(s_u))]",
+    equation="log(α + Σ exp(-s_p)) + w r [log(α + mean γ exp(-s)) + log(β + mean (1-γ) exp(s))]",
     description="OPML-SP that keeps unknown labels near one low probability, however many there are.",
 )
 class OPMLPlus(Method):
-    """Soft OPML with means over the unknown labels U of a row, and with label correction inside γ.
+    """Soft OPML with means over the labels R of a row that are not known positive, and label correction inside γ.
 
-        L = log(α + Σ_{p∈Ωp} exp(-s_p))
-          + w r [log(α + mean_U γ exp(-s)) + log(β + Σ_{n known} exp(s_n) + mean_U (1-γ) exp(s))]
-        γ = 1 if corrected, else sigmoid(s), without gradient;   r = the share of rows with an observed positive
+        L = log(α + Σ_{p∈Ωp} exp(-s_p)) + w r [log(α + mean_R γ exp(-s)) + log(β + mean_R (1-γ) exp(s))]
+        γ = 0 if known negative, 1 if corrected, else sigmoid(s), without gradient
+        r = the share of rows with an observed positive
 
     α and β are the odds of `alpha` and `beta`. What differs from OPML-SP, and why:
 
@@ -33,9 +33,12 @@ class OPMLPlus(Method):
     - Means in place of sums: the same alpha and beta fit few labels and many.
     - A corrected label (Algorithm 1, after every epoch from `correction_start` on) gets γ = 1 and stays one of many
       unknowns; as a full positive, a wrong correction would weigh as much as an observed label.
+    - A known negative is one of R, too. As a term of its own it would weigh as much as all unknowns of its row
+      together; and those that people know of are mostly answers about the highest unknowns, which alone, without the
+      many negatives that nobody was asked about, teach to tell look-alikes apart and nothing else.
     - r, which is 1 for single positives, keeps rows without any positive from drowning the others.
 
-    Without unknown labels it is OPML, with its negatives weighted by w r.
+    Without unknown labels it is OPML with a mean over the negatives, which are weighted by w r.
     """
 
     needs_scores = True
@@ -68,13 +71,13 @@ class OPMLPlus(Method):
         batch = cells(logits, observed, unknown="ignore")
         unknown = unknown_cells(observed, batch.logits.dtype)
         corrected = self.targets[rows].clamp(min=0).to(batch.logits.dtype)
-        share = unknown / unknown.sum(1, keepdim=True).clamp(min=1)
+        share = 1 / (unknown + batch.negative).sum(1, keepdim=True).clamp(min=1)
         fixed = batch.logits.detach()
-        soft_positive = share * torch.maximum(fixed.sigmoid(), corrected)
-        soft_negative = share * (-fixed).sigmoid() * (1 - corrected)
+        soft_positive = share * unknown * torch.maximum(fixed.sigmoid(), corrected)
+        soft_negative = share * (batch.negative + unknown * (-fixed).sigmoid() * (1 - corrected))
         known_positives = masked_logsumexp(-batch.logits, batch.positive, constant=self.alpha)
         pull_up = masked_logsumexp(-batch.logits, soft_positive, constant=self.alpha)
-        push_down = masked_logsumexp(batch.logits, batch.negative + soft_negative, constant=self.beta)
+        push_down = masked_logsumexp(batch.logits, soft_negative, constant=self.beta)
         return (known_positives + self.weight * self.paired * (pull_up + push_down)).mean()
 
     def end_epoch(self, epoch: int, scores: Tensor | None) -> None:

@@ -39,11 +39,9 @@ class Backbone(nn.Module):
         features: Tensor = self.network(images)
         return features
 
-    def grid(self, images: Tensor) -> Tensor:
-        """The last features that still have a place, (B, D, h, w)."""
-        network: Any = self.network
-        features = network.forward_features(images)
-        return _to_grid(features, channels_last=getattr(network, "output_fmt", None) == "NHWC")
+    def grid(self, features: Tensor) -> Tensor:
+        """What `forward_features` of the network gives, laid out as (B, D, h, w)."""
+        return _to_grid(features, channels_last=getattr(self.network, "output_fmt", None) == "NHWC")
 
     def spatial(self, images: Tensor) -> Spatial:
         """The last features that still have a place, and the pooled ones: where class activation maps come from.
@@ -153,7 +151,16 @@ class Classifier(nn.Module):
         if self.boost == 1:
             logits: Tensor = self.head(self.backbone(images))
             return logits
-        at_places = self.head(self.backbone.grid(images).movedim(1, -1))
+        network: Any = self.backbone.network
+        return self.of_features(network.forward_features(images))
+
+    def of_features(self, features: Tensor) -> Tensor:
+        """The logits of what `forward_features` of the network gives."""
+        network: Any = self.backbone.network
+        if self.boost == 1:
+            logits: Tensor = self.head(network.forward_head(features))
+            return logits
+        at_places = self.head(self.backbone.grid(features).movedim(1, -1))
         return self.boosted(at_places).mean((1, 2))
 
     def boosted(self, activations: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ import tomli_w
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from onepair.data.dialects import names_in
+from onepair.data.preprocessing import Augmentation
 from onepair.errors import UserError
 from onepair.labels import PUBLISHED_SEED
 from onepair.probability.observation import Process
@@ -46,7 +48,7 @@ def _options(value: Any) -> Any:
 
 def _names(value: Any) -> Any:
     """A list of names, which a command line gives as one text."""
-    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+    return tuple(names_in(value) or ()) if isinstance(value, str) else value
 
 
 def _fold(value: str | None) -> str | None:
@@ -93,7 +95,7 @@ class DataConfig:
     process: Process = "auto"
     """How labels came to be known; "auto" goes by the labels."""
     on_error: Literal["raise", "skip"] = "skip"
-    """What to do about images that cannot be read."""
+    """What to do about rows and images that cannot be read."""
     split: Literal["auto", "published", "stratified"] = "auto"
     """How validation images are chosen: by the seed alone, as published results do, or so that every class keeps its
     share; "auto" is "published" where labels are hidden."""
@@ -122,8 +124,14 @@ class ModelConfig:
     """In pixels; "none" is the size that the weights were trained with."""
     flip: Annotated[float, Strict(), Field(ge=0, le=1)] = 0.5
     """How often a training image is mirrored."""
+    augment: Annotated[Augmentation | None, OrNothing] = None
+    """What else is done to images in fine-tuning: "crop" takes a random part, half of the area or more; "strong"
+    also changes its colours or geometry at random; "none" is what the published results have."""
     mode: Literal["linear", "finetune", "linear-init"] = "finetune"
     """Which stages there are: the classifier on fixed features, the whole network, or one after the other."""
+    train_from: Annotated[str | None, OrNothing] = None
+    """From where on the network learns in fine-tuning, as blocks.5 or layer4. What lies before is frozen and computed
+    once, unless images are augmented; "none" is all of it."""
 
 
 @dataclass(frozen=True, config=_CHECKED)
@@ -351,6 +359,21 @@ class Setting(NamedTuple):
 def all_settings() -> list[Setting]:
     """Every setting there is, with its default and its meaning."""
     return list(_settings_of(Config(), ""))
+
+
+def value_text(value: object) -> str:
+    """A value as one would write it after --set; nothing for what is blank.
+
+    >>> [value_text(value) for value in (None, 0.0001, 0, ("cat", "dog"), {}, "")]
+    ['none', '0.0001', '0', 'cat,dog', '', '']
+    """
+    if value is None:
+        return NOTHING
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "" if value in ("", {}) else str(value)
 
 
 def _settings_of(section: Any, prefix: str) -> Iterator[Setting]:

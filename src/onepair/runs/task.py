@@ -1,6 +1,6 @@
 """What there is to learn: the rows of each split, the labels the learner sees, and those it is judged by."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onepair.data.boxes import object_areas
 from onepair.data.labeltable import LabelTable
-from onepair.data.problems import DataError
+from onepair.data.problems import DataError, Problem, outcome, refuse
 from onepair.data.reading import read_dataset
 from onepair.labels import (
     NEGATIVE,
@@ -26,6 +26,7 @@ from onepair.labels import (
 )
 from onepair.runs.config import DataConfig, parse_fold
 from onepair.runs.shared import Shared
+from onepair.words import counted
 
 Split = Literal["train", "validation", "test"]
 
@@ -42,6 +43,7 @@ class Task:
     validation_labels: Labels  # (len(validation), L), what the best epoch is selected by, unknown ones as such
     selected_on: str  # a few words on what those are
     holds_out: bool = False  # whether the test rows are training rows that a fold holds out
+    found: Sequence[Problem] = ()  # remarks on the label files, and what was wrong with them and became of it
 
     def rows(self, split: Split) -> Indices:
         return {"train": self.train, "validation": self.validation, "test": self.test}[split]
@@ -95,6 +97,13 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         config: which dataset, and what of it to observe.
         with_all_negatives: where labels are hidden, keep the negatives: for the oracle that knows them.
     """
+    found: list[Problem] = []
+
+    def report(problem: Problem) -> None:
+        if config.on_error == "raise":
+            refuse(problem)
+        found.append(outcome(problem))
+
     table = read_dataset(
         config.source,
         format=config.format,
@@ -102,6 +111,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         images=config.images,
         label_columns=config.label_columns or None,
         complete_splits=config.complete_splits,
+        report=report,
     )
     official = table.rows("train")
     if len(official) == 0:
@@ -118,8 +128,8 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
     validation_labels = table.labels[validation]
     if not (validation_labels == POSITIVE).any():
         raise DataError(
-            f"{config.source}: none of the {len(validation)} validation images has a positive label, so no epoch is "
-            "better than another; label some, or choose others with data.validation or data.seed"
+            f"{config.source}: none of the {counted(len(validation), 'validation image')} has a positive label, so no "
+            "epoch is better than another; label some, or choose others with data.validation or data.seed"
         )
     task = Task(
         table=table,
@@ -129,6 +139,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         observed=observed[kept],
         validation_labels=validation_labels,
         selected_on=_selected_on(validation_labels),
+        found=found,
     )
     return hold_out(task, config)
 
@@ -139,7 +150,9 @@ def hold_out(task: Task, config: DataConfig) -> Task:
         return task
     part, parts = parse_fold(config.fold)
     if parts > len(task.train):
-        raise DataError(f"{config.source}: {len(task.train)} training images cannot be cut into {parts} folds")
+        raise DataError(
+            f"{config.source}: {counted(len(task.train), 'training image')} cannot be cut into {parts} folds"
+        )
     order = np.random.RandomState(config.seed).permutation(len(task.train))
     held_out = np.sort(order[part - 1 :: parts])
     kept = np.delete(np.arange(len(task.train)), held_out)
