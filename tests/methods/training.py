@@ -30,6 +30,7 @@ OBSERVED = {
 # Options with which every part of a method acts within a few epochs of a few rows.
 LIVELY = {
     "ll-r": {"delta": 0.1},
+    "ll-r-boostlu": {"delta": 0.1},
     "ll-ct": {"delta": 0.1},
     "ll-cp": {"delta": 0.06},
     "gr": {"epochs": EPOCHS, "last_slope": 10.0, "last_shift": -8.0},

@@ -36,7 +36,8 @@ from onepair.training.loop import Trainer, TrainingError
 from onepair.training.machine import Machine
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, tiny_config, write_images, write_table
 
-SHORT = {"entmax-apl": ("method.options.warmup=1",)}  # options without which two epochs are too few
+# Options without which two epochs are too few, and a mode that there is.
+SHORT = {"entmax-apl": ("method.options.warmup=1",), "ll-r-boostlu": ("model.mode=finetune",)}
 
 
 @pytest.fixture
@@ -66,6 +67,13 @@ def test_every_method_trains(train, name):
     assert done.results.method == name
     assert 0 < done.results.test_map <= 1
     assert all(math.isfinite(record["loss"]) for record in done.folder.metrics())
+
+
+def test_a_boosted_classifier_needs_places(train):
+    with pytest.raises(ConfigError, match="fixed features do not have; choose --mode finetune"):
+        train("method.name=ll-r-boostlu", "model.mode=linear")
+    done = train("method.name=ll-r-boostlu", "model.mode=linear-init")
+    assert load_model(done.folder.path)[0].boost == 5
 
 
 @pytest.mark.parametrize("mode", ["linear", "finetune", "linear-init"])

@@ -20,7 +20,7 @@ def save_weights(path: Path, state: State) -> None:
 
 
 def load_classifier(
-    weights: Path, *, backbone: str, preprocessing: Preprocessing, classes: Sequence[str]
+    weights: Path, *, backbone: str, preprocessing: Preprocessing, classes: Sequence[str], boost: float = 1.0
 ) -> Classifier:
     """The classifier whose weights `save_weights` wrote, on the CPU and ready to predict.
 
@@ -29,10 +29,11 @@ def load_classifier(
         backbone: its name, as for `create_backbone`.
         preprocessing: what its images went through.
         classes: the names of its labels.
+        boost: as for `Classifier`.
     """
     network = create_backbone(backbone, weights="none", image_size=preprocessing.size)
     network.preprocessing = preprocessing
-    classifier = Classifier(network, classes)
+    classifier = Classifier(network, classes, boost=boost)
     try:
         classifier.load_state_dict(read_state(weights))
     except RuntimeError:
