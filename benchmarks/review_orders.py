@@ -171,7 +171,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/review_orders_voc2012.csv"))
     parser.add_argument("--chart", type=Path, default=Path("docs/images/review-orders"))
     arguments = parser.parse_args()
-    truth, rows, counted = read_truth(arguments.data), [], []
+    truth = read_truth(arguments.data)
+    rows: list[Row] = []
+    counted: list[Row] = []
     for seed in range(arguments.seeds):
         simulation = Simulation(truth, arguments.runs, seed)
         for row in simulate(simulation):
