@@ -3,8 +3,8 @@
     python benchmarks/methods_on_tables.py DATA_FOLDER [--sets emotions yeast] [--out results/methods_on_tables.csv]
 
 DATA_FOLDER holds the folder `tabular`, whose sets, splits and scaling are those of tabular.py, and two sets of images,
-voc2012 and coco80.npz, as features of EfficientNet-Lite0. Every method trains one linear layer with Adam on four
-fifths of the training rows. The other fifth, with all their labels, choose the learning rate, with the first draw of the one
+voc2012 and coco80.npz, as features of EfficientNet-Lite0. Every method trains one linear layer with Adam on four fifths
+of the training rows. The other fifth, with all their labels, choose the learning rate, with the first draw of the one
 positive, and in each draw the best epoch; from their labels come the class priors, too, for methods that use them.
 Options are the defaults. Test mAP is the mean over three draws. The gap is that between BCE from single positives and
 BCE from all labels.
