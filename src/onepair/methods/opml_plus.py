@@ -16,7 +16,7 @@ from onepair.numerics import masked_logsumexp
     title="OPML+",
     paper="onepair's own, on the ground of Li, Wang, Chen 2023",
     equation="Σ log(α + exp(-s_p)) + (Σv / κ) [log(α + mean_v γ exp(-s)) + log(β + mean_v (1-γ) exp(s))]",
-    description="OPML-SP that keeps labels low, not negative, and trusts unknown ones by how many positives are missing.",
+    description="OPML-SP that keeps labels low, not negative, and trusts unknown ones by how many are missing.",
 )
 class OPMLPlus(Method):
     """Soft OPML with weighted means over the labels of a row that are not known positive.

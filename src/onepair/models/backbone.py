@@ -39,10 +39,6 @@ class Backbone(nn.Module):
         features: Tensor = self.network(images)
         return features
 
-    def grid(self, features: Tensor) -> Tensor:
-        """What `forward_features` of the network gives, laid out as (B, D, h, w)."""
-        return _to_grid(features, channels_last=getattr(self.network, "output_fmt", None) == "NHWC")
-
     def spatial(self, images: Tensor) -> Spatial:
         """The last features that still have a place, and the pooled ones: where class activation maps come from.
 
@@ -159,7 +155,7 @@ class Classifier(nn.Module):
         if self.boost == 1:
             logits: Tensor = self.head(network.forward_head(features))
             return logits
-        at_places = self.head(self.backbone.grid(features).movedim(1, -1))
+        at_places = self.head(grid_of(self.backbone.network, features).movedim(1, -1))
         return self.boosted(at_places).mean((1, 2))
 
     def boosted(self, activations: Tensor) -> Tensor:
