@@ -1,4 +1,4 @@
-"""What each part of OPML+ is worth, on VOC 2012 with single positives, with a tenth of all labels, and with all of them.
+"""What each part of OPML+ is worth, on VOC 2012 from single positives, from a tenth of all labels, and from all.
 
     python benchmarks/opml_plus.py VOCdevkit [--runs DIR] [--out results/voc2012/opml_plus.csv]
 
