@@ -210,7 +210,7 @@ def test_paragraphs_of_the_introduction(tmp_path):
     [
         (np.zeros((1, 8, 8, 3)), [0], "must be uint8"),
         (np.zeros((1, 8, 8), np.uint8), [0], "must be uint8"),
-        (np.zeros((1, 8, 8, 3), np.uint8), [0, 1], "1 images need as many rows, got 2"),
+        (np.zeros((1, 8, 8, 3), np.uint8), [0, 1], "every image needs its row, got 1 image and 2 rows"),
         (np.zeros((1, 8, 8, 3), np.uint8), [4], "row 4 is not one of the 4 test images"),
     ],
 )

@@ -13,6 +13,7 @@ from onepair.review.app import create_app
 from onepair.review.desk import Desk
 from onepair.review.pictures import Pictures
 from onepair.review.queue import answers_file, open_run, read_queue
+from onepair.review.retraining import Retraining
 from onepair.runs.config import build_config
 from tests.runs.pretended import pretend_finished
 
@@ -101,7 +102,8 @@ def open_desk(run: Path) -> Desk:
 
 def open_app(run: Path, *, name: str | None = "Ann"):
     desk = open_desk(run)
-    return create_app(desk, Pictures(desk.table, cache=run.parent / "cache"), name=name), desk
+    retraining = Retraining(desk.run, desk.store)
+    return create_app(desk, Pictures(desk.table, cache=run.parent / "cache"), retraining, name=name), desk
 
 
 def truth_of(desk: Desk, cell) -> str:

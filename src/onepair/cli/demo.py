@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from onepair.cli.interruption import on_interrupt
 from onepair.errors import require_extra
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ RUNS = (
 )
 
 
+@on_interrupt("the runs that are done are kept; the same command goes on")
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("runs/demo"),
     epochs: Annotated[int, typer.Option(help="Epochs of each run.")] = 20,

@@ -16,7 +16,7 @@ def labels(
 ) -> None:
     """Write the labels as they are after a review: yes is 1, no is 0, and what nobody answered stays as it was.
 
-    Audited images have all of their labels.
+    Audited images have all of their labels. A class that was added on the page is unknown where nobody answered it.
 
     The table has a column per class with 1, 0 or blank for unknown, and all images of the dataset with their split,
     named relative to it: onepair train takes it as it stands. A list of labels cannot say no, and the layouts of VOC,
@@ -31,8 +31,9 @@ def labels(
     answers = answers_file(opened)
     if not answers.exists() and opened.audit is None:
         raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run onepair review {run} first")
-    entries = Store(answers).entries() if answers.exists() else []
-    found = write_completed(opened, entries, out, format=format)
+    store = Store(answers) if answers.exists() else None
+    entries, added = (store.entries(), store.classes()) if store else ([], [])
+    found = write_completed(opened, entries, out, added=added, format=format)
     typer.echo(
         f"labels confirmed: {found.confirmed:,}, rejected: {found.rejected:,}, corrected: {found.corrected:,}, "
         f"still unknown: {found.unknown:,}"

@@ -1,5 +1,7 @@
 """`onepair review`: confirm on a page in the browser what `onepair find` suggests."""
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +29,7 @@ def review(
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Show images that are links to outside of the dataset, too.")
     ] = False,
+    browse: Annotated[bool, typer.Option("--open", help="Open the page in your browser, if there is one.")] = False,
 ) -> None:
     """Go through suggestions on a page in the browser: yes, no, next.
 
@@ -38,18 +41,24 @@ def review(
     from onepair.review.app import create_app
     from onepair.review.desk import Desk
     from onepair.review.queue import answers_file, open_run, read_queue
+    from onepair.review.retraining import Retraining
 
     opened = open_run(run)
     desk = Desk(opened, read_queue(opened), Store(answers_file(opened)))
-    serve_pages(
-        lambda pictures, who: create_app(desk, pictures, name=who),
-        table=desk.table,
-        words=f"{int(desk.goal.sum()):,} suggestions, {int((desk.goal & ~desk.open).sum()):,} of them answered",
-        port=port,
-        host=host,
-        name=name,
-        follow_links=follow_links,
-    )
+    retraining = Retraining(opened, desk.store)
+    try:
+        serve_pages(
+            lambda pictures, who: create_app(desk, pictures, retraining, name=who),
+            table=desk.table,
+            words=f"{int(desk.goal.sum()):,} suggestions, {int((desk.goal & ~desk.open).sum()):,} of them answered",
+            port=port,
+            host=host,
+            name=name,
+            follow_links=follow_links,
+            browse=browse,
+        )
+    finally:
+        retraining.stop()
     desk.refresh()
     answered, total = int((desk.goal & ~desk.open).sum()), int(desk.goal.sum())
     typer.echo(f"\n{answered:,} of {total:,} answered; onepair labels {run} --out completed.csv writes the labels")
@@ -64,6 +73,7 @@ def serve_pages(
     host: str,
     name: str | None,
     follow_links: bool,
+    browse: bool = False,
 ) -> None:
     """Serve an application, made from the pictures of a table and from who answers, until Ctrl-C."""
     from onepair.files import cache_folder
@@ -76,7 +86,17 @@ def serve_pages(
     app = create(pictures, name or (login_name() if alone else None))
     typer.echo(words)
     typer.echo(f"Open {listener.url} in a browser. Ctrl-C ends; every answer is stored at once.")
+    if browse and has_screen():
+        import webbrowser
+
+        webbrowser.open(listener.url)  # which waits: the socket listens already
     serve(app, listener)
+
+
+def has_screen() -> bool:
+    """Whether a browser would open in a window: in a terminal, or over a bare connection, it would be in the way."""
+    windows = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    return windows and sys.stdout.isatty()
 
 
 def login_name() -> str:

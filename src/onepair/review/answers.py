@@ -25,6 +25,12 @@ CREATE TABLE IF NOT EXISTS decisions (
     at TEXT NOT NULL,
     undoes INTEGER UNIQUE REFERENCES decisions (id)
 );
+CREATE TABLE IF NOT EXISTS classes ( -- that the dataset does not have
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    who TEXT NOT NULL,
+    at TEXT NOT NULL
+);
 CREATE INDEX IF NOT EXISTS by_cell ON decisions (file, label, id);
 CREATE INDEX IF NOT EXISTS by_action ON decisions (action);
 -- The plus signs keep SQLite from looking through all that is not undone; files of earlier versions have other views.
@@ -131,6 +137,16 @@ class Store:
                 self._add(action, entry.file, entry.label, answer, who, undoes=entry.id)
         return entries
 
+    def add_class(self, name: str, *, who: str) -> None:
+        """Store a class that the dataset does not have; nothing changes if somebody has added it already."""
+        with self._transaction():
+            self._db.execute("INSERT OR IGNORE INTO classes (name, who, at) VALUES (?, ?, ?)", (name, who, _now()))
+
+    def classes(self) -> list[str]:
+        """The classes that people have added, in the order in which they did."""
+        with self._lock, self._sentences():
+            return [name for (name,) in self._db.execute("SELECT name FROM classes ORDER BY id")]
+
     def last_action(self, *, who: str) -> list[Entry]:
         """The entries that `undo` would take back."""
         with self._lock, self._sentences():
@@ -152,7 +168,7 @@ class Store:
     ) -> None:
         self._db.execute(
             "INSERT INTO decisions (action, file, label, answer, who, at, undoes) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (action, file, label, answer, who, datetime.now(UTC).isoformat(timespec="milliseconds"), undoes),
+            (action, file, label, answer, who, _now(), undoes),
         )
 
     def _select(self, query: str, *values: object) -> list[Entry]:
@@ -176,3 +192,7 @@ class Store:
             yield
         except sqlite3.Error as error:
             raise StoreError(f"{self.path}: cannot keep decisions ({error})") from error
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -9,16 +9,18 @@ from fastapi.responses import HTMLResponse, Response
 from onepair.labels import POSITIVE
 from onepair.review.answers import Answer, Decision
 from onepair.review.desk import Cell, Desk
+from onepair.review.naming import new_class
 from onepair.review.pages import GRID, Pages, grid_address
 from onepair.review.pictures import Pictures, heat_map
 from onepair.review.queue import Order
+from onepair.review.retraining import Retraining
 from onepair.review.site import Site, go, require, there
 
 
-def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
+def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: str | None) -> FastAPI:
     """The application; `name` is who answers until somebody says otherwise, None asks everybody first."""
     site = Site(pictures, name=name, refresh=desk.refresh)
-    app, pages = site.app, Pages(desk, pictures, static=site.static)
+    app, pages = site.app, Pages(desk, pictures, retraining, static=site.static)
     Who = Annotated[str, Depends(site.reviewer)]  # noqa: N806 (a type)
 
     def cell_of(file: str, label: str) -> Cell:
@@ -138,11 +140,48 @@ def create_app(desk: Desk, pictures: Pictures, *, name: str | None) -> FastAPI:
             return HTMLResponse(pages.grid(who, label, suggested, likely, clashes=len(clashes)), HTTPStatus.CONFLICT)
         return go(grid_address(label, suggested, likely))
 
+    # Training again
+
+    @app.get("/training")
+    def training(who: Who) -> Response:
+        return HTMLResponse(pages.training(who))
+
+    @app.post("/training")
+    def train(who: Who, wish: Annotated[Literal["start", "resume", "stop"], Form()]) -> Response:
+        {"start": retraining.start, "resume": retraining.resume, "stop": retraining.stop}[wish]()
+        return go("/training")
+
     # Beside the pages: what opens in a dialog
 
     @app.get("/classes")
     def classes(who: Who) -> Response:
         return HTMLResponse(pages.classes(who))
+
+    @app.post("/class")
+    def add_class(
+        who: Who,
+        name: Annotated[str, Form()] = "",
+        sure: Annotated[bool, Form()] = False,
+        number: Annotated[int | None, Form()] = None,
+        order: Annotated[Order, Form()] = "probability",
+    ) -> Response:
+        """Add a class, and give it to the image of suggestion `number`; without `sure`, ask if there is one like it."""
+        require(number is None or 1 <= number <= len(desk))
+        wanted = new_class(name, desk.classes)
+        if wanted.impossible or (not sure and (wanted.taken or wanted.near)):
+            return HTMLResponse(pages.asked_class(who, wanted, number, order))
+        label = wanted.taken or wanted.name
+        if label not in desk.classes:
+            desk.add_class(label, who=who)
+        if number is None:
+            return go("/classes")
+        cell = there(desk.find(desk.suggestion(number).file, label))
+        desk.decide([Decision(cell.file, label, "yes", cell.version)], who=who)
+        return go(f"/suggestion/{number}", order=order)
+
+    @app.get("/class")
+    def back_to_classes(who: Who) -> Response:
+        return go("/classes")  # a question that was reloaded
 
     @app.get("/suggestion/{number}/labels")
     def labels(who: Who, number: int, order: Order = "probability") -> Response:

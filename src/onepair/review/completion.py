@@ -15,11 +15,10 @@ from onepair.data.dialects import guard
 from onepair.data.labeltable import LabelTable
 from onepair.data.writing import named_from, write_labels, written_format
 from onepair.files import write_atomically, writing
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.review.answers import Answer, Entry
 from onepair.review.queue import ReviewError
 from onepair.runs.finished import FinishedRun
-from onepair.runs.task import Task
 
 _LABEL_OF: dict[Answer | None, int] = {"yes": POSITIVE, "no": NEGATIVE}
 _WRITTEN = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
@@ -45,19 +44,23 @@ class Completion:
     decisions: Path  # where they are written
 
 
-def write_completed(run: FinishedRun, entries: Sequence[Entry], out: Path, *, format: str = "auto") -> Completion:
+def write_completed(
+    run: FinishedRun, entries: Sequence[Entry], out: Path, *, added: Sequence[str] = (), format: str = "auto"
+) -> Completion:
     """Write the completed labels as a table, and beside it who decided what and when.
 
     The table has all images of the dataset with their split. Its training rows hold the labels that the run observed,
     with 1 where people said yes, 0 where they said no, and the rest as it was; audited images have all of their labels.
-    Where the run hid labels to simulate single positives, its validation rows are named as such, since they keep all of
-    theirs. File names are relative to the table, so that it can be trained on as it stands; images that were never
-    files become files beside it. What people answered is marked as asked for, since a model suggested it, but for
-    audited images, which were drawn.
+    The images that the run selected its best epoch by are named as validation images, so that a run on the completed
+    labels selects by the same ones, and the two can be compared. File names are relative to the table, so that it can
+    be trained on as it stands; images that were never files become files beside it. What people answered is marked as
+    asked for, since a model suggested it, but for audited images, which were drawn.
 
     Args:
         run: whose dataset it is.
         entries: the history of decisions; the last one of each cell counts.
+        added: classes that the dataset does not have. Those that no image shows are left out; of the others, whatever
+            was not answered is unknown. No model has suggested them, so their labels are not marked as asked for.
         out: the file to write; the decisions go to a .csv file beside it, named after it.
         format: one of `onepair.data.writing.WRITTEN`; csv and parquet go by the suffix.
     """
@@ -65,16 +68,17 @@ def write_completed(run: FinishedRun, entries: Sequence[Entry], out: Path, *, fo
     if out.resolve() == Path(run.config.data.source).resolve():
         raise ReviewError(f"{out}: holds the labels that the run began with; name another file")
     last = {(entry.file, entry.label): entry for entry in entries}
-    before = _observed_table(run)
-    decided = _locate(run.task, last.values())
-    labels, audit = before.labels.copy(), run.audit
+    shown = {entry.label for entry in last.values() if entry.answer == "yes"}
+    before = _with_classes(_observed_table(run), [name for name in added if name in shown])
+    decided = _locate(before, run.task.images, last.values())
+    labels, audit, own = before.labels.copy(), run.audit, len(run.table.classes)
     asked = np.zeros(labels.shape, bool) if before.asked is None else before.asked.copy()
     for row, column, entry in decided:
         if entry.answer in _LABEL_OF:
             labels[row, column] = _LABEL_OF[entry.answer]
-            asked[row, column] = True
+            asked[row, column] = column < own
     if audit is not None:
-        labels[audit.rows], asked[audit.rows] = audit.labels, False
+        labels[audit.rows, :own], asked[audit.rows] = audit.labels, False
     after = replace(_beside(before, out), labels=labels, asked=asked if asked.any() else None)
     decisions = out.with_name(f"{out.stem}_decisions.csv")
     with writing(out):
@@ -98,15 +102,24 @@ def _observed_table(run: FinishedRun) -> LabelTable:
     table, task = run.task.table, run.task
     labels, split = table.labels.copy(), table.split.astype("U10")
     labels[task.train] = task.observed
-    if run.config.data.observe == "single-positive":
-        split[task.validation] = "validation"
+    split[task.validation] = "validation"
     return replace(table, labels=labels, split=split)
 
 
-def _locate(task: Task, entries: Iterable[Entry]) -> list[Located]:
-    """The row and column of each decision that is about a label of the dataset."""
-    row_of = {task.table.files[row]: row for row in task.images.tolist()}
-    column_of = {name: column for column, name in enumerate(task.table.classes)}
+def _with_classes(table: LabelTable, names: Sequence[str]) -> LabelTable:
+    """The table with more classes, of which nothing is known."""
+    if not names:
+        return table
+    more = (len(table), len(names))
+    asked = None if table.asked is None else np.hstack([table.asked, np.zeros(more, bool)])
+    labels = np.hstack([table.labels, np.full(more, UNKNOWN, np.int8)])
+    return replace(table, classes=(*table.classes, *names), labels=labels, asked=asked)
+
+
+def _locate(table: LabelTable, images: Indices, entries: Iterable[Entry]) -> list[Located]:
+    """The row and column of each decision that is about a label of the table, on one of some images."""
+    row_of = {table.files[row]: row for row in images.tolist()}
+    column_of = {name: column for column, name in enumerate(table.classes)}
     return [
         Located(row_of[entry.file], column_of[entry.label], entry)
         for entry in entries

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.labels import NEGATIVE, POSITIVE
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.agreement import Opinions
 from onepair.review.answers import Answer, Decision, Entry, Store
 from onepair.review.pace import Hands, Pace
@@ -73,6 +73,7 @@ class Desk:
             (self.table.files[row], self.table.classes[column]): index for index, (row, column) in enumerate(cells)
         }
         self._row_of = {self.table.files[row]: row for row in run.searched.tolist()}
+        self.added: tuple[str, ...] = ()  # classes that the dataset does not have
         self._entry_of: dict[tuple[str, str], Entry] = {}
         self._taken_back: dict[tuple[str, str], Answer | None] = {}
         self._pace, self._hands, self.opinions = Pace(), Hands(), Opinions()
@@ -86,6 +87,7 @@ class Desk:
     def refresh(self) -> None:
         """Take in what has been decided since, here or elsewhere."""
         with self._lock:
+            self.added = tuple(name for name in self.store.classes() if name not in self.table.classes)
             for entry in self.store.entries(after=self._newest):
                 self._newest = entry.id
                 place = entry.file, entry.label
@@ -100,19 +102,24 @@ class Desk:
 
     # Cells
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Those of the dataset, and then those that people have added."""
+        return self.table.classes + self.added
+
     def suggestion(self, number: int) -> Cell:
         index = number - 1
         return self._cell(int(self.suggestions.rows[index]), int(self.suggestions.columns[index]))
 
     def find(self, file: str, label: str) -> Cell | None:
         """The cell of a training image and a class by their names."""
-        if file not in self._row_of or label not in self.table.classes:
+        if file not in self._row_of or label not in self.classes:
             return None
-        return self._cell(self._row_of[file], self.table.classes.index(label))
+        return self._cell(self._row_of[file], self.classes.index(label))
 
     def cells(self, row: int) -> list[Cell]:
         """All labels of an image, in the order of the classes."""
-        return [self._cell(row, column) for column in range(len(self.table.classes))]
+        return [self._cell(row, column) for column in range(len(self.classes))]
 
     def version(self, row: int) -> int:
         """Of an image: it changes with every answer about it."""
@@ -130,8 +137,8 @@ class Desk:
         return _first(chosen & self._free(who)) or _first(chosen & self.open) or _first(chosen)
 
     def _cell(self, row: int, column: int) -> Cell:
-        file, label = self.table.files[row], self.table.classes[column]
-        observed = int(self.run.known[row, column])
+        file, label = self.table.files[row], self.classes[column]
+        observed = int(self.run.known[row, column]) if column < len(self.table.classes) else UNKNOWN
         entry, index = self._entry_of.get((file, label)), self._suggestion_of.get((file, label))
         if index is None:
             return Cell(row, file, label, observed, entry)
@@ -229,6 +236,15 @@ class Desk:
             if cell.answer is None or cell.version > seen
         ]
         return self.decide(decisions, who=who)
+
+    def add_class(self, name: str, *, who: str) -> None:
+        self.store.add_class(name, who=who)
+        self.refresh()
+
+    def shown_by(self, label: str) -> int:
+        """How many images people have given a class."""
+        with self._lock:
+            return sum(name == label and entry.answer == "yes" for (_, name), entry in self._entry_of.items())
 
     def undo(self, *, who: str) -> list[Entry]:
         undone = self.store.undo(who=who)

@@ -2,14 +2,20 @@
 
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from onepair.errors import UserError
 from onepair.labels import POSITIVE
 from onepair.review.answers import Entry
+from onepair.review.before_after import BeforeAfter, compare
 from onepair.review.desk import Desk, Kind
+from onepair.review.naming import NewClass
 from onepair.review.pictures import Pictures
 from onepair.review.queue import Order, estimated_missing
 from onepair.review.rendering import Renderer, address
+from onepair.review.retraining import Retraining
+from onepair.runs.finished import FinishedRun
 
 GRID = 24  # thumbnails on a page
 
@@ -21,9 +27,11 @@ def grid_address(label: str, suggested: int | None, likely: bool) -> str:
 class Pages:
     """HTML of every page, for one reviewer at a time."""
 
-    def __init__(self, desk: Desk, pictures: Pictures, *, static: Mapping[str, str]) -> None:
+    def __init__(self, desk: Desk, pictures: Pictures, retraining: Retraining, *, static: Mapping[str, str]) -> None:
         """`static` has the address of each static file."""
         self.desk, self._estimated = desk, estimated_missing(desk.run)
+        self._retraining = retraining
+        self._compared: dict[Path, BeforeAfter] = {}  # by the run after
         # Heat maps are kept for good by the version `started`: others may be there after a restart.
         started = secrets.token_hex(4)
         self._render = Renderer(pictures, run=desk.run.path, started=started, static=static, grid_address=grid_address)
@@ -108,7 +116,17 @@ class Pages:
             ("Still open", [each for each in classes if each[1]]),
             ("Answered", [each for each in classes if not each[1]]),
         ]
-        return self._page("classes.html.j2", who, here="/classes", groups=[group for group in groups if group[1]])
+        return self._page(
+            "classes.html.j2",
+            who,
+            here="/classes",
+            groups=[group for group in groups if group[1]],
+            added=[(label, self.desk.shown_by(label)) for label in self.desk.added],
+        )
+
+    def asked_class(self, who: str, wanted: NewClass, number: int | None, order: Order) -> str:
+        """What speaks against a class that somebody wants to add, perhaps to the image of a suggestion."""
+        return self._page("asked_class.html.j2", who, here="/class", wanted=wanted, number=number, order=order)
 
     def labels(self, who: str, number: int, order: Order) -> str:
         """The labels that can be added to the image of a suggestion."""
@@ -116,6 +134,34 @@ class Pages:
         cells = [each for each in self.desk.cells(cell.row) if not each.shown and each.label != cell.label]
         here = address(f"/suggestion/{number}/labels", order=order)
         return self._page("labels.html.j2", who, here=here, cell=cell, cells=cells, order=order)
+
+    def training(self, who: str) -> str:
+        """Training again: what it would do, how far it is, or what it has changed."""
+        now, comparison, failure = self._retraining.progress(), None, ""
+        if now is not None and now.state == "done":
+            try:
+                comparison = self._compare(now.run)
+            except UserError as error:
+                failure = str(error)
+        answers = [entry for entry in self.desk.store.entries() if entry.answer in ("yes", "no")]
+        return self._page(
+            "training.html.j2",
+            who,
+            here="/training",
+            now=now,
+            state=None if now is None else now.state,
+            comparison=comparison,
+            failure=failure,
+            photos=[(photo, self._render.frame(photo.row)) for photo in comparison.photos] if comparison else [],
+            planned=self._retraining.plan(),
+            answered=len(answers),
+            answers_since=sum(now is not None and entry.id > now.newest for entry in answers),
+        )
+
+    def _compare(self, after: Path) -> BeforeAfter:
+        if after not in self._compared:
+            self._compared[after] = compare(self.desk.run, FinishedRun(after))
+        return self._compared[after]
 
     def help(self, who: str) -> str:
         return self._page("help.html.j2", who, here="/help")
@@ -134,5 +180,6 @@ class Pages:
             "seconds_left": self.desk.seconds_left(who=who),
             "last": self.desk.store.last_action(who=who),
             "ahead": [],
+            "training": self._retraining.progress(),
         }
         return self._render(template, {**common, **facts})

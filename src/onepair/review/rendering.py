@@ -34,7 +34,11 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            percent=wording.probability, number=wording.number, time_left=wording.time_left, ago=wording.ago
+            percent=wording.probability,
+            points=wording.points,
+            number=wording.number,
+            time_left=wording.time_left,
+            ago=wording.ago,
         )
         self._environment.globals.update(address=address, POSITIVE=POSITIVE, UNKNOWN=UNKNOWN, **facts)
 

@@ -12,10 +12,10 @@ from fastapi.responses import RedirectResponse, Response
 
 from onepair.data.problems import DataError
 from onepair.errors import UserError
+from onepair.review.naming import tidy
 from onepair.review.pictures import LARGE, SMALL, Picture, Pictures
 from onepair.review.rendering import address
 
-LONGEST_NAME = 60
 FOR_GOOD = {"Cache-Control": "private, max-age=31536000, immutable"}  # for what has its version in its address
 
 Found = TypeVar("Found")
@@ -44,7 +44,7 @@ class Site:
     # Who answers
 
     def known_name(self, onepair_name: Annotated[str, Cookie()] = "") -> str:
-        return _tidy(unquote(onepair_name)) or self._name or ""
+        return tidy(unquote(onepair_name)) or self._name or ""
 
     def reviewer(self, onepair_name: Annotated[str, Cookie()] = "") -> str:
         """Who comes to read or to answer, and sees what others did; who has no name yet is asked for it."""
@@ -56,7 +56,7 @@ class Site:
 
     def take_name(self, name: str) -> Response:
         answer = go("/")
-        answer.set_cookie("onepair_name", quote(_tidy(name)), max_age=10**8, httponly=True, samesite="lax")
+        answer.set_cookie("onepair_name", quote(tidy(name)), max_age=10**8, httponly=True, samesite="lax")
         return answer
 
     # Images and static files
@@ -109,8 +109,3 @@ def _read_static() -> dict[str, _StaticFile]:
         name: _StaticFile(content, _MEDIA_TYPES[Path(name).suffix], address(f"/static/{name}", v=versions[name]))
         for name, content in files.items()
     }
-
-
-def _tidy(name: str) -> str:
-    """A name as it is stored: printable, on one line, not endless."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in name).split())[:LONGEST_NAME]

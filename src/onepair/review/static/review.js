@@ -55,6 +55,30 @@ function arrive() {
   showMap();
   countMarked();
   countTicked();
+  showKeys();
+  watch();
+}
+
+// A training that is under way is looked at again and again; keys, focus and dialogs are left alone
+
+let watching;
+
+function watch() {
+  clearTimeout(watching);
+  if (document.querySelector("[data-running]")) watching = setTimeout(lookAgain, 2000);
+}
+
+async function lookAgain() {
+  if (!busy && !dialog.open) {
+    const loaded = await load(location.href).catch(() => null); // gone for now, perhaps
+    const running = document.querySelector("[data-running]");
+    if (loaded && running && !busy && !dialog.open) {
+      const focused = document.activeElement.id;
+      document.getElementById("page").replaceWith(loaded.getElementById("page"));
+      document.getElementById(focused)?.focus();
+    }
+  }
+  watch();
 }
 
 addEventListener("popstate", () => visit(location.href));
@@ -84,8 +108,7 @@ async function openDialog(address) {
   }
   dialog.showModal();
   dialog.querySelector(".search, #name")?.focus();
-  const keys = document.getElementById("single-keys");
-  if (keys) keys.checked = usesKeys();
+  showKeys();
   choose(0);
 }
 
@@ -113,6 +136,7 @@ document.addEventListener("input", (event) => {
   const name = (entry) => entry.dataset.name.toLowerCase();
   for (const entry of document.querySelectorAll(".list li")) entry.hidden = !name(entry).includes(wanted);
   document.querySelector(".list .nothing").hidden = Boolean(document.querySelector(".list li:not([hidden])"));
+  document.getElementById("new-class").value = event.target.value; // what is not in the list can be added to it
   choose(entries().findIndex((entry) => name(entry).startsWith(wanted)));
 });
 
@@ -124,13 +148,18 @@ dialog.addEventListener("keydown", (event) => {
     choose(entries().indexOf(dialog.querySelector(".chosen")) + step);
   } else if (event.key === "Enter") {
     event.preventDefault();
-    dialog.querySelector(".chosen .name")?.click();
+    dialog.querySelector(entries().length ? ".chosen .name" : "#add-class").click();
   }
 });
 
 // Keys: each presses the element that names it in aria-keyshortcuts
 
 const usesKeys = () => localStorage.getItem("keys") !== "off";
+
+function showKeys() {
+  const box = document.getElementById("single-keys");
+  if (box) box.checked = usesKeys();
+}
 
 addEventListener("keydown", (event) => {
   if (dialog.open || event.repeat || event.altKey || !usesKeys()) return;

@@ -1,0 +1,242 @@
+"""Training again from the page: one at a time, beside the review, whatever happens to it or to the server."""
+
+import json
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from onepair.cli.settings import chosen_config
+from onepair.data.reading import read_dataset
+from onepair.files import locked
+from onepair.probability import fit_decisions
+from onepair.review import retraining
+from onepair.review.answers import Decision
+from onepair.review.before_after import compare
+from onepair.review.queue import open_run
+from onepair.review.retraining import Retraining, RetrainingError, planned_commands
+from onepair.runs.config import DataConfig
+from onepair.runs.finished import FinishedRun
+from tests.review.runs import CLASSES, TEST, open_app, open_desk, small_run, write_images, write_run
+from tests.review.sites import Site
+
+QUICK, FAILING = ["datasets"], ["labels", "no-such-run", "--out", "none.csv"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return small_run(tmp_path)
+
+
+@pytest.fixture
+def answered(run):
+    """A desk with an answer, and what trains on it; stopped in the end."""
+    desk = open_desk(run)
+    desk.decide([Decision(desk.suggestion(1).file, desk.suggestion(1).label, "yes", 0)], who="Ann")
+    again = Retraining(desk.run, desk.store)
+    yield desk, again
+    again.stop()
+
+
+@pytest.fixture
+def plan(monkeypatch, run):
+    """Run other commands than the real ones: quick ones, failing ones, or one that goes on until it is stopped."""
+    endless = ["review", str(run), "--port", "0"]
+
+    def use(*commands):
+        chosen = [(f"Step {i}", endless if each is None else each) for i, each in enumerate(commands, start=1)]
+        monkeypatch.setattr(retraining, "planned_commands", lambda opened, new: chosen)
+
+    return use
+
+
+def wait_for(again, *states, step=0, seconds=60):
+    """Until a training is in a state, at a step or beyond; what is there by then."""
+    end = time.monotonic() + seconds
+    while (now := again.progress()).state not in states or now.step < step:
+        assert time.monotonic() < end, now
+        time.sleep(0.05)
+    return now
+
+
+def test_the_commands_are_plain_and_the_new_run_is_a_sibling(run):
+    opened = open_run(run)
+    labels, train, find = (words for _, words in planned_commands(opened, run.with_name("run-2")))
+    table = str(run.with_name("run-2-labels.csv"))
+    assert labels == ["labels", str(run), "--out", table]
+    assert train[:4] == ["train", table, "--config", str(run / "config.toml")]
+    assert train[4:] == ["--set", "data.observe=given", "--out", str(run.with_name("run-2"))]
+    assert find == ["find", str(run.with_name("run-2")), "--folds", "5"]
+    assert Retraining(opened, open_desk(run).store).plan()[1].text.startswith("onepair train ")
+
+
+def test_what_the_first_table_needed_is_not_asked_of_the_second(tmp_path):
+    """A list of labels with options to read it becomes a table that needs none; all else stays as it was."""
+    first = {
+        "unlisted": "negative",
+        "images": str(tmp_path / "images"),
+        "label_columns": CLASSES,
+        "complete_splits": ["test"],
+        "format": "table",
+        "seed": 3,
+    }
+    run = write_run(tmp_path / "run", write_images(tmp_path / "images"), **first)
+    _, (_, words), _ = planned_commands(FinishedRun(run), tmp_path / "run-2")
+    settings = [word for option, word in pairwise(words) if option == "--set"]
+    config = chosen_config(preset=None, file=run / "config.toml", settings=settings, data=words[1])
+    assert config.data == DataConfig(source=str(tmp_path / "run-2-labels.csv"), seed=3)
+    assert config.method == FinishedRun(run).config.method
+
+
+def test_no_folder_or_table_is_ever_overwritten(run, answered):
+    _, again = answered
+    run.with_name("run-2").mkdir()
+    run.with_name("run-3-labels.csv").touch()
+    assert again.plan()[2].words[1] == str(run.with_name("run-4"))
+
+
+def test_without_answers_it_says_so(run):
+    desk = open_desk(run)
+    with pytest.raises(RetrainingError, match="nobody has answered yes or no yet"):
+        Retraining(desk.run, desk.store).start()
+
+
+def test_commands_run_one_after_the_other_to_the_end(answered, plan):
+    desk, again = answered
+    assert again.progress() is None
+    plan(QUICK, QUICK)
+    again.start()
+    now = wait_for(again, "done")
+    assert (now.step, now.newest) == (1, 1)
+    assert Retraining(desk.run, desk.store).progress().state == "done"  # after a restart, too
+
+
+def test_a_failing_command_ends_it_with_its_sentence(answered, plan):
+    _, again = answered
+    plan(FAILING, QUICK)
+    again.start()
+    now = wait_for(again, "failed")
+    assert now.step == 0
+    assert now.sentence.startswith("no-such-run: holds no run with suggestions")
+
+
+def test_it_is_stopped_and_goes_on_with_the_same_command(answered, plan):
+    _, again = answered
+    plan(QUICK, None, QUICK)
+    again.start()
+    wait_for(again, "running", step=1)
+    again.stop()
+    now = again.progress()
+    assert (now.state, now.step) == ("stopped", 1)
+    plan(QUICK, QUICK, QUICK)  # a plan for another time: what was begun keeps its own
+    again.resume()
+    assert again.progress().step == 1
+    assert again.progress().commands[1].words[0] == "review"
+
+
+def test_only_one_at_a_time_in_one_server_and_in_several(answered, plan):
+    desk, again = answered
+    plan(None)
+    again.start()
+    first = json.loads((desk.run.path / "finding" / "retraining.json").read_text())
+    again.start()
+    other = Retraining(desk.run, desk.store)
+    wait_for(other, "elsewhere")
+    other.start()
+    other.resume()
+    other.stop()  # which is not its own to stop
+    assert again.progress().state == "running"
+    assert json.loads((desk.run.path / "finding" / "retraining.json").read_text()) == first
+
+
+def test_what_a_killed_server_has_left_is_interrupted_and_goes_on(answered, plan):
+    desk, again = answered
+    plan(QUICK, QUICK)
+    again.start()
+    wait_for(again, "done")
+    record = desk.run.path / "finding" / "retraining.json"
+    record.write_text(record.read_text().replace('"done"', '"running"'))
+    after = Retraining(desk.run, desk.store)
+    assert after.progress().state == "interrupted"
+    with locked(desk.run.path / "finding" / "retraining.lock"):
+        assert after.progress().state == "elsewhere"
+    after.resume()
+    wait_for(after, "done")
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"run": 3}'])
+def test_a_record_that_cannot_be_read_is_none(answered, content):
+    desk, again = answered
+    (desk.run.path / "finding" / "retraining.json").write_text(content)
+    assert again.progress() is None
+
+
+def test_the_page_says_what_it_would_do_and_how_far_it_is(run, plan):
+    app, desk = open_app(run)
+    site = Site(TestClient(app), desk)
+    page = site.get("/training")
+    assert "Nobody has answered yes or no yet" in page.text
+    assert "start" not in page.ids()
+    site.answer(desk.suggestion(1), "yes")
+    page = site.get("/training")
+    assert f"onepair labels {run} --out" in page.text
+    assert "1 answer so far" in page.text
+    plan(None, QUICK)
+    page = site.post("/training", wish="start")
+    assert "Step 1 …" in page.text
+    assert "Training: 0 %" in site.get("/suggestion/2").text  # on every page
+    site.answer(desk.suggestion(2), "no")  # the review goes on
+    assert desk.suggestion(2).answer == "no"
+    page = site.post("/training", wish="stop")
+    assert "The training was stopped" in page.text
+    plan(FAILING)
+    site.post("/training", wish="start")
+    wait_for(Retraining(desk.run, desk.store), "failed")
+    page = site.get("/training")
+    assert "no-such-run: holds no run with suggestions" in page.text
+
+
+def test_photos_that_changed_and_figures_of_both(tmp_path):
+    """Runs whose scores are made up: the second one is right everywhere, and knows a class more."""
+    source = write_images(tmp_path / "images")
+    table = read_dataset(source)
+    truth = table.labels[table.rows("test")]
+    wider = tmp_path / "images" / "wider.csv"
+    lines = source.read_text().splitlines()
+    wider.write_text("\n".join([f"{lines[0]},kite", *(f"{line}," for line in lines[1:])]))
+    random = np.random.default_rng(0)
+    noisy = truth + random.normal(0, 1, truth.shape)
+    right = np.hstack([4.0 * truth - 2, np.full((TEST, 1), -3.0)])
+    right[2, -1] = 3.0  # a kite
+    decisions = {
+        "before": fit_decisions([[1.0] * 4, [0.0] * 4], [[1] * 4, [0] * 4]),
+        "after": fit_decisions([[1.0] * 5, [-1.0] * 5], [[1] * 5, [0] * 5]),
+    }
+    runs = {}
+    for name, path, scores, classes in (
+        ("before", source, noisy, CLASSES),
+        ("after", wider, right, (*CLASSES, "kite")),
+    ):
+        opened = FinishedRun(write_run(tmp_path / name, path))
+        opened.folder.write_scores("test", scores.astype(np.float32))
+        runs[name] = opened
+        opened.__dict__["description"] = type("Told", (), {"classes": classes, "decisions": decisions[name]})
+    found = compare(runs["before"], runs["after"])
+    assert (found.split, found.images, found.assumption) == ("test", TEST, "")
+    assert (found.before.name, found.after.name) == ("before", "after")
+    assert found.after.map.value == found.after.f1.value == 1.0
+    assert found.before.map.low <= found.before.map.value <= found.before.map.high
+    assert found.before.map.value < 1
+    wrong = decisions["before"].labels(noisy.astype(np.float32)) != (truth == 1)
+    kites = np.arange(TEST) == 2
+    assert found.changed == (wrong.any(1) | kites).sum()
+    (kite,) = [change for photo in found.photos for change in photo.changes if change.label == "kite"]
+    assert (kite.before, kite.gained) == (None, True)
+    for photo in found.photos:
+        place = photo.row - table.rows("test")[0]
+        changed = {change.label for change in photo.changes} - {"kite"}
+        assert changed == {CLASSES[column] for column in np.flatnonzero(wrong[place])}
+        assert Path(photo.file).name == Path(table.files[photo.row]).name
