@@ -32,6 +32,7 @@ bench: setup
 	$(BIN)/python benchmarks/review.py
 
 docs: setup
+	$(BIN)/python docs/settings_page.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" mkdocs build --quiet
 	@echo "The site is in site/index.html"
 

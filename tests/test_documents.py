@@ -1,6 +1,7 @@
 """The Python in the documents runs, block after block, as a reader would type it."""
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -80,6 +81,11 @@ def test_links_and_pictures_of_the_documents_are_there():
         if not target.startswith(("http", "#")) and not (ROOT / page).parent.joinpath(target.split("#")[0]).exists()
     ]
     assert not missing
+
+
+def test_the_page_of_all_settings_is_that_of_the_configuration():
+    page = runpy.run_path(str(ROOT / "docs" / "settings_page.py"))["page"]
+    assert (ROOT / "docs" / "settings.md").read_text("utf-8") == page(), "run docs/settings_page.py, as make docs does"
 
 
 def test_simplest_loss_keeps_the_contract():

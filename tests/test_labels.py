@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from onepair import NEGATIVE, POSITIVE, UNKNOWN, observe_fraction, observe_positives, split_validation, validate_labels
-from onepair.labels import split_stratified
+from onepair.labels import observe_preferred, split_stratified
 
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 12))
 full_labels = shapes.flatmap(lambda shape: arrays(np.int8, shape, elements=st.integers(0, 1)))
@@ -118,7 +118,7 @@ def test_bad_labels_are_refused(labels, sentence):
         (lambda: observe_fraction([[-1, 0]], known=0.5), "row 0, column 0 is unknown"),
         (lambda: observe_positives([[1, 0]], per_sample=0), "per_sample must be at least 1, got 0"),
         (lambda: observe_fraction([[1, 0]], known=1.5), "known must be a fraction between 0 and 1, got 1.5"),
-        (lambda: split_validation(1), "a fraction of 0.2 of 1 rows leaves training or validation empty"),
+        (lambda: split_validation(1), "a fraction of 0.2 of 1 row leaves training or validation empty"),
         (lambda: split_validation(10, fraction=1.0), "leaves training or validation empty"),
         (lambda: split_validation(10, fraction=float("nan")), "leaves training or validation empty"),
     ],
@@ -149,3 +149,13 @@ def test_a_stratified_split_without_positives_is_a_random_one():
     assert (len(train), len(validation)) == (7, 3)
     with pytest.raises(ValueError, match="leaves training or validation empty"):
         split_stratified([[1, 0]], fraction=0.2)
+
+
+def test_the_preferred_positive_is_kept():
+    full = np.array([[1, 1, 0], [0, 1, 1], [0, 0, 0], [1, 0, 1]], np.int8)
+    by_class = observe_preferred(full, [0.2, 0.1, 0.2])
+    np.testing.assert_array_equal(by_class, [[1, -1, -1], [-1, -1, 1], [-1, -1, -1], [1, -1, -1]])
+    by_cell = observe_preferred(full, [[0, 1, 9], [0, 2, 1], [1, 1, 1], [-2, 5, -1]])
+    np.testing.assert_array_equal(by_cell, [[-1, 1, -1], [-1, 1, -1], [-1, -1, -1], [-1, -1, 1]])
+    with pytest.raises(ValueError, match="row 0, column 1 is unknown"):
+        observe_preferred([[1, -1]], [1, 1])

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from onepair.words import counted
+
 POSITIVE = 1
 NEGATIVE = 0
 UNKNOWN = -1
@@ -93,6 +95,27 @@ def observe_fraction(labels: ArrayLike, *, known: float, seed: int = PUBLISHED_S
     return observed
 
 
+def observe_preferred(labels: ArrayLike, preference: ArrayLike) -> Labels:
+    """Keep the positive of highest preference of every row of full labels; all other cells become unknown.
+
+    People do not name labels at random: the largest object first, or the class that comes to mind most easily.
+
+    Args:
+        labels: (N, L), all known.
+        preference: (N, L), or (L,) for all rows alike; the first of equals is kept.
+
+    >>> observe_preferred([[1, 1, 0], [0, 1, 1]], [0.1, 0.3, 0.2])
+    array([[-1,  1, -1],
+           [-1,  1, -1]], dtype=int8)
+    """
+    full = _require_full(labels)
+    wanted = np.where(full == POSITIVE, np.asarray(preference, np.float64), -np.inf)
+    rows = np.flatnonzero((full == POSITIVE).any(1))
+    observed = np.full_like(full, UNKNOWN)
+    observed[rows, wanted[rows].argmax(1)] = POSITIVE
+    return observed
+
+
 def split_validation(n: int, *, fraction: float = 0.2, seed: int = PUBLISHED_SEED) -> tuple[Indices, Indices]:
     """Split the rows 0 … n-1 into sorted indices for training and validation.
 
@@ -145,7 +168,7 @@ def split_stratified(
 def _validation_size(n: int, fraction: float) -> int:
     size = round(fraction * n) if 0 < fraction < 1 else 0
     if not 0 < size < n:
-        raise ValueError(f"a fraction of {fraction} of {n} rows leaves training or validation empty")
+        raise ValueError(f"a fraction of {fraction} of {counted(n, 'row')} leaves training or validation empty")
     return size
 
 

@@ -14,11 +14,11 @@ def test_features_are_extracted_once(tmp_path):
     command = ("features", "labels.csv", "--backbone", "test_resnet", "--weights", "weights.safetensors")
     first, again = (onepair(*command, cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path)) for _ in range(2))
     assert first.returncode == 0, first.stderr
-    assert "3 of 3 images" in first.stderr
+    assert "of 3 images" in first.stderr
     folder, _, what = first.stdout.strip().partition(": ")
-    assert what == "3 images are new, 0 were there"
+    assert what == "3 images new, 0 there before"
     assert folder.startswith(str(tmp_path))
-    assert again.stdout == f"{folder}: 0 images are new, 3 were there\n"
+    assert again.stdout == f"{folder}: 0 images new, 3 there before\n"
     assert "images" not in again.stderr
 
     (tmp_path / "3.png").write_bytes(b"torn")
@@ -27,7 +27,7 @@ def test_features_are_extracted_once(tmp_path):
     more = onepair(*command, "--out", "features.npy", cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path))
     assert more.returncode == 0, more.stderr
     assert more.stdout.splitlines()[1] == "features.npy: 4 images × 96 features, float16"
-    assert "1 could not be read" in more.stderr
+    assert "1 image could not be read" in more.stderr
     assert np.isnan(np.load(tmp_path / "features.npy")).all(axis=1).tolist() == [False, False, False, True]
 
 

@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from onepair.cli.progress import Narration, error_console
@@ -17,7 +18,9 @@ def extraction(monkeypatch, **terminal):
     return output.getvalue()
 
 
-def test_off_a_terminal_extraction_is_a_line_for_every_tenth(monkeypatch):
+def test_off_a_terminal_extraction_is_a_line_for_every_tenth_that_takes_its_time(monkeypatch):
+    assert extraction(monkeypatch).splitlines() == ["extracting features: 0 of 100 images"]
+    monkeypatch.setattr("onepair.cli.progress.BETWEEN_LINES", -1)
     lines = extraction(monkeypatch).splitlines()
     assert lines[0] == "extracting features: 0 of 100 images"
     assert lines[-1] == "extracting features: 100 of 100 images"
@@ -36,3 +39,21 @@ def test_on_a_terminal_extraction_is_a_bar(monkeypatch):
     shown = extraction(monkeypatch, force_terminal=True, width=100)
     assert "━" in shown
     assert "of 100 images" in shown
+
+
+@pytest.mark.parametrize(("short_epochs", "lines"), [(True, 2), (False, 1)])
+def test_off_a_terminal_short_epochs_of_many_models_are_no_news(monkeypatch, short_epochs, lines):
+    output = io.StringIO()
+    monkeypatch.setattr("onepair.cli.progress.Console", lambda **_: Console(file=output, width=200))
+    record = {
+        "stage": "linear",
+        "epoch": 1,
+        "best_epoch": 1,
+        "validation_map": 0.5,
+        "loss": 1.0,
+        "images_per_second": 9,
+    }
+    with Narration(short_epochs=short_epochs) as narration:
+        narration.epoch({**record, "seconds": 0.1})
+        narration.epoch({**record, "epoch": 2, "seconds": 1000.0})
+    assert len(output.getvalue().splitlines()) == lines

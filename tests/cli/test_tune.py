@@ -21,7 +21,7 @@ def command(in_process, monkeypatch, tmp_path):
 def test_it_searches_says_what_to_do_and_goes_on(command, images, tmp_path):
     code, output, errors = command("tune", images, *TINY, "--trials", "2", "--workers", 0)
     assert code == 0, errors
-    out = "runs/tune-labels-focal-linear"
+    out = "runs/tune-labels-focal-linear-small-cnn"
     lines = output.splitlines()
     assert lines[0].startswith("best of 2 trials: validation mAP ")
     assert lines[0].endswith("with the settings as they were)")

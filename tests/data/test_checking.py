@@ -115,4 +115,4 @@ def test_rare_classes_are_remarked_on_all_at_once(tmp_path):
     )
     nothing, rare = find_problems(table)
     assert (nothing.where, nothing.remark) == ("class i", False)
-    assert (rare.where, rare.remark) == ("7 of 9 classes (b, c, d, e, f, …)", True)
+    assert (rare.where, rare.remark) == ("7 of 9 classes (b, c, d, e, f and 2 more)", True)

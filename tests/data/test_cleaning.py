@@ -6,8 +6,8 @@ from PIL import Image
 
 from onepair.data import DataError, LabelTable, read_dataset, write_table
 from onepair.data.checking import find_problems
-from onepair.data.cleaning import clean, outcomes
-from onepair.data.problems import Problem
+from onepair.data.cleaning import clean
+from onepair.data.problems import Problem, outcome
 
 
 def save(folder, **images):
@@ -94,9 +94,10 @@ def test_nothing_left_is_refused(tmp_path):
         clean(make_table(tmp_path, ["a.png"], [[0]]))
 
 
-def test_what_a_reader_did_is_said_but_not_its_remarks():
-    problems = [Problem("bad value", "line 2", "holds 2"), Problem("encoding", "a.csv", "is odd", remark=True)]
-    assert [str(outcome) for outcome in outcomes(problems)] == ["line 2: holds 2; now unknown"]
+def test_what_a_reader_did_is_said():
+    assert str(outcome(Problem("bad value", "line 2", "holds 2"))) == "line 2: holds 2; now unknown"
+    remark = Problem("encoding", "a.csv", "is odd", remark=True)
+    assert outcome(remark) is remark
 
 
 def random_mess(folder: Path, seed: int) -> Path:

@@ -109,9 +109,24 @@ def test_problems_name_line_and_column_and_become_unknown(tmp_path):
         "labels.csv, line 4, column cat: holds 'ja'; a label is 1 or 0, and the cell stays blank where it is unknown",
         "labels.csv, line 7, column dog: holds '#'; a label is 1 or 0, and the cell stays blank where it is unknown",
     ]
-    assert read.files == ("a\n1.jpg", "b.jpg", "b.jpg", "d.jpg")
-    assert read.split.tolist() == ["train", "train", "test", "train"]
-    assert read.labels.tolist() == [[1, -1], [-1, 0], [1, -1], [1, 1]]
+    assert read.files == ("a\n1.jpg", "b.jpg", "b.jpg")
+    assert read.split.tolist() == ["train", "train", "test"]
+    assert read.labels.tolist() == [[1, -1], [-1, 0], [1, -1]]
+
+
+def test_rows_that_say_no_split_are_for_training(tmp_path):
+    remarks = []
+    rows = ("file,split,cat", "a.jpg,,1", "b.jpg,NA,0", "c.jpg,test,1")
+    read = read_csv(tmp_path, *rows, report=remarks.append)
+    assert read.split.tolist() == ["train", "train", "test"]
+    assert list(map(str, remarks)) == [
+        "labels.csv, line 2, column split: 2 rows from here on say nothing, and are for training"
+    ]
+
+
+def test_a_table_of_other_splits_lists_no_image(tmp_path):
+    with pytest.raises(DataError, match="lists no image; none of its 2 rows has a file and a split"):
+        read_csv(tmp_path, "file,split,cat", "a.jpg,0,1", "b.jpg,1,0", report=lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +134,7 @@ def test_problems_name_line_and_column_and_become_unknown(tmp_path):
     [
         ("", "line 1: no column named file"),
         ("a.jpg,1\n", "line 1: no column named file"),
-        ("cat,photo\n1,a.jpg\n", "line 1: no column named file"),
+        ("cat,thing\n1,a.jpg\n", "line 1: no column named file"),
         ("cat,image,path\n1,a.jpg,b\n", "line 1: no column named file"),
         (
             "file,cat\na.jpg,2\n",
@@ -342,3 +357,50 @@ def test_csv_needs_neither_torch_nor_pyarrow(tmp_path):
     )
     ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+# What other programs write
+
+
+def noted(folder, *rows):
+    """The table, and what was remarked on it; nothing was wrong with it."""
+    remarks = []
+    read = read_csv(folder, *rows, report=remarks.append)
+    assert all(remark.remark for remark in remarks)
+    return read, list(map(str, remarks))
+
+
+def test_where_images_have_several_rows_a_label_may_hold_a_comma(tmp_path):
+    read, remarks = noted(tmp_path, "file,label", "a.jpg,dog", 'a.jpg,"cat, black"', "b.jpg,dog")
+    assert read.classes == ("cat, black", "dog")
+    assert read.labels.tolist() == [[1, 1], [-1, 1]]
+    assert remarks == ["labels.csv: has several rows for 1 image; each has all the labels of its rows"]
+
+
+def test_lists_with_commas_stay_lists_where_an_image_is_there_twice_by_mistake(tmp_path):
+    problems = []
+    rows = ('a.jpg,"dog, cat"', 'b.jpg,"dog, cat"', 'c.jpg,"cat, dog"', "a.jpg,dog")
+    read = read_csv(tmp_path, "file,labels", *rows, report=problems.append)
+    assert read.classes == ("cat", "dog")
+    assert [problem.kind for problem in problems] == ["duplicate"]
+
+
+def test_a_split_column_is_known_by_what_it_holds(tmp_path):
+    read, remarks = noted(tmp_path, "File Name,subset,cat", "a.jpg,Train,1", "b.jpg,TEST,0")
+    assert read.split.tolist() == ["train", "test"]
+    assert read.classes == ("cat",)
+    assert remarks == ["labels.csv, column subset: holds splits; taken for the column split"]
+
+
+def test_paths_of_another_machine_are_found_by_their_ends(tmp_path):
+    for name in ("a.jpg", "b.jpg"):
+        layouts.write(tmp_path / "photos" / name, "")
+    foreign = ("C:\\me\\photos\\a.jpg", "C:\\me\\photos\\b.jpg", "C:\\me\\gone.jpg")
+    read, remarks = noted(tmp_path, "file,cat", *(f"{name},1" for name in foreign))
+    assert read.files == ("photos/a.jpg", "photos/b.jpg", foreign[2])
+    assert remarks == [f"labels.csv: 2 files found by the end of the name, as {foreign[0]}, which is photos/a.jpg"]
+
+
+def test_the_choices_of_label_studio_are_a_list(tmp_path):
+    rows = ('a.jpg,"{""choices"": [""dog"", ""cat""]}"', "b.jpg,dog")
+    assert noted(tmp_path, "image,labels", *rows)[0].classes == ("cat", "dog")

@@ -21,6 +21,7 @@ from onepair.experiments.figures import (
     grid,
     negative_gradient,
     positive_gradient,
+    shares,
 )
 from onepair.losses import bce_loss, opml_loss
 from tests.experiments.small import BCE, OPML, TABLE
@@ -129,3 +130,17 @@ def test_rows_keep_their_looks(panels):
         assert [text.get_text() for text in axes.get_legend().get_texts()] == [BCE.title, OPML.title]
         styles = {(line.get_linestyle(), line.get_marker()) for line in axes.lines}
         assert len(styles) == 2
+
+
+def test_shares_shows_every_row_and_says_which_is_first(study):
+    rows = tuple(replace(row, labels="fraction") for row in (BCE, OPML))
+    outcomes = study(seeds=1).run(replace(TABLE, rows=rows, sweep={"data.known": (0.5, 1.0)}))
+    assert {outcome.cells[0].config.data.known for outcome in outcomes} == {0.5, 1.0}
+    drawing, files = draw(partial(shares, {outcomes[0].line.dataset: outcomes}))
+    means = {(outcome.line.row.method, outcome.swept["data.known"]): outcome.spread.mean for outcome in outcomes}
+    shown = {(row["method"], row["data.known"]): row["test_map"] for row in drawing.numbers}
+    assert shown == pytest.approx(means, abs=1e-3)
+    first = max(("bce", "opml"), key=lambda method: means[method, 0.5])
+    assert f"{first.upper()} with 50 % ({means[first, 0.5]:.2f})" in drawing.findings[0]
+    assert f"| OPML | {means['opml', 0.5]:.2f} | {means['opml', 1.0]:.2f} |\n" in drawing.table
+    assert (pixels(files.png) < 200).mean() > 0.02

@@ -26,6 +26,9 @@ PAPER = ("voc2012", "coco2014", "nuswide", "cub")
         ("single", "opml-soft", "nuswide", 48.98, 0.20),
         ("single", "opml-correct", "cub", 23.62, 0.18),
         ("single", "opml-sp", "cub", 24.11, 0.22),
+        ("single", "gr", "voc2012", 89.83, None),
+        ("single", "crisp", "coco2014", 74.64, None),
+        ("single", "mime", "cub", 21.89, None),
     ],
 )
 def test_numbers(labels, method, dataset, mean, std):

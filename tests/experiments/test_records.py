@@ -6,12 +6,13 @@ from onepair.experiments.activations import activations
 from onepair.experiments.figures import PICTURES
 from onepair.experiments.records import EXPERIMENTS, Experiment, Row, UnknownExperimentError, find_experiment
 from onepair.methods import METHODS
+from onepair.runs.config import all_settings
 
 
-def test_all_of_the_paper_is_there():
+def test_all_of_the_paper_is_there_and_what_came_since():
     assert list(EXPERIMENTS) == [
-        *("table2", "table3", "table4", "table5"),
-        *("fig-confidence", "fig-epochs", "fig-alpha-beta", "fig-lambda", "fig-gradients", "fig-gradcam"),
+        *("table2", "table3", "table4", "table5", "table-newer"),
+        *("fig-confidence", "fig-epochs", "fig-alpha-beta", "fig-lambda", "fig-known", "fig-gradients", "fig-gradcam"),
     ]
 
 
@@ -21,7 +22,7 @@ def test_a_record_is_complete(experiment):
     assert callable(activations)
     assert {row.method for row in experiment.rows} <= {*METHODS, "opml-plus"}
     for row in experiment.known_rows():
-        assert set(experiment.sweep) <= set(METHODS[row.method].options)
+        assert set(experiment.sweep) <= {*METHODS[row.method].options, *(setting.key for setting in all_settings())}
     labels = [(row.title, row.shown_labels) for row in experiment.known_rows()]
     assert len(set(labels)) == len(labels)
 
@@ -35,6 +36,7 @@ def test_labels_in_the_words_of_the_paper():
     assert Row("BCE", "bce", labels="full").shown_labels == "all P, all N"
     assert Row("BCE", "bce-1p-alln").shown_labels == "1 P, all N"
     assert Row("BCE", "bce").shown_labels == "1 P"
+    assert Row("BCE", "bce", labels="fraction").shown_labels == "some P, some N"
     assert Row("ROLE+LI", "role", linear_init=True).published == "role-li"
 
 

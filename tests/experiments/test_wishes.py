@@ -76,3 +76,10 @@ def test_rows_with_full_labels_and_with_a_linear_start():
     start = make_config(VOC, Row("ROLE+LI", "role", linear_init=True), {}, seed=0, wishes=Wishes())
     assert (full.data.observe, full.model.mode) == ("given", "finetune")
     assert (start.data.observe, start.model.mode) == ("single-positive", "linear-init")
+
+
+def test_a_value_with_a_dot_is_a_setting():
+    row = Row("BCE", "bce", labels="fraction")
+    config = make_config(VOC, row, {"data.known": 0.25, "lr": 0.5}, seed=0, wishes=Wishes(mode="linear"))
+    assert (config.data.observe, config.data.known) == ("fraction", 0.25)
+    assert (config.method.options, config.linear.optimiser.lr) == ({}, 0.5)

@@ -1,6 +1,7 @@
 """Batches that every loss must cope with, and the losses themselves, by name."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,6 +22,9 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "bce": losses.bce_loss,
     "focal": losses.focal_loss,
     "asymmetric": losses.asymmetric_loss,
+    "hill": losses.hill_loss,
+    "propensity": partial(losses.propensity_loss, propensities=0.6),
+    "bounded propensity": partial(losses.propensity_loss, propensities=0.6, form="bounded"),
     "entropy": losses.entropy_maximization_loss,
 }
 

@@ -17,6 +17,7 @@ NAMES = [
     "zlpr",
     "role",
     "ll-r",
+    "ll-r-boostlu",
     "ll-ct",
     "ll-cp",
     "entmax",
@@ -27,6 +28,16 @@ NAMES = [
     "opml-correct",
     "opml-sp",
     "opml-plus",
+    "bce-known",
+    "bce-pw",
+    "bce-pw-bound",
+    "hill",
+    "splc",
+    "p-asl",
+    "two-way",
+    "mime",
+    "gr",
+    "crisp",
 ]
 
 RECORD = {"title": "Mine", "paper": "None", "equation": "0", "description": "Nothing."}
@@ -73,7 +84,8 @@ def test_defaults_are_those_of_the_constructor():
 
 
 def test_records_say_what_the_loop_must_bring():
-    assert [name for name in METHODS if METHODS[name].needs_epochs] == ["entmax-apl"]
+    assert [name for name in METHODS if METHODS[name].needs_epochs] == ["entmax-apl", "gr"]
+    assert [name for name in METHODS if METHODS[name].needs_places] == ["ll-r-boostlu"]
     oracles = [name for name in METHODS if METHODS[name].observes != "as given"]
     assert oracles == ["bce-1p-alln"]
 

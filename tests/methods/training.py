@@ -30,13 +30,19 @@ OBSERVED = {
 # Options with which every part of a method acts within a few epochs of a few rows.
 LIVELY = {
     "ll-r": {"delta": 0.1},
+    "ll-r-boostlu": {"delta": 0.1},
     "ll-ct": {"delta": 0.1},
     "ll-cp": {"delta": 0.06},
+    "gr": {"epochs": EPOCHS, "last_slope": 10.0, "last_shift": -8.0},
+    "splc": {"threshold": 0.4},
+    "mime": {"warmup": 1, "threshold": 0.6},
+    "p-asl": {"left_out": 0.5},
+    "bce-pw": {"propensity": 0.7},
+    "bce-pw-bound": {"propensity": 0.5},
     "entmax-apl": {"epochs": EPOCHS, "warmup": 1, "weight": 0.4},
     "opml-hr": {"high_rank_weight": 0.05},
     "opml-correct": {"label_num": 3.0, "correction_start": 2},
     "opml-sp": {"label_num": 2.0, "high_rank_weight": 0.05},
-    "opml-plus": {"label_num": 2.0, "correction_start": 1},
 }
 
 

@@ -211,7 +211,14 @@ def test_settings_that_are_none(text):
 
 @pytest.mark.parametrize("key", [each.key for each in all_settings() if each.default is None])
 def test_none_unsets_a_setting(key):
-    some = {"data.images": "a", "data.fold": "1/2", "model.image_size": 9}.get(key, 0.5)
+    some = {
+        "data.images": "a",
+        "data.boxes": "a",
+        "data.fold": "1/2",
+        "model.image_size": 9,
+        "model.augment": "crop",
+        "model.train_from": "blocks.5",
+    }.get(key, 0.5)
     layers = [parse_setting(f"{key}={some}"), parse_setting(f"{key}=none")]
     assert flatten(build_config(layers[0]))[key] == some
     assert flatten(build_config(merge(layers)))[key] is None

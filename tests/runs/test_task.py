@@ -4,10 +4,18 @@ import numpy as np
 import pytest
 
 from onepair.data.problems import DataError
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives, split_validation
+from onepair.labels import (
+    NEGATIVE,
+    POSITIVE,
+    UNKNOWN,
+    observe_fraction,
+    observe_positives,
+    observe_preferred,
+    split_validation,
+)
 from onepair.runs.config import DataConfig
-from onepair.runs.task import prepare_task
-from tests.training.tiny import TEST, TRAIN, labels_of, write_table
+from onepair.runs.task import describe_observation, prepare_task
+from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, write_table
 
 LABELS = labels_of(TRAIN + TEST)
 
@@ -119,3 +127,35 @@ def test_the_validation_split_is_the_published_one_or_keeps_every_class(tmp_path
         assert (task.validation.tolist() == published.tolist()) == expected
     assert (labels[task.validation, 1]).sum() == 1
     assert 7 in task.train
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"observe": "fraction", "known": 0.25}, lambda full: observe_fraction(full, known=0.25)),
+        ({"observe": "fraction", "known": 1.0}, lambda full: full),
+        ({"observe": "few-positives", "positives": 3}, lambda full: observe_positives(full, per_sample=3)),
+        ({"observe": "most-frequent"}, lambda full: observe_preferred(full, full.sum(0))),
+    ],
+)
+def test_other_ways_to_hide_labels(images, settings, expected):
+    task = prepare_task(DataConfig(str(images), **settings))
+    kept, held_out = split_validation(TRAIN)
+    np.testing.assert_array_equal(task.observed, expected(LABELS[:TRAIN])[kept])
+    np.testing.assert_array_equal(task.validation_labels, LABELS[held_out])
+
+
+def test_the_largest_object_is_seen(images, tmp_path):
+    boxes = tmp_path / "boxes.csv"
+    lines = [f"{row:02}.png,{name},0,0,{1 + column},1" for row in range(TRAIN) for column, name in enumerate(CLASSES)]
+    boxes.write_text("\n".join(["file,class,xmin,ymin,xmax,ymax", *lines]))
+    task = prepare_task(DataConfig(str(images), observe="largest-object", boxes=str(boxes)))
+    last = len(CLASSES) - 1 - LABELS[task.train][:, ::-1].argmax(1)
+    np.testing.assert_array_equal(np.argwhere(task.observed == POSITIVE)[:, 1], last)
+    with pytest.raises(DataError, match=r"name a file of objects as data\.boxes"):
+        prepare_task(DataConfig(str(images), observe="largest-object"))
+
+
+def test_what_was_seen_in_words():
+    assert describe_observation(DataConfig()) == "labels as given"
+    assert describe_observation(DataConfig(observe="few-positives", positives=3)) == "up to 3 positives of each image"

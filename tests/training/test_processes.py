@@ -230,7 +230,7 @@ def test_the_find_command_starts_its_processes_itself(images, cache, tmp_path):
 
 def look_at_images(given):
     """Each process looks at its share of the images, and takes its time; extraction likewise."""
-    from onepair.training import run as running
+    from onepair.training import fixed as running
 
     seen, extract = [], running.extract_features
 

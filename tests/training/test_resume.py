@@ -19,6 +19,12 @@ RUNS = {
         "finetune.optimiser.name=sgd",
     ),
     "finetune, role": ("model.mode=finetune", "finetune.epochs=6", "method.name=role"),
+    "finetune, from a stage": (
+        "model.mode=finetune",
+        "finetune.epochs=6",
+        "model.train_from='6'",
+        "finetune.optimiser.ema=0.9",
+    ),
     "linear": ("linear.epochs=8", "method.name=opml-sp"),
     "linear, role": (
         "linear.epochs=8",

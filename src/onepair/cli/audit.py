@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from onepair.words import counted
+
 if TYPE_CHECKING:
     from onepair.review.auditing import AuditDesk
     from onepair.runs.audited import AuditSummary
@@ -56,7 +58,7 @@ def audit(
         drawn = draw(opened, split, images, seed)
         if sheet is not None:
             write_sheet(opened, drawn, sheet)
-            typer.echo(f"{len(drawn.files):,} images are in {sheet}: write 1 or 0 where it is blank, then")
+            typer.echo(f"{sheet} has {counted(len(drawn.files), 'image')}: write 1 or 0 where it is blank, then")
             typer.echo(f"onepair audit {run} --answers {sheet}")
             return
         desk = AuditDesk(opened, drawn, open_store(opened))
@@ -66,7 +68,7 @@ def audit(
             serve_pages(
                 lambda pictures, who: create_audit_app(desk, pictures, name=who),
                 table=desk.table,
-                words=f"{len(desk):,} images, {int(desk.complete.sum()):,} of them complete",
+                words=f"{counted(len(desk), 'image')}, {int(desk.complete.sum()):,} complete",
                 port=port,
                 host=host,
                 name=name,
@@ -83,7 +85,7 @@ def _take(desk: "AuditDesk", answers: Path, who: str) -> None:
     if blank:
         more = f" and {len(blank) - 10:,} more" if len(blank) > 10 else ""
         typer.echo(f"left out, as they have blanks: {', '.join(blank[:10])}{more}")
-    typer.echo(f"{int(desk.complete.sum()):,} of {len(desk):,} images are complete")
+    typer.echo(f"complete: {int(desk.complete.sum()):,} of {counted(len(desk), 'image')}")
 
 
 def _say_what_it_tells(run: Path) -> None:
@@ -113,21 +115,22 @@ def print_summary(told: "AuditSummary") -> None:
         table.add_row(escape(name), f"{missing.value:,.0f}", f"{missing.low:,.0f} to {missing.high:,.0f}")
     console.print(table)
     if len(classes) > SHOWN:
-        console.print(f"… and {len(classes) - SHOWN:,} classes more")
+        console.print(f"… and {len(classes) - SHOWN:,} more")
     value, low, high = told.missing
     console.print(
-        f"of {told.population:,} {told.split} images, {told.images:,} are audited; beside {told.observed:,} positives "
+        f"audited: {told.images:,} of {counted(told.population, f'{told.split} image')}; beside "
+        f"{counted(told.observed, 'positive')} "
         f"about {value:,.0f} are missing ({low:,.0f} to {high:,.0f}): {told.found:,} were found, {told.denied:,} denied"
     )
     if told.figures is not None:
         figures = zip(("mAP", "precision", "recall", "F1"), told.figures, strict=True)
         console.print(
-            f"the model on the {told.images:,} images: "
+            f"the model on {counted(told.images, 'audited image')}: "
             + ", ".join(
                 f"{name} {points(each.value)} ({points(each.low)} to {points(each.high)})" for name, each in figures
             )
         )
     if told.more:
-        console.print(f"intervals are of 95 %; {told.more:,} more images would halve them")
+        console.print(f"intervals are of 95 %; {counted(told.more, 'further image')} would halve them")
     else:
         console.print("all images are audited, so what is missing is counted, not estimated")

@@ -1,15 +1,18 @@
 """`onepair check`: what is in a dataset, and what is wrong with it."""
 
-import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from onepair.cli.interruption import NOTHING, on_interrupt
+from onepair.cli.settings import CompleteSplit, Folder, Format, LabelColumns, Unlisted
+from onepair.words import counted, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,23 +24,14 @@ if TYPE_CHECKING:
 SHOWN = 10  # problems of each kind; --json has them all
 
 
+@on_interrupt(NOTHING)
 def check(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
-    format: Annotated[
-        str, typer.Option(help="auto, or a name that onepair datasets lists; auto goes by the layout.")
-    ] = "auto",
-    unlisted: Annotated[
-        Literal["unknown", "negative"], typer.Option(help="What a class is that a list of labels leaves out.")
-    ] = "unknown",
-    folder: Annotated[
-        Path | None, typer.Option(help="The folder that file names are relative to, if not the table's own.")
-    ] = None,
-    label_columns: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME", help="A table's columns of classes, or the one with lists.")
-    ] = None,
-    complete_split: Annotated[
-        list[str] | None, typer.Option(help="A split that is labelled completely: unknown is negative in it.")
-    ] = None,
+    format: Format = None,
+    folder: Folder = None,
+    unlisted: Unlisted = None,
+    label_columns: LabelColumns = None,
+    complete_split: CompleteSplit = None,
     images: Annotated[bool, typer.Option("--images", help="Decode every image too.")] = False,
     fix: Annotated[
         Path | None, typer.Option(help="Write a clean table, .csv or .parquet, without what is wrong.")
@@ -51,17 +45,18 @@ def check(
     unknown labels stay unknown.
     """
     from onepair.data.checking import find_problems, take_census
+    from onepair.data.dialects import names_in
     from onepair.data.problems import Problem
     from onepair.data.reading import read_dataset
 
     found: list[Problem] = []
     table = read_dataset(
         data,
-        format=format,
-        unlisted=unlisted,
+        format=format or "auto",
+        unlisted=unlisted or "unknown",
         images=folder,
-        label_columns=next(csv.reader([label_columns], skipinitialspace=True)) if label_columns else None,
-        complete_splits=complete_split or (),
+        label_columns=names_in(label_columns),
+        complete_splits=names_in(complete_split) or (),
         report=found.append,
     )
     if fix is not None:
@@ -70,10 +65,13 @@ def check(
         found += find_problems(table, images=images, progress=_with_bar)
     problems = [problem for problem in found if not problem.remark]
     remarks = [problem for problem in found if problem.remark]
-    word = "problems" if fix is None else "changes"
+    word = "problem" if fix is None else "change"
     census = take_census(table)
     if as_json:
-        listed = {word: [_plain(problem) for problem in problems], "remarks": [_plain(remark) for remark in remarks]}
+        listed = {
+            plural(word): [_plain(problem) for problem in problems],
+            "remarks": [_plain(remark) for remark in remarks],
+        }
         typer.echo(json.dumps({**_as_json(census), **listed}, indent=2, ensure_ascii=False))
     else:
         _print(census, problems, remarks, word)
@@ -84,8 +82,8 @@ def _fix(
     table: "LabelTable", found: list["Problem"], source: Path, out: Path, *, ask: bool
 ) -> tuple["LabelTable", list["Problem"]]:
     """Write a clean table; it, and what was changed, with remarks."""
-    from onepair.data.cleaning import clean, outcomes
-    from onepair.data.problems import DataError
+    from onepair.data.cleaning import clean
+    from onepair.data.problems import DataError, outcome
     from onepair.data.table import write_table
     from onepair.data.writing import named_from
 
@@ -95,11 +93,12 @@ def _fix(
         raise DataError(f"{out}: a table is written as .csv or .parquet; name it so")
     if out.resolve() == source.resolve():
         raise DataError(f"{out}: is the table to check; name another file")
+    if not out.parent.is_dir():
+        raise DataError(f"{out}: there is no folder {out.parent}")
     asks = ask and sys.stdin.isatty() and sys.stdout.isatty()
     cleaned = clean(table, is_same=_ask if asks else lambda one, other: False, progress=_with_bar)
     write_table(named_from(cleaned.table, out.parent), out)
-    remarks = [problem for problem in found if problem.remark]
-    return cleaned.table, [*outcomes(found), *cleaned.changes, *remarks, *cleaned.doubts]
+    return cleaned.table, [*map(outcome, found), *cleaned.changes, *cleaned.doubts]
 
 
 def _ask(one: str, other: str) -> bool:
@@ -151,18 +150,21 @@ def _print(census: "Census", problems: list["Problem"], remarks: list["Problem"]
     console.print(table)
 
     splits = ", ".join(f"{images:,} {split}" for split, images in census.images.items())
-    console.print(f"{sum(census.images.values()):,} images ({splits}), {len(census.classes)} classes")
+    images, classes = counted(sum(census.images.values()), "image"), counted(len(census.classes), "class")
+    console.print(f"{images} ({splits}), {classes}")
     console.print(f"{census.cardinality:.2f} positives per image")
-    console.print(f"{census.verified_empty:,} images verified empty, {census.not_annotated:,} not annotated at all")
+    console.print(
+        f"{counted(census.verified_empty, 'image')} verified empty, {census.not_annotated:,} not annotated at all"
+    )
 
     if remarks:
-        console.print(f"\n[bold]{len(remarks):,} {'remark' if len(remarks) == 1 else 'remarks'}[/bold]")
+        console.print(f"\n[bold]{counted(len(remarks), 'remark')}[/bold]")
         _print_by_kind(console, remarks)
     if problems:
-        console.print(f"\n[bold red]{len(problems):,} {word}[/bold red]")
+        console.print(f"\n[bold red]{counted(len(problems), word)}[/bold red]")
         _print_by_kind(console, problems)
     else:
-        console.print(f"[green]no {word}[/green]")
+        console.print(f"[green]no {plural(word)}[/green]")
 
 
 def _print_by_kind(console: "Console", problems: list["Problem"]) -> None:

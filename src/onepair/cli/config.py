@@ -26,9 +26,6 @@ def config(
 
     It takes the options of onepair train, and trains nothing.
     """
-    from onepair.runs.config import to_toml
-    from onepair.training.run import method_of
-
     complete = chosen_config(
         preset=preset,
         file=config,
@@ -39,6 +36,9 @@ def config(
         weights=weights,
         observe=observe,
     )
+    from onepair.runs.config import to_toml
+    from onepair.runs.learning import method_of
+
     method_of(complete)  # refuses what cannot be
     if explain:
         _print_settings(complete)
@@ -68,7 +68,7 @@ def _print_settings(complete: "Config") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from onepair.runs.config import all_settings, flatten
+    from onepair.runs.config import all_settings, flatten, value_text
 
     values = flatten(complete)
     table = Table(box=box.SIMPLE_HEAD)
@@ -76,15 +76,6 @@ def _print_settings(complete: "Config") -> None:
         table.add_column(title, overflow="fold")
     for setting in all_settings():
         value = values.get(setting.key, setting.default)
-        usual = f" (default {_word(setting.default)})" if value != setting.default else ""
-        table.add_row(setting.key, f"{_word(value)}{usual}", setting.meaning)
+        usual = f" (default {value_text(setting.default)})" if value != setting.default else ""
+        table.add_row(setting.key, f"{value_text(value)}{usual}", setting.meaning)
     Console(highlight=False).print(table)
-
-
-def _word(value: object) -> str:
-    """A value as one would write it after --set."""
-    if value is None:
-        return "none"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "" if value in ("", {}) else str(value)

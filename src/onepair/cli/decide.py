@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.errors import UserError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from onepair.probability.evaluation import Evaluation
 
 
+@on_interrupt(NOTHING)
 def decide(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     rule: Annotated[
@@ -22,7 +24,7 @@ def decide(
         typer.Option(help="What to aim at: the best F1, a precision, or as many labels as there are."),
     ] = "f1",
     precision: Annotated[
-        float | None, typer.Option(help="What rule precision keeps, in every class; by default 0.9.")
+        float | None, typer.Option(help="What rule precision keeps, in every class.", show_default="0.9")
     ] = None,
     calibration: Annotated[
         Literal["auto", "platt", "isotonic"],
@@ -38,6 +40,7 @@ def decide(
     from onepair.probability import fit_decisions
     from onepair.probability.evaluation import evaluate as judge
     from onepair.runs.finished import FinishedRun
+    from onepair.words import counted
 
     if precision is not None and rule != "precision":
         raise UserError(f"--precision belongs to --rule precision, and this is --rule {rule}; leave one of them out")
@@ -58,9 +61,8 @@ def decide(
     known_by["asked"] = None if known_by["asked"] is None else known_by["asked"][rows]
     _print(decisions, scores[rows], judge(scores[rows], labels[rows], decisions, opened.classes, **known_by))
     if opened.audit is not None and opened.audit.split == "validation":
-        typer.echo(
-            f"of {len(labels):,} validation images these are audited in full; calibration and thresholds use them"
-        )
+        images = counted(len(labels), "validation image")
+        typer.echo(f"of {images} these are audited in full; calibration and thresholds use them")
 
 
 def _print(decisions: "Decisions", scores: "NDArray[np.float32]", found: "Evaluation") -> None:
@@ -71,6 +73,7 @@ def _print(decisions: "Decisions", scores: "NDArray[np.float32]", found: "Evalua
     from rich.table import Table
 
     from onepair.report.wording import points
+    from onepair.words import counted
 
     predicted = decisions.labels(scores)
     # The smallest probability that is predicted; thresholds are scores.
@@ -86,7 +89,9 @@ def _print(decisions: "Decisions", scores: "NDArray[np.float32]", found: "Evalua
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     basis = "on the labels of" if found.estimated is None else f"estimated, {found.estimated.assumption}, for"
-    console.print(f"{basis} {found.images:,} validation images, at thresholds for {decisions.rule}", markup=False)
+    console.print(
+        f"{basis} {counted(found.images, 'validation image')}, at thresholds for {decisions.rule}", markup=False
+    )
     pooled = [name for name, few in zip(shown, decisions.pooled, strict=False) if few]
     if pooled:
         console.print(f"with the threshold of all classes, for want of positives: {', '.join(pooled)}", markup=False)

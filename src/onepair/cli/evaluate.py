@@ -3,88 +3,156 @@
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from onepair.cli.interruption import NOTHING, on_interrupt
+from onepair.cli.settings import CompleteSplit, Folder, Format, LabelColumns, Strict, Unlisted, read_as_asked
+from onepair.errors import UserError
+from onepair.words import counted, listed
+
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from onepair.data.labeltable import LabelTable
-    from onepair.data.table import Unlisted
-    from onepair.labels import Indices
+    from onepair.labels import Indices, Labels
+    from onepair.probability.decisions import Decisions
     from onepair.probability.evaluation import Evaluation
     from onepair.runs.finished import FinishedRun
+    from onepair.runs.task import Split
 
 
+class Judged(NamedTuple):
+    """What a model is judged by: N images, L classes."""
+
+    scores: "NDArray[np.float32]"  # (N, L)
+    labels: "Labels"  # (N, L)
+    asked: "NDArray[np.bool_] | None"  # (N, L)
+    decisions: "Decisions"
+    classes: tuple[str, ...]
+
+
+@on_interrupt(NOTHING)
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     data: Annotated[
-        str | None, typer.Option(help="Another dataset with the same classes; by default the run's own.")
+        str | None, typer.Option(help="Another dataset that has classes of the run; by default the run's own.")
     ] = None,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Which of its images.")] = "test",
-    format: Annotated[str, typer.Option(help="The other dataset's format; auto goes by the layout.")] = "auto",
-    unlisted: Annotated[
-        Literal["unknown", "negative"], typer.Option(help="What a class is that its lists of labels leave out.")
-    ] = "unknown",
-    folder: Annotated[
-        Path | None, typer.Option(help="The folder that its file names are relative to, if not its own.")
+    format: Format = None,
+    folder: Folder = None,
+    unlisted: Unlisted = None,
+    label_columns: LabelColumns = None,
+    complete_split: CompleteSplit = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Threads that read images; by default one per core.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads that read images.")] = None,
+    strict: Strict = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Score a run's model: average precision by class, and precision, recall and F1 at its thresholds.
 
-    Where the split was audited, by the images that have all of their labels.
+    Where the split was audited, by the images that have all of their labels. Another dataset may have its classes in
+    any order, lack some and have others: those that both have are judged. The options on how it is read go with it.
     """
-    import numpy as np
-
-    from onepair.inference.scoring import score_images
     from onepair.probability.evaluation import evaluate as judge
     from onepair.runs.finished import FinishedRun
 
     opened = FinishedRun(run)
     if data is None:
-        scores, labels, asked = opened.scores(split, workers=workers), opened.labels(split), opened.asked(split)
-        judged = opened.judged(split)
+        reading: dict[str, object] = {"format": format, "folder": folder, "unlisted": unlisted}
+        reading |= {"label-columns": label_columns, "complete-split": complete_split, "strict": strict or None}
+        if given := [f"--{name}" for name, value in reading.items() if value is not None]:
+            raise UserError(f"{given[0]} says how another dataset is read; name it with --data, or leave it out")
+        found = _own(opened, split, workers)
     else:
-        table, rows = _other_dataset(opened, data, split, format, unlisted, folder)
-        scores = score_images(
-            opened.classifier,
-            table,
-            rows,
-            precision=opened.description.precision,
-            workers=workers,
-            report=lambda problem: typer.echo(f"left out: {problem}", err=True),
+        table = read_as_asked(
+            data,
+            format=format,
+            folder=folder,
+            unlisted=unlisted,
+            label_columns=label_columns,
+            complete_split=complete_split,
+            strict=strict,
         )
-        labels, asked = table.labels[rows], None if table.asked is None else table.asked[rows]
-        judged = np.asarray(np.isfinite(scores).all(1))
-    found = judge(
-        scores[judged],
-        labels[judged],
-        opened.decisions,
-        opened.classes,
+        found = _other(opened, table, data, split, workers, strict)
+    figures = judge(
+        found.scores,
+        found.labels,
+        found.decisions,
+        found.classes,
         process=opened.config.data.process,
-        asked=None if asked is None else asked[judged],
+        asked=found.asked,
     )
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
+        typer.echo(json.dumps(figures.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        _print(found)
+        _print(figures)
 
 
-def _other_dataset(
-    run: "FinishedRun", data: str, split: str, format: str, unlisted: "Unlisted", folder: Path | None
-) -> "tuple[LabelTable, Indices]":
-    """Another dataset with the run's classes, and its rows of a split."""
-    from onepair.data.problems import DataError
-    from onepair.data.reading import read_dataset
+def _own(run: "FinishedRun", split: "Split", workers: int | None) -> Judged:
+    """The run's own dataset."""
+    rows, asked = run.judged(split), run.asked(split)
+    scores = run.scores(split, workers=workers)
+    return Judged(
+        scores[rows], run.labels(split)[rows], None if asked is None else asked[rows], run.decisions, run.classes
+    )
 
-    table = read_dataset(data, format=format, unlisted=unlisted, images=folder)
-    if table.classes != run.classes:
-        raise DataError(f"{data}: its classes are not those of the run, {', '.join(run.classes[:5])}, …")
+
+def _other(run: "FinishedRun", table: "LabelTable", data: str, split: str, workers: int | None, strict: bool) -> Judged:
+    """Another dataset: of one split, the images that can be read and the classes that the run has too."""
+    import numpy as np
+
+    from onepair.data.problems import DataError, naming
+
+    columns, places = _shared_classes(run, table, data)
     rows = table.rows(split)
     if len(rows) == 0:
-        raise DataError(f"{data}: has no {split} images; choose others with --split")
-    return table, rows
+        there = ", ".join(dict.fromkeys(table.split.tolist()))
+        raise DataError(f"{data}: has no {split} images, but {there}; choose them with --split")
+
+    report = naming(lambda sentence: typer.echo(sentence, err=True), strict=strict)
+    from onepair.inference.scoring import score_images
+
+    precision = run.description.precision
+    scores = score_images(run.classifier, table, rows, precision=precision, workers=workers, report=report)
+    read = np.isfinite(scores).all(1)
+    if not read.any():
+        raise DataError(f"{data}: not one of its {counted(len(rows), f'{split} image')} can be read")
+    rows, scores = rows[read], scores[read]
+    return Judged(
+        scores[:, columns],
+        table.labels[np.ix_(rows, places)],
+        None if table.asked is None else table.asked[np.ix_(rows, places)],
+        run.decisions.of_classes(columns),
+        tuple(run.classes[i] for i in columns),
+    )
+
+
+def _shared_classes(run: "FinishedRun", table: "LabelTable", data: str) -> "tuple[Indices, Indices]":
+    """The classes that a run and a table share, as columns of the one and of the other; the rest is named."""
+    import numpy as np
+
+    from onepair.data.problems import DataError
+
+    shared = [name for name in run.classes if name in table.classes]
+    if not shared:
+        raise DataError(
+            f"{data}: has none of the run's classes; it has {listed(table.classes)}, the run {listed(run.classes)}"
+        )
+    alone = {
+        "the run": [name for name in run.classes if name not in shared],
+        data: [name for name in table.classes if name not in shared],
+    }
+    if told := [f"{who} alone has {listed(names)}" for who, names in alone.items() if names]:
+        both = f"{counted(len(shared), 'class')} that both have, {listed(shared)}"
+        typer.echo(f"judged by {both}; {', and '.join(told)}", err=True)
+    return (
+        np.array([run.classes.index(name) for name in shared]),
+        np.array([table.classes.index(name) for name in shared]),
+    )
 
 
 def _print(found: "Evaluation") -> None:
@@ -95,7 +163,7 @@ def _print(found: "Evaluation") -> None:
 
     from onepair.report.wording import NOTHING, points
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("class")
     for title in ("AP", "precision", "recall", "F1"):
@@ -104,7 +172,7 @@ def _print(found: "Evaluation") -> None:
         table.add_row(escape(name), *map(points, figures))
     console.print(table)
     mean = NOTHING if math.isnan(found.map) else f"{100 * found.map:.2f}"
-    console.print(f"mAP {mean} over {found.averaged_classes} classes, {found.images:,} images")
+    console.print(f"mAP {mean} over {counted(found.averaged_classes, 'class')}, {counted(found.images, 'image')}")
     console.print(
         f"all labels together: precision {points(found.precision)}, recall {points(found.recall)}, "
         f"F1 {points(found.f1)}"

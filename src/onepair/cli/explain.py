@@ -5,9 +5,12 @@ from typing import Annotated
 
 import typer
 
+from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.errors import UserError, require_extra
+from onepair.words import counted
 
 
+@on_interrupt(NOTHING)
 def explain(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     images: Annotated[list[str], typer.Argument(help="Images: files, or row numbers of the run's dataset, from 0.")],
@@ -23,17 +26,21 @@ def explain(
     """
     require_extra("report")
     from onepair.files import write_atomically, writing
-    from onepair.report.explanation import Explainer, is_row
-    from onepair.report.picture import render
     from onepair.runs.finished import FinishedRun
 
     if out.suffix.lower() != ".png":
         raise UserError(f"{out}: the picture is written as .png; name it so")
+    opened = FinishedRun(run)
+
+    from onepair.report.explanation import Explainer, is_row
+    from onepair.report.picture import render
+
     wanted = [name.strip() for name in labels.split(",")] if labels else []
-    explainer = Explainer(FinishedRun(run), labels=wanted, needs_dataset=any(map(is_row, images)))
+    explainer = Explainer(opened, labels=wanted, needs_dataset=any(map(is_row, images)))
     if explainer.missing:
         typer.echo(f"the dataset's labels are not shown: {explainer.missing}", err=True)
     explained = [explainer.explain(image) for image in images]
     with writing(out):
         write_atomically(out, render(explained))
-    typer.echo(f"{sum(len(each.sightings) for each in explained)} labels in {len(images)} images, in {out}", err=True)
+    seen = counted(sum(len(each.sightings) for each in explained), "label")
+    typer.echo(f"{seen} in {counted(len(images), 'image')}, in {out}", err=True)

@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.errors import require_extra
 
 
+@on_interrupt(NOTHING)
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     out: Annotated[Path | None, typer.Option(help="The .onnx file; by default model.onnx in the run's folder.")] = None,
@@ -21,6 +23,10 @@ def export(
     is written.
     """
     require_extra("onnx")
+    from onepair.inference.model_files import read_description
+
+    read_description(run)  # or a sentence that there is no model, before torch is imported
+
     from onepair.inference.export import export_onnx
 
     file = out or run / "model.onnx"

@@ -5,50 +5,66 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onepair.cli.interruption import on_interrupt
+from onepair.cli.settings import Cache, Workers
+from onepair.words import counted
+
 if TYPE_CHECKING:
     from onepair.finding.finding import Finding
 
 SHOWN = 40  # classes in the table, those that miss most; the json has them all
 
 
+@on_interrupt("the models that are trained are kept; the same command goes on")
 def find(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     folds: Annotated[int, typer.Option(min=2, help="Parts of the training images, each scored without it.")] = 5,
-    out: Annotated[Path | None, typer.Option(help="Another .csv or .parquet file for the suggestions.")] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="Keep so many suggestions, the most probable.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .csv or .parquet file for the suggestions, besides the one in the run's folder."),
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Keep so many suggestions, the most probable; by default 100,000.")
+    ] = None,
     min_probability: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Keep suggestions at least so probable; by default 0.05.")
+        float | None, typer.Option(min=0, max=1, help="Keep suggestions at least so probable.", show_default="0.05")
     ] = None,
     maps: Annotated[bool, typer.Option("--maps/--no-maps", help="Compute where in the image each label is.")] = True,
     devices: Annotated[str, typer.Option(help="How many processes or GPUs on this machine.")] = "auto",
     accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
-    workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="The folder that features are kept in.")] = None,
+    workers: Workers = None,
+    cache: Cache = None,
 ) -> None:
     """Find labels that are probably missing, and observed ones that are probably wrong.
 
     Trains one model per fold as the run was trained, so that no image is judged by a model that has learned from it.
     The same command again goes on where it stopped.
     """
+    from onepair.finding.suggestions import require_writable
+    from onepair.runs.finished import FinishedRun
+    from onepair.runs.shared import Shared
+
+    if out is not None:
+        require_writable(out)
+    shared = Shared()
+    opened = FinishedRun(run, shared=shared)
+
     from onepair.cli.progress import Narration
     from onepair.cli.train import number_or_auto
     from onepair.files import cache_folder
     from onepair.finding.finding import find_labels
-    from onepair.finding.suggestions import require_writable
-    from onepair.runs.finished import FinishedRun
     from onepair.training.machine import Machine
 
-    if out is not None:
-        require_writable(out)
     machine = Machine(
         accelerator=accelerator,
         devices=number_or_auto(devices),
         workers=workers,
         cache=cache or cache_folder(),
+        shared=shared,
     )
-    with Narration() as narration:
+    with Narration(short_epochs=False) as narration:
         found = find_labels(
-            FinishedRun(run, shared=machine.shared),
+            opened,
             folds=folds,
             top=top,
             min_probability=min_probability,
@@ -87,14 +103,13 @@ def print_finding(found: "Finding") -> None:
         )
     console.print(table)
     if len(classes) > SHOWN:
-        console.print(f"… and {len(classes) - SHOWN:,} classes more, in summary.json")
+        console.print(f"… and {len(classes) - SHOWN:,} more, in summary.json")
     value, low, high = found.missing
     observed, kinds = sum(each.observed for each in classes), found.suggestions.kind
+    beside = f"{counted(observed, 'observed positive')} in {counted(len(found.files), 'image')}"
     console.print(
-        f"beside {observed:,} observed positives in {len(found.files):,} images, about {value:,.0f} are missing "
-        f"({low:,.0f} to {high:,.0f}), by {found.basis}",
+        f"beside {beside}, about {value:,.0f} are missing ({low:,.0f} to {high:,.0f}), by {found.basis}",
         soft_wrap=True,
     )
-    console.print(
-        f"{(kinds == 'missing').sum():,} suggestions of missing labels, {(kinds == 'wrong').sum():,} of wrong ones"
-    )
+    missing, wrong = (int((kinds == kind).sum()) for kind in ("missing", "wrong"))
+    console.print(f"{counted(missing, 'suggestion')} of missing labels, {wrong:,} of wrong ones")

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onepair.cli.interruption import on_interrupt
+from onepair.cli.settings import Strict
+from onepair.words import counted
+
 if TYPE_CHECKING:
-    from onepair.data.problems import Problem
     from onepair.inference.prediction import Model
     from onepair.inference.prediction_files import Written
 
@@ -20,52 +23,61 @@ def predict(
         Path | None,
         typer.Option(help="A .csv, .jsonl, .json or .parquet file; by default CSV goes to the screen."),
     ] = None,
+    strict: Strict = False,
 ) -> None:
     """Predict labels: for each image the labels above their thresholds, and the probability of every class.
 
     Any number of images need the memory of a few. Repeated after an interruption, the command goes on where it stopped.
     Images that cannot be read are named, and listed in a file beside the predictions, as predictions.skipped.csv.
     """
+    kept = "nothing was kept, as there is no --out"
+    with on_interrupt(kept if out is None else "the predictions so far are kept; the same command goes on"):
+        _predict(model, images, out, strict)
+
+
+def _predict(model: Path, images: list[Path], out: Path | None, strict: bool) -> None:
     from onepair.data.problems import DataError
     from onepair.inference.prediction import load, one_by_one
     from onepair.inference.prediction_files import require_form
 
     if out is not None:
         require_form(out)
-    loaded = load(model)
     for path in images:
         if not path.exists():
             raise DataError(f"{path}: cannot be read, there is no such file or folder")
+    loaded = load(model)
 
     def files() -> Iterator[Path]:
         return (image for image in one_by_one(images) if isinstance(image, Path))
 
     if out is None:
-        _print(loaded, files())
+        _print(loaded, files(), strict)
     else:
-        _tell(_write(loaded, files, out), out)
+        _tell(_write(loaded, files, out, strict), out)
 
 
-def _print(model: "Model", files: Iterator[Path]) -> None:
+def _print(model: "Model", files: Iterator[Path], strict: bool) -> None:
+    from onepair.data.problems import naming
     from onepair.inference.prediction_files import Csv, lines
 
-    unreadable: list[None] = []
+    unreadable: list[str] = []
 
-    def report(problem: "Problem") -> None:
-        unreadable.append(None)
-        typer.echo(f"left out: {problem}", err=True)
+    def say(sentence: str) -> None:
+        unreadable.append(sentence)
+        typer.echo(sentence, err=True)
 
-    for line in lines(model, files, Csv(model.classes), report=report):
+    for line in lines(model, files, Csv(model.classes), report=naming(say, strict=strict)):
         sys.stdout.write(line)
     if unreadable:
         typer.echo(_could_not_be_read(len(unreadable)), err=True)
 
 
-def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path) -> "Written":
+def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path, strict: bool) -> "Written":
     """Write the predictions, with a bar on a terminal; nobody knows beforehand how many there will be."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from onepair.cli.progress import error_console
+    from onepair.data.problems import naming
     from onepair.inference.prediction_files import write_predictions
 
     console = error_console()
@@ -80,7 +92,7 @@ def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path) -> "W
             model,
             files,
             out,
-            report=lambda problem: say(f"left out: {problem}"),
+            report=naming(say, strict=strict),
             say=say,
             on_progress=lambda done: bar.update(task, completed=done),
         )
@@ -88,11 +100,11 @@ def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path) -> "W
 
 def _tell(written: "Written", out: Path) -> None:
     earlier = f" ({written.before:,} of the images were done before)" if written.before else ""
-    typer.echo(f"{written.predicted:,} images predicted, in {out}{earlier}", err=True)
+    typer.echo(f"{counted(written.predicted, 'image')} predicted, in {out}{earlier}", err=True)
     if written.unreadable:
         listed = out.with_name(f"{out.stem}.skipped.csv")
         typer.echo(f"{_could_not_be_read(written.unreadable)}; they are in {listed}", err=True)
 
 
 def _could_not_be_read(count: int) -> str:
-    return f"{count:,} {'image' if count == 1 else 'images'} could not be read"
+    return f"{counted(count, 'image')} could not be read"

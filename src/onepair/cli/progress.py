@@ -1,5 +1,6 @@
 """How training looks: a live bar on a terminal, a line per epoch elsewhere."""
 
+import math
 import sys
 import time
 from types import TracebackType
@@ -8,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from onepair.words import counted
+
 if TYPE_CHECKING:
     from onepair.training.tensorboard import TensorBoard
 
 REFRESH = 0.1  # seconds
+LONG_EPOCH = 10.0  # seconds
+BETWEEN_LINES = 5.0  # seconds, of lines that only say how far it is
 
 
 def error_console(*, quiet: bool = False) -> Console:
@@ -22,8 +27,11 @@ def error_console(*, quiet: bool = False) -> Console:
 class Narration:
     """Tells of a run as it happens; a context manager, so that the bar goes away when the run ends."""
 
-    def __init__(self, *, quiet: bool = False, tensorboard: "TensorBoard | None" = None) -> None:
+    def __init__(
+        self, *, quiet: bool = False, short_epochs: bool = True, tensorboard: "TensorBoard | None" = None
+    ) -> None:
         self.tensorboard = tensorboard
+        self.short_epochs = short_epochs  # whether they are worth a line each, where there is no bar
         self.said: set[str] = set()
         self.console = error_console(quiet=quiet)
         self.bar = Progress(
@@ -55,14 +63,15 @@ class Narration:
             self.console.print(sentence, markup=False, soft_wrap=True)
 
     def extraction(self, what: str = "extracting features") -> Any:
-        tenths = -1
+        tenths, said = -1, -math.inf
 
         def show(done: int, total: int) -> None:
-            nonlocal tenths
-            self._show(what, done, total, f"{done:,} of {total:,} images")
-            if not self.console.is_terminal and done * 10 // total > tenths:
-                tenths = done * 10 // total
-                self.say(f"{what}: {done:,} of {total:,} images")
+            nonlocal tenths, said
+            self._show(what, done, total, f"{done:,} of {counted(total, 'image')}")
+            now = time.monotonic()
+            if not self.console.is_terminal and done * 10 // total > tenths and now - said > BETWEEN_LINES:
+                tenths, said = done * 10 // total, now
+                self.say(f"{what}: {done:,} of {counted(total, 'image')}")
 
         return show
 
@@ -81,7 +90,7 @@ class Narration:
         marked = record["best_epoch"] == record["epoch"]
         score = f"{100 * record['validation_map']:.2f}"
         self.best = score if marked else self.best
-        if not self.console.is_terminal:
+        if not self.console.is_terminal and (self.short_epochs or record["seconds"] > LONG_EPOCH):
             self.say(
                 f"{record['stage']} epoch {record['epoch']}: loss {record['loss']:.4f}, validation mAP {score}"
                 f"{' (best)' if marked else ''}, {record['images_per_second']:,.0f} images/s"

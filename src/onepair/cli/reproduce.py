@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from onepair.cli.interruption import on_interrupt
+from onepair.cli.settings import Workers
 from onepair.errors import UserError, require_extra
+from onepair.words import counted
 
 if TYPE_CHECKING:
     from onepair.experiments.plan import Step
@@ -16,12 +19,14 @@ if TYPE_CHECKING:
     from onepair.experiments.tables import ResultTable
 
 
+@on_interrupt("the runs that are done are kept; the same command goes on")
 def reproduce(
     what: Annotated[
         str,
         typer.Argument(
             help="table2 (single positives), table3 (common losses), table4 (ablation), table5 (full labels), "
-            "fig-confidence, fig-epochs, fig-alpha-beta, fig-lambda, fig-gradients, fig-gradcam, or all."
+            "table-newer (methods since the paper), fig-confidence, fig-epochs, fig-alpha-beta, fig-lambda, fig-known, "
+            "fig-gradients, fig-gradcam, or all."
         ),
     ],
     data: Annotated[
@@ -34,14 +39,16 @@ def reproduce(
     mode: Annotated[
         Literal["linear", "finetune"], typer.Option(help="Train the classifier on fixed features, or all.")
     ] = "finetune",
-    backbone: Annotated[str | None, typer.Option(help="A network of timm's, instead of the dataset's.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Only the rows of these methods, as bce,opml-sp.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="A network of timm's; by default the dataset's.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Rows of these methods, as bce,opml-sp; by default all.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each row, for mean and standard deviation.")] = 3,
     search: Annotated[
         Literal["none", "grid"],
         typer.Option(help="Take the dataset's settings, or choose from a grid by validation mAP."),
     ] = "none",
-    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the dataset's or the figure's own.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Of each run; by default the dataset's or the figure's own.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, for all runs.")
     ] = None,
@@ -49,7 +56,7 @@ def reproduce(
         "runs/reproduce"
     ),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what there is to do and how long it takes.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
+    workers: Workers = None,
 ) -> None:
     """Reproduce a table or figure of the paper, beside the published numbers.
 
@@ -179,4 +186,6 @@ def _print_plan(plan: "Sequence[Step]") -> None:
     console.print(table)
     left, seconds = sum(step.left for step in plan), sum(step.seconds for step in plan)
     basis = "a guess for two cores" if any(step.guessed for step in plan) else "as the finished runs took"
-    console.print(f"{left} runs to do, about {duration(seconds)} ({basis})" if left else "nothing left to do")
+    console.print(
+        f"{counted(left, 'run')} to do, about {duration(seconds)} ({basis})" if left else "nothing left to do"
+    )

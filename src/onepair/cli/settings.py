@@ -7,40 +7,71 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
+    from onepair.data.labeltable import LabelTable
     from onepair.runs.config import Config
 
 Preset = Annotated[
     str | None,
     typer.Option(help="Settings that are known to work: voc2012, coco2014, nuswide, cub (the paper's) or digits."),
 ]
-Method = Annotated[str | None, typer.Option(help="See onepair methods.")]
+# What an option leaves open comes from the preset or the file, or else is the default of the configuration.
+Method = Annotated[str | None, typer.Option(help="See onepair methods.", show_default="opml-sp")]
 Mode = Annotated[
     Literal["linear", "finetune", "linear-init"] | None,
-    typer.Option(help="Train the classifier on fixed features, the whole network, or one after the other."),
+    typer.Option(
+        help="Train the classifier on fixed features, the whole network, or one after the other.",
+        show_default="finetune",
+    ),
 ]
-Backbone = Annotated[str | None, typer.Option(help="A network of timm's, by name, or small-cnn.")]
-Weights = Annotated[str | None, typer.Option(help="A file of weights, 'pretrained', 'none' (random ones) or 'auto'.")]
+Backbone = Annotated[
+    str | None, typer.Option(help="A network of timm's, by name, or small-cnn.", show_default="resnet50.tv_in1k")
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        help="A file of weights (safetensors or a torch state dict), 'pretrained' to download, 'none' (random ones), "
+        "or 'auto': from a package if one has them, else downloaded.",
+        show_default="auto",
+    ),
+]
 Observe = Annotated[
-    Literal["given", "single-positive"] | None,
-    typer.Option(help="Hide all but one positive of each training image, by the published seed."),
+    Literal["given", "single-positive", "few-positives", "fraction", "most-frequent", "largest-object"] | None,
+    typer.Option(
+        help="Hide labels of fully labelled training images: keep one positive of each, by the published seed; up to "
+        "data.positives of them; the share data.known of all labels; or the positive of the most frequent class or the "
+        "largest object.",
+        show_default="given",
+    ),
 ]
 Format = Annotated[
-    str | None, typer.Option(help="The dataset's format, see onepair datasets; auto goes by the layout.")
+    str | None,
+    typer.Option(help="The dataset's format, see onepair datasets; auto goes by the layout.", show_default="auto"),
 ]
 Folder = Annotated[
-    Path | None, typer.Option(help="The folder that file names are relative to, if not the table's own.")
+    Path | None, typer.Option(help="The folder that file names are relative to; by default the table's own.")
 ]
 Unlisted = Annotated[
     Literal["unknown", "negative"] | None,
-    typer.Option(help="What a class is that a row's list of labels leaves out; by default unknown."),
+    typer.Option(help="What a class is that a row's list of labels leaves out.", show_default="unknown"),
 ]
 LabelColumns = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="The columns of a table that hold labels, as cat,dog.")
+    str | None,
+    typer.Option(
+        metavar="NAMES", help="A table's columns of classes, as cat,dog, or the one with lists; by default recognised."
+    ),
 ]
 CompleteSplit = Annotated[
     str | None,
     typer.Option(metavar="SPLITS", help="Splits labelled in full, as test: what a row leaves out is negative."),
 ]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Stop at the first row or image that cannot be read, instead of leaving it out."),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=0, help="Processes that read images; by default as many as there are cores to spare.")
+]
+Cache = Annotated[Path | None, typer.Option(help="The folder that features are kept in; by default the user's cache.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file of settings; onepair config prints one.")]
 Settings = Annotated[
     list[str] | None,
@@ -87,3 +118,34 @@ def chosen_config(
     given = {section: {k: v for k, v in values.items() if v is not None} for section, values in options.items()}
     command_line = merge([given, *map(parse_setting, settings or [])])
     return resolve_config(*with_preset(preset, read_config(file) if file else {}, command_line))
+
+
+def read_as_asked(
+    data: str,
+    *,
+    format: str | None,
+    folder: Path | None,
+    unlisted: Literal["unknown", "negative"] | None,
+    label_columns: str | None,
+    complete_split: str | None,
+    strict: bool,
+) -> "LabelTable":
+    """The dataset that a command line names. What is remarkable about it, or wrong, is said, and no reason to stop."""
+    from onepair.data.dialects import names_in
+    from onepair.data.problems import Problem, noting
+    from onepair.data.reading import read_dataset
+    from onepair.words import itemised
+
+    found: list[Problem] = []
+    table = read_dataset(
+        data,
+        format=format or "auto",
+        unlisted=unlisted or "unknown",
+        images=folder,
+        label_columns=names_in(label_columns),
+        complete_splits=names_in(complete_split) or (),
+        report=noting(found, strict=strict),
+    )
+    if found:
+        typer.echo(itemised("noted about the labels:", found, rest=f"onepair check {data} has all of them"), err=True)
+    return table

@@ -38,7 +38,7 @@ def start(
     from onepair.cli.check import check
     from onepair.cli.find import find
     from onepair.cli.review import review
-    from onepair.cli.train import train
+    from onepair.cli.train import folder_named, train
     from onepair.models.packages import backbone_at_hand
 
     network = backbone or backbone_at_hand()
@@ -55,17 +55,17 @@ def start(
         "--complete-split": complete_split,
     }
     given = [word for option, value in reading.items() if value is not None for word in (option, str(value))]
-    run = out or Path("runs") / f"{Path(data).stem}-{METHOD}"
+    run = out or folder_named(data, METHOD, "linear", network)
 
     _say("check", data, *given)
     try:
         check(
             data,
-            format=format or "auto",
-            unlisted=unlisted or "unknown",
+            format=format,
+            unlisted=unlisted,
             folder=folder,
             label_columns=label_columns,
-            complete_split=complete_split.split(",") if complete_split else None,
+            complete_split=complete_split,
         )
     except typer.Exit as end:
         if end.exit_code:

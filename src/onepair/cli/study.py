@@ -1,22 +1,21 @@
 """How a study looks: a bar for all runs above the bar of the one at work, and a line for every run that is done."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onepair.cli.progress import Narration
 from onepair.report.wording import duration
+from onepair.words import counted
 
 if TYPE_CHECKING:
     from onepair.experiments.study_cells import Cell
-
-LONG_EPOCH = 10.0  # seconds; only then is an epoch worth a line
 
 
 class StudyNarration(Narration):
     """Tells of a study as it goes on."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(short_epochs=False)
         self.all_runs = self.bar.add_task("", detail="", visible=False)
         self.done = self.total = 0
         self.begun = time.monotonic()
@@ -43,8 +42,4 @@ class StudyNarration(Narration):
         self.console.print(f"[{self.done}/{self.total}] {cell.title}: {result}{rest}", markup=False, soft_wrap=True)
 
     def waiting(self, cells: int) -> None:
-        self.say(f"waiting for {cells} {'run' if cells == 1 else 'runs'} that other processes are at work on")
-
-    def epoch(self, record: dict[str, Any]) -> None:
-        if self.console.is_terminal or record["seconds"] > LONG_EPOCH:
-            super().epoch(record)
+        self.say(f"waiting for {counted(cells, 'run')} that other processes are at work on")

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from onepair.cli.interruption import on_interrupt
 from onepair.cli.settings import (
     Backbone,
+    Cache,
     CompleteSplit,
     ConfigFile,
     Folder,
@@ -17,17 +19,21 @@ from onepair.cli.settings import (
     Observe,
     Preset,
     Settings,
+    Strict,
     Unlisted,
     Weights,
+    Workers,
     chosen_config,
 )
 from onepair.errors import UserError
+from onepair.words import counted
 
 if TYPE_CHECKING:
     from onepair.runs.config import Config
     from onepair.runs.folder import Results
 
 
+@on_interrupt("what was saved is kept; the same command goes on")
 def train(
     data: Annotated[
         str | None, typer.Argument(help="A dataset's folder or file, or 'digits'; may also come from the config.")
@@ -52,12 +58,10 @@ def train(
     nodes: Annotated[int, typer.Option(help="How many machines.")] = 1,
     accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
     strategy: Annotated[str, typer.Option(help="auto, ddp, or fsdp, which spreads the weights.")] = "auto",
-    workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="The folder that features are kept in.")] = None,
+    workers: Workers = None,
+    cache: Cache = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Stop at the first image that cannot be read, instead of leaving it out.")
-    ] = False,
+    strict: Strict = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Put what is in the run's folder aside, and begin anew.")
     ] = False,
@@ -66,14 +70,6 @@ def train(
 
     Settings come from the preset, the config file, the options and --set, the later ones winning.
     """
-    from onepair.cli.progress import Narration
-    from onepair.files import cache_folder
-    from onepair.runs.folder import RunFolder
-    from onepair.training.machine import Machine
-    from onepair.training.processes import is_first
-    from onepair.training.run import train as run
-    from onepair.training.tensorboard import TensorBoard
-
     complete = chosen_config(
         preset=preset,
         file=config,
@@ -93,6 +89,16 @@ def train(
     )
     if not complete.data.source:
         raise UserError("name a dataset, as in: onepair train digits")
+    require_sound(complete)
+
+    from onepair.cli.progress import Narration
+    from onepair.files import cache_folder
+    from onepair.runs.folder import RunFolder
+    from onepair.training.machine import Machine
+    from onepair.training.processes import is_first
+    from onepair.training.run import train as run
+    from onepair.training.tensorboard import TensorBoard
+
     machine = Machine(
         accelerator=accelerator,
         devices=number_or_auto(devices),
@@ -112,10 +118,26 @@ def train(
         _print(results, place.path)
 
 
+def require_sound(config: "Config") -> None:
+    """Refuse a dataset or a method that there is not, before training is imported, which takes many seconds."""
+    from onepair.data.reading import recognise
+
+    recognise(Path(config.data.source), config.data.format)
+
+    from onepair.runs.learning import method_of  # and torch, but nothing else
+
+    method_of(config)
+
+
 def default_folder(config: "Config") -> Path:
     """Where a run goes that is not told where."""
-    parts = [Path(config.data.source).stem, config.method.name, config.model.mode, config.model.backbone]
-    return Path("runs") / "-".join(parts).replace("/", "-")
+    depth = [config.model.train_from] if config.model.train_from else []
+    return folder_named(config.data.source, config.method.name, config.model.mode, config.model.backbone, *depth)
+
+
+def folder_named(data: str, *rest: str) -> Path:
+    """Where a run on some data goes, by what it is."""
+    return Path("runs") / "-".join([Path(data).stem, *rest]).replace("/", "-")
 
 
 def number_or_auto(devices: str) -> int | Literal["auto"]:
@@ -131,7 +153,7 @@ def _print(results: "Results", folder: Path) -> None:
     best = f"best epoch {results.best_epoch}, validation mAP {100 * results.validation_map:.2f}"
     typer.echo(f"{best} ({results.selected_on})")
     if results.test_map is not None:
-        typer.echo(f"test mAP {100 * results.test_map:.2f} over {results.test_classes} classes")
+        typer.echo(f"test mAP {100 * results.test_map:.2f} over {counted(results.test_classes or 0, 'class')}")
     if results.test_estimate is not None:
         value, low, high = (100 * each for each in results.test_estimate)
         typer.echo(f"estimated test mAP {value:.1f} ({low:.1f} to {high:.1f}), {results.test_note}")

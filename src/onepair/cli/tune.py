@@ -6,13 +6,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onepair.cli.settings import Backbone, ConfigFile, Method, Mode, Observe, Preset, Settings, Weights, chosen_config
+from onepair.cli.interruption import on_interrupt
+from onepair.cli.settings import (
+    Backbone,
+    ConfigFile,
+    Method,
+    Mode,
+    Observe,
+    Preset,
+    Settings,
+    Weights,
+    Workers,
+    chosen_config,
+)
+from onepair.cli.train import default_folder, require_sound
 from onepair.errors import UserError, require_extra
+from onepair.words import counted
 
 if TYPE_CHECKING:
     from onepair.experiments.tuning import Tried
 
 
+@on_interrupt("the runs that are done are kept; the same command goes on")
 def tune(
     data: Annotated[
         str | None, typer.Argument(help="A dataset's folder or file, or 'digits'; may also come from the config.")
@@ -29,7 +44,7 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(help="The folder of the search; by default in runs/, named by what it is.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
+    workers: Workers = None,
 ) -> None:
     """Search the options of a method and the learning rate that give the best validation mAP.
 
@@ -38,12 +53,6 @@ def tune(
     command at once and share the trials; with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
     """
     require_extra("tune")
-    from onepair.cli.study import StudyNarration
-    from onepair.experiments.history import write_history
-    from onepair.experiments.tuning import Tuning
-    from onepair.files import writing
-    from onepair.training.machine import Machine
-
     complete = chosen_config(
         preset=preset,
         file=config,
@@ -57,8 +66,15 @@ def tune(
     )
     if not complete.data.source:
         raise UserError("name a dataset, as in: onepair tune digits")
-    name = "-".join(["tune", Path(complete.data.source).stem, complete.method.name, complete.model.mode])
-    folder = out or Path("runs") / name
+    require_sound(complete)
+
+    from onepair.cli.study import StudyNarration
+    from onepair.experiments.history import write_history
+    from onepair.experiments.tuning import Tuning
+    from onepair.files import writing
+    from onepair.training.machine import Machine
+
+    folder = out or Path("runs") / f"tune-{default_folder(complete).name}"
     with StudyNarration() as narration:
         machine = Machine(devices=1, workers=workers)
         tried = Tuning(folder, complete, trials=trials, machine=machine, watch=narration).run()
@@ -74,10 +90,10 @@ def _print(tried: "Sequence[Tried]", folder: Path, files: Sequence[Path]) -> Non
 
     best = best_of_trials(tried)
     if best is None or best.validation_map is None:
-        raise UserError(f"not one of the {len(tried)} trials could be trained; {folder / 'runs'} says why")
+        raise UserError(f"not one of {counted(len(tried), 'trial')} could be trained; {folder / 'runs'} says why")
     first = tried[0].validation_map
     before = "the first one failed" if first is None else f"{100 * first:.2f} with the settings as they were"
-    typer.echo(f"best of {len(tried)} trials: validation mAP {100 * best.validation_map:.2f} ({before})")
+    typer.echo(f"best of {counted(len(tried), 'trial')}: validation mAP {100 * best.validation_map:.2f} ({before})")
     typer.echo(values_text(best.values))
     typer.echo(f"wrote {', '.join(map(str, files))}")
     typer.echo(f"train with it: onepair train --config {folder / 'best.toml'}")

@@ -13,9 +13,9 @@ from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem
 from onepair.data.spelling import near_names, same_names
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.words import counted, listed
 
 FEWEST_POSITIVES = 25  # of a class: a fifth of them are for validation, and five there can be judged by
-MOST_NAMED = 5  # classes in a sentence
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
@@ -72,11 +72,12 @@ def _rare_classes(table: LabelTable) -> Iterator[Problem]:
             yield Problem("class without positives", f"class {name}", "has no positive, so it cannot be learned")
     rare = [name for name, number in positives.items() if 0 < number < FEWEST_POSITIVES]
     if rare:
-        names = ", ".join(rare[:MOST_NAMED]) + (", …" if len(rare) > MOST_NAMED else "")
         what = (
             f"fewer than {FEWEST_POSITIVES} positives are too few to judge a class by: it shares the others' threshold"
         )
-        yield Problem("rare", f"{len(rare)} of {len(positives)} classes ({names})", what, remark=True)
+        yield Problem(
+            "rare", f"{len(rare):,} of {counted(len(positives), 'class')} ({listed(rare)})", what, remark=True
+        )
 
 
 def _spellings(table: LabelTable) -> Iterator[Problem]:
@@ -106,10 +107,11 @@ def _repeated(table: LabelTable, rows: Iterable[tuple[int, Hashable]], what: str
 def _missing_files(table: LabelTable, progress: Progress) -> Iterator[Problem]:
     for row in progress(range(len(table))):
         if not table.path(row).is_file():
-            yield _missing(table, row)
+            yield missing_file(table, row)
 
 
-def _missing(table: LabelTable, row: int) -> Problem:
+def missing_file(table: LabelTable, row: int) -> Problem:
+    """That there is no file where a row says."""
     if table.places is None:
         return Problem("missing file", table.files[row], f"is not in {table.root}")
     return Problem("missing file", table.places[row], f"no such file {table.files[row]} in {table.root}")
@@ -141,7 +143,7 @@ def _look(table: LabelTable, row: int) -> Problem | bytes:
         content = table.path(row).read_bytes()
         decode(content)
     except FileNotFoundError:
-        return _missing(table, row)
+        return missing_file(table, row)
     except (DataError, OSError) as error:
         return Problem("unreadable image", table.files[row], str(error).removeprefix("image: "))
     return blake2b(content, digest_size=16).digest()

@@ -1,7 +1,7 @@
 """A dataset without what is wrong with it, and what became of each thing."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,16 +11,6 @@ from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem
 from onepair.data.spelling import near_names, same_names
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-
-_OUTCOMES = {  # of problems that a reader finds: what it does about them
-    "bad value": "now unknown",
-    "bad split": "now in train",
-    "no file name": "the row is left out",
-    "bad line": "left out",
-    "bad entry": "left out",
-    "duplicate": "the first one stays",
-    "missing label": "now unknown",
-}
 
 
 @dataclass(frozen=True)
@@ -57,13 +47,6 @@ def clean(
             doubts.append(Problem("names much alike", f"class {other}", f"may be class {one} by another name", True))
     table = _without_bad_images(table, changes, progress)
     return Cleaned(_without_empty_classes(table, changes), changes, doubts)
-
-
-def outcomes(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """What a reader did about the problems that it found, remarks aside."""
-    for problem in problems:
-        if not problem.remark:
-            yield replace(problem, what=f"{problem.what}; {_OUTCOMES.get(problem.kind, 'left out')}")
 
 
 def _merge_classes(table: LabelTable, names: list[str], changes: list[Problem]) -> LabelTable:

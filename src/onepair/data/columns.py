@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 import numpy as np
 
-from onepair.data.dialects import BAD, blanks_of, labels_of
+from onepair.data.dialects import BAD, blanks_of, labels_of, split_of
 from onepair.data.problems import DataError, Problem, Report
 from onepair.data.sheets import Sheet, file_column
 from onepair.labels import UNKNOWN
@@ -41,6 +42,7 @@ def find_columns(sheet: Sheet, label_columns: Sequence[str] | None, report: Repo
     if file is None:
         raise DataError(f"{sheet.source}: no column named file among its columns {', '.join(sheet.header[:5])}")
     split, complete, asked = (sheet.find(name) for name in ("split", "complete", "asked"))
+    split = _split_by_values(sheet, report) if split is None else split
     taken = {file, split, complete, asked}
     others = [i for i in range(len(sheet.header)) if i not in taken]
     if label_columns:
@@ -48,6 +50,22 @@ def find_columns(sheet: Sheet, label_columns: Sequence[str] | None, report: Repo
     else:
         names, classes = _as_recognised(sheet, others, report)
     return Columns(file, split, complete, asked, names, _without_repeats(sheet, classes, report))
+
+
+def _split_by_values(sheet: Sheet, report: Report) -> int | None:
+    """The only column that holds nothing but words for splits, and more than one of them, whatever its name."""
+    fitting = [i for i, cells in enumerate(sheet.columns) if _holds_splits(cells)]
+    if len(fitting) != 1:
+        return None
+    report(Problem("split", _title(sheet, fitting[0]), "holds splits; taken for the column split", remark=True))
+    return fitting[0]
+
+
+def _holds_splits(cells: Sequence[Any]) -> bool:
+    if not cells or split_of(str(cells[0])) is None:  # as a rule that is enough to know
+        return False
+    splits = {split_of(cell) for cell in set(map(str, cells))}
+    return None not in splits and len(splits) > 1
 
 
 def _as_named(sheet: Sheet, label_columns: Sequence[str]) -> tuple[int | None, list[int]]:

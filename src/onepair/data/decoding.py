@@ -34,7 +34,7 @@ def decode(source: Path | bytes, *, at_least: int | None = None) -> Pixels:
                 image.draft(None, (2 * at_least, 2 * at_least))
             return np.asarray(_to_rgb(ImageOps.exif_transpose(image)))
     except UnidentifiedImageError:
-        raise DataError(f"{name}: not an image ({', '.join(FORMATS)})") from None
+        raise DataError(f"{name}: is not an image ({', '.join(FORMATS)})") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise DataError(f"{name}: claims more pixels than any photo has; scale it down if it is one") from None
     except Exception as error:  # a damaged file makes Pillow's readers fail in every way there is

@@ -92,7 +92,7 @@ def names_in(cell: Any) -> list[str] | None:
     """The names that a cell lists, without the spaces around them, or None if it is no list of names.
 
     Names are separated by `;`, else by `|`, else by `,`; one in double quotes may hold any of these. Lists may also be
-    written as JSON, as Python or as numpy.
+    written as JSON, also as the one value of an object, as Python or as numpy.
 
     >>> names_in("dog; cat"), names_in('"cat, black";dog'), names_in("['dog', 'cat']"), names_in("[dog]")
     (['dog', 'cat'], ['cat, black', 'dog'], ['dog', 'cat'], None)
@@ -101,12 +101,25 @@ def names_in(cell: Any) -> list[str] | None:
         cell = cell.strip()
         if cell.startswith("[") and cell.endswith("]"):
             return _bracketed(cell)
+        if cell.startswith("{") and cell.endswith("}"):
+            return _in_object(cell)
         return [] if is_blank(cell) else _separated(cell)
     if is_blank(cell):
         return []
     if isinstance(cell, int) and not isinstance(cell, bool):
         return [str(cell)]
     return _texts(cell) if isinstance(cell, list) else None
+
+
+def may_be_one_name(cell: Any) -> bool:
+    """Whether a cell need not be a list: nothing but commas separates what may be names in it.
+
+    >>> [may_be_one_name(cell) for cell in ("cat, black", None, "dog;cat", "['dog', 'cat']", ["dog", "cat"])]
+    [True, True, False, False, False]
+    """
+    if isinstance(cell, str):
+        return not (";" in cell or "|" in cell or cell.strip()[:1] in ("[", "{"))
+    return not isinstance(cell, list) or len(cell) < 2
 
 
 def lists_of(cells: Sequence[Any]) -> list[list[str] | None]:
@@ -159,6 +172,15 @@ def _bracketed(cell: str) -> list[str] | None:
         return _texts([ast.literal_eval(text) if "\\" in text else text[1:-1] for text in texts])
     except (SyntaxError, ValueError):
         return None
+
+
+def _in_object(cell: str) -> list[str] | None:
+    """As `{"choices": ["dog", "cat"]}`, which is Label Studio's."""
+    try:
+        (names,) = json.loads(cell).values()
+    except (ValueError, RecursionError):
+        return None
+    return _texts(names)
 
 
 def _texts(names: Any) -> list[str] | None:

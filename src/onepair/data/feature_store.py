@@ -29,7 +29,7 @@ Keys = NDArray[np.void]  # (N,) of SIZE bytes each
 _KEY = np.dtype((np.void, SIZE))
 _RECORD = np.dtype([("key", _KEY), ("check", np.uint32), ("spare", np.uint32)])
 _IN_MEMORY = 256 * 2**20  # bytes; larger results are mapped from a file
-_AT_ONCE = 4096  # rows
+_AT_ONCE = 64 * 2**20  # bytes that are copied
 
 
 class Found(NamedTuple):
@@ -102,8 +102,9 @@ class FeatureStore:
             mapped: Features = self.segments[segment[0]][row[0] : row[0] + len(row)]
             return mapped
         features = _empty((len(row), self.dim), self.folder)
-        for start in range(0, len(row), _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
+        at_once = max(1, _AT_ONCE // (2 * self.dim))
+        for start in range(0, len(row), at_once):
+            part = slice(start, start + at_once)
             features[part] = np.nan
             for each in np.unique(segment[part][segment[part] >= 0]).tolist():
                 wanted = np.flatnonzero(segment[part] == each)

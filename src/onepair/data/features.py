@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -91,6 +92,7 @@ def extract_features(
     missing = first[(found.segment[first] < 0) & readable[first]]
     there = int((found.segment >= 0).sum())
     if len(missing):
+        _require_room(store, len(missing))
         _extract(
             store,
             keys[missing],
@@ -145,6 +147,16 @@ def _extract(
                 )
             segment.add([key.tobytes() for key in keys[block.rows]], features)
             on_progress(block.seen)
+
+
+def _require_room(store: FeatureStore, rows: int) -> None:
+    """Refuse to begin what the disk cannot hold."""
+    needed, free = 2 * rows * store.dim, shutil.disk_usage(store.folder).free
+    if needed > free:
+        raise DataError(
+            f"{store.folder}: {rows:,} images take {needed / 1e9:,.1f} GB there, and {free / 1e9:,.1f} GB are free; "
+            "make room, or name another folder with --cache"
+        )
 
 
 def _told(on_progress: OnProgress | None, *, before: int, total: int) -> Callable[[int], None]:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from onepair.data.augmentation import augment
 from onepair.data.decoding import Pixels, decode
 from onepair.data.images import prepare
 from onepair.data.labeltable import LabelTable
-from onepair.data.preprocessing import Preprocessing
+from onepair.data.preprocessing import Augmentation, Preprocessing
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.walking import image_files
 from onepair.labels import UNKNOWN, Indices
@@ -37,14 +38,19 @@ def default_workers() -> int:
 
 
 class Reading(NamedTuple):
-    """The rows of a whole batch, and which of them are mirrored."""
+    """The rows of a whole batch, and what is done to them."""
 
     rows: NDArray[np.int64]  # (B,)
     flipped: NDArray[np.bool_]  # (B,)
+    draws: NDArray[np.int64] | None = None  # (B,) what decides their augmentation, in training
 
     def part(self, process: int, processes: int) -> "Reading":
         """Of processes that read a batch together, what one of them reads."""
-        return Reading(self.rows[process::processes], self.flipped[process::processes])
+        return self.cut(slice(process, None, processes))
+
+    def cut(self, places: slice) -> "Reading":
+        """Some of its rows."""
+        return Reading(self.rows[places], self.flipped[places], None if self.draws is None else self.draws[places])
 
 
 def readings(
@@ -62,16 +68,18 @@ def readings(
         rows: of the table.
         batch_size: the last batch holds what is left.
         mirrored: the share of images that are mirrored, in training; None reads them in order, as they are.
-        seed, epoch: choose the order and, together with its row, whether an image is mirrored.
+        seed, epoch: choose the order and, together with its row, how an image is mirrored and augmented.
         start: the first batch to read; those before it are as they would have been.
     """
     order = np.asarray(rows, dtype=np.int64)
-    flipped = np.zeros(len(order), bool)
+    epoch_long = Reading(order, np.zeros(len(order), bool))
     if mirrored is not None and len(order):
         order = np.random.default_rng((seed, epoch, 0)).permutation(order)
         flipped = np.random.default_rng((seed, epoch, 1)).random(order.max() + 1)[order] < mirrored
+        draws = np.random.default_rng((seed, epoch, 2)).integers(2**63, size=order.max() + 1)[order]
+        epoch_long = Reading(order, flipped, draws)
     firsts = range(0, len(order), batch_size)[start:]
-    return [Reading(order[first : first + batch_size], flipped[first : first + batch_size]) for first in firsts]
+    return [epoch_long.cut(slice(first, first + batch_size)) for first in firsts]
 
 
 class ImageReader:
@@ -82,16 +90,23 @@ class ImageReader:
         preprocessing: how they are scaled.
         workers: processes that read ahead; 0 reads in this one, None is `default_workers()`.
         pinned: put batches into memory from which a GPU copies without waiting.
+        augmentation: of the images that are read for training.
     """
 
     def __init__(
-        self, table: LabelTable, preprocessing: Preprocessing, *, workers: int | None = None, pinned: bool = False
+        self,
+        table: LabelTable,
+        preprocessing: Preprocessing,
+        *,
+        workers: int | None = None,
+        pinned: bool = False,
+        augmentation: Augmentation | None = None,
     ) -> None:
         workers = default_workers() if workers is None else workers
         self._asked: list[Reading] = []
         # Each item is a whole batch, read by one worker: batch_size=None keeps the loader from batching batches.
         self._loader = DataLoader(
-            _Images(table.files, table.root, table.pixels, preprocessing),
+            _Images(table.files, table.root, table.pixels, preprocessing, augmentation),
             batch_size=None,
             sampler=self._asked,
             num_workers=workers,
@@ -154,17 +169,26 @@ class _Images(Dataset[tuple[Batch, list[Problem]]]):
     root: Path
     pixels: NDArray[np.uint8] | None
     preprocessing: Preprocessing
+    augmentation: Augmentation | None
 
     def __getitem__(self, reading: Reading) -> tuple[Batch, list[Problem]]:
         images, rows, problems = [], [], []
-        for row, flip in zip(reading.rows.tolist(), reading.flipped.tolist(), strict=True):
+        for place, (row, flip) in enumerate(zip(reading.rows.tolist(), reading.flipped.tolist(), strict=True)):
+            draw = None if reading.draws is None else int(reading.draws[place])
             try:
-                images.append(prepare(self._pixels(row), self.preprocessing, flip=flip))
+                images.append(self._prepared(row, flip=flip, draw=draw))
                 rows.append(row)
             except DataError as error:
                 file = str(self.root / self.files[row])
                 problems.append(Problem("unreadable image", file, str(error).removeprefix(f"{file}: ")))
         return Batch(_stack(images, self.preprocessing.size), torch.tensor(rows, dtype=torch.int64)), problems
+
+    def _prepared(self, row: int, *, flip: bool, draw: int | None) -> Tensor:
+        pixels = self._pixels(row)
+        if self.augmentation is None or draw is None:
+            return prepare(pixels, self.preprocessing, flip=flip)
+        augmented = augment(pixels, self.preprocessing, self.augmentation, draw=draw)
+        return augmented.flip(-1) if flip else augmented
 
     def _pixels(self, row: int) -> Pixels:
         if self.pixels is None:

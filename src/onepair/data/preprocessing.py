@@ -8,6 +8,8 @@ from PIL import Image
 
 from onepair.data.decoding import Pixels
 
+Augmentation = Literal["crop", "strong"]  # what may be done to training images, besides mirroring them
+
 
 @dataclass(frozen=True)
 class Preprocessing:

@@ -1,7 +1,7 @@
 """What can be wrong with a dataset, and who decides whether to go on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onepair.errors import UserError
 
@@ -26,7 +26,45 @@ class Problem:
 Report = Callable[[Problem], None]
 
 
+_OUTCOMES = {  # of problems that a reader finds: what it does about them
+    "bad value": "now unknown",
+    "missing label": "now unknown",
+    "duplicate": "the first one stays",
+    "bad split": "the row is left out",
+    "no file name": "the row is left out",
+}
+
+
 def refuse(problem: Problem) -> None:
     """The report that stops at the first problem, and passes over remarks. A list's `append` collects all instead."""
     if not problem.remark:
         raise DataError(str(problem))
+
+
+def outcome(problem: Problem) -> Problem:
+    """A problem that a reader found, with what it did about it; a remark stays as it is."""
+    if problem.remark:
+        return problem
+    return replace(problem, what=f"{problem.what}; {_OUTCOMES.get(problem.kind, 'left out')}")
+
+
+def noting(found: list[Problem], *, strict: bool) -> Report:
+    """The report that notes all that a reader finds, with what it did about it; a strict one stops as `refuse` does."""
+
+    def note(problem: Problem) -> None:
+        if strict:
+            refuse(problem)
+        found.append(outcome(problem))
+
+    return note
+
+
+def naming(say: Callable[[str], object], *, strict: bool) -> Report:
+    """The report that says which images are left out; a strict one stops as `refuse` does."""
+
+    def name(problem: Problem) -> None:
+        if strict:
+            refuse(problem)
+        say(f"left out: {problem}")
+
+    return name

@@ -154,7 +154,7 @@ def read_dataset(
         DataError: a sentence that says what is wrong, where, and what to do.
     """
     path = Path(source)
-    reader = _recognise(path) if format == "auto" else _named(format)
+    reader = recognise(path, format)
     options: dict[str, Any] = {
         "unlisted": unlisted,
         "images": None if images is None else Path(images),
@@ -180,7 +180,10 @@ def _completed(table: LabelTable, splits: Sequence[str], path: Path) -> LabelTab
     return replace(table, labels=labels)
 
 
-def _recognise(path: Path) -> Reader:
+def recognise(path: Path, format: str = "auto") -> Reader:
+    """What reads a path: what the format names, or what fits the layout; or a sentence that nothing does."""
+    if format != "auto":
+        return _named(format)
     fitting = [reader for reader in FORMATS.values() if reader.detect(path)]
     fitting = [reader for reader in fitting if not reader.last] or fitting
     if len(fitting) == 1:

@@ -13,10 +13,14 @@ from typing import Any
 from onepair.data.dialects import blanks_of, unguard
 from onepair.data.problems import DataError, Problem, Report
 from onepair.data.sources import exists, read_bytes
+from onepair.words import counted
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 
-_FILE_NAMES = ("image", "filename", "file_name", "path", "filepath", "file_path", "image_path", "image_name")
+_FILE_NAMES = {  # without spaces, - and _
+    *("image", "img", "photo", "picture", "path"),
+    *(f"{what}{name}" for what in ("file", "image", "img", "photo") for name in ("name", "path", "file")),
+}
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _DELIMITERS = ",;\t|"
 _LONGEST_HEADER = 1_000_000
@@ -59,10 +63,10 @@ def read_sheet(path: Path, report: Report) -> Sheet:
 def file_column(header: Sequence[str]) -> int | None:
     """Which column names the files: the one called file, else the only or the first one called image, path and so on.
 
-    >>> file_column(["cat", "File"]), file_column(["", "filename", "cat"]), file_column(["cat", "dog"])
+    >>> file_column(["cat", "File"]), file_column(["", "File name", "cat"]), file_column(["cat", "dog"])
     (1, 1, None)
     """
-    names = [name.strip().lower() for name in header]
+    names = [re.sub(r"[\s_-]", "", name).lower() for name in header]
     if "file" in names:
         return names.index("file")
     fitting = [i for i, name in enumerate(names) if name in _FILE_NAMES]
@@ -129,7 +133,7 @@ def _read_csv(path: Path, text: str, report: Report) -> Sheet:
                     places.append(place)
                     cells.append(row)
             elif any(row):
-                what = f"has {len(row)} cells for {len(header)} columns"
+                what = f"has {counted(len(row), 'cell')} for {counted(len(header), 'column')}"
                 advice = f"; a cell with {delimiter!r} in it needs quotes" if len(row) > len(header) else ""
                 report(Problem("bad line", place, what + advice))
     except csv.Error as error:

@@ -11,13 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.columns import RESERVED, Columns, find_columns
-from onepair.data.dialects import BAD, blanks_of, guard, labels_of, lists_of, split_of, write_names
+from onepair.data.dialects import (
+    BAD,
+    blanks_of,
+    guard,
+    labels_of,
+    lists_of,
+    may_be_one_name,
+    names_in,
+    split_of,
+    write_names,
+)
 from onepair.data.labeltable import SPLITS, LabelTable
+from onepair.data.locating import locate
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sheets import Sheet, is_sheet, pyarrow_for, read_sheet
 from onepair.data.sources import exists
 from onepair.files import write_atomically
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
+from onepair.words import counted
 
 Unlisted = Literal["unknown", "negative"]
 
@@ -41,9 +53,11 @@ def read(
     image, separated by `;`, `|` or `,`, or as a list in JSON or Python; the classes are all that are named, sorted.
     Long: as lists, with one label in a row and as many rows for an image as it has labels.
 
-    The column of files may also be called image, filename, path and the like. A split is train, validation (or val,
-    valid) or test; without that column, all rows are "train". Where a column `complete` holds true, the classes that
-    the row leaves out are negative. A column `asked` lists the classes that are known because a model suggested them.
+    The column of files may also be called image, filename, path and the like; files that are not where it says are
+    looked for by the end of their names. A split is train, validation (or val, valid) or test, in the column split or
+    the one other that holds nothing else; rows that say none are "train". Where a column `complete` holds true, the
+    classes that the row leaves out are negative. A column `asked` lists the classes that are known because a model
+    suggested them.
 
     CSV is UTF-8, UTF-16 or cp1252, separated by commas, semicolons, tabs or bars. In Parquet, null is blank, and
     `labels` may hold lists. Names of classes lose the spaces around them.
@@ -73,8 +87,10 @@ def interpret(
     columns = find_columns(sheet, label_columns, report)
     named = _named_images(sheet, columns, root, report)
     if not named:
-        raise DataError(f"{sheet.source}: lists no image")
-    lists = None if columns.names is None else lists_of(sheet.columns[columns.names])
+        what = f"; none of its {counted(len(sheet.places), 'row')} has a file and a split" if sheet.places else ""
+        raise DataError(f"{sheet.source}: lists no image{what}")
+    repeated = [row for found in named.values() if len(found) > 1 for row in found]
+    lists = None if columns.names is None else _lists(sheet.columns[columns.names], len(repeated))
     is_long = lists is not None and all(names is None or len(names) < 2 for names in lists)
     _report_repeats(sheet, named, is_long, report)
     rows = [found if is_long else found[:1] for found in named.values()]
@@ -128,12 +144,28 @@ def _named_images(sheet: Sheet, columns: Columns, root: Path, report: Report) ->
     """The images, each a file in a split, and the rows that are about it."""
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
     splits = _splits(sheet, columns.split, report)
-    for row, (file, split) in enumerate(zip(sheet.columns[columns.file], splits, strict=True)):
-        if isinstance(file, str) and file.strip():
-            rows[_as_found(root, file), split].append(row)
-        else:
-            report(Problem("no file name", sheet.where(row, columns.file), f"holds {file!r}, not the name of a file"))
+    files = _files(sheet, columns.file, root, report)
+    for row, (file, split) in enumerate(zip(files, splits, strict=True)):
+        if file is not None and split is not None:
+            rows[file, split].append(row)
     return rows
+
+
+def _files(sheet: Sheet, column: int, root: Path, report: Report) -> list[str | None]:
+    """The file of each row, as it is found in `root`: another machine may have had it elsewhere."""
+    cells = sheet.columns[column]
+    written = {row: cell for row, cell in enumerate(cells) if isinstance(cell, str) and cell.strip()}
+    for row, cell in enumerate(cells):
+        if row not in written:
+            report(Problem("no file name", sheet.where(row, column), f"holds {cell!r}, not the name of a file"))
+    names = [_as_found(root, cell) for cell in written.values()]
+    _, located = locate(names, [root])
+    moved = [(old, new) for old, new in zip(names, located, strict=True) if old != new]
+    if moved:
+        what = f"{counted(len(moved), 'file')} found by the end of the name, as {moved[0][0]}, which is {moved[0][1]}"
+        report(Problem("found elsewhere", sheet.source.name, what, remark=True))
+    file_of = dict(zip(written, located, strict=True))
+    return [file_of.get(row) for row in range(len(cells))]
 
 
 def _as_found(root: Path, file: str) -> str:
@@ -144,21 +176,39 @@ def _as_found(root: Path, file: str) -> str:
     return next((form for form in forms if exists(root / form)), file)
 
 
-def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str]:
+def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str | None]:
+    """The split of each row, train if it says none; None if it says something else."""
     if column is None:
         return ["train"] * len(sheet.places)
     cells = sheet.columns[column]
-    split = {cell: split_of(cell) for cell in set(map(str, cells))}
-    for row, cell in enumerate(cells):
-        if split[str(cell)] is None:
-            report(Problem("bad split", sheet.where(row, column), f"holds {cell!r}; a split is {', '.join(SPLITS)}"))
-    return [split[str(cell)] or "train" for cell in cells]
+    blank = blanks_of(cells).tolist()
+    splits = ["train" if nothing else split_of(str(cell)) for cell, nothing in zip(cells, blank, strict=True)]
+    for row, split in enumerate(splits):
+        if split is None:
+            what = f"holds {cells[row]!r}; a split is {', '.join(SPLITS)}"
+            report(Problem("bad split", sheet.where(row, column), what))
+    if any(blank):
+        where = sheet.where(blank.index(True), column)
+        what = f"{counted(sum(blank), 'row')} from here on say nothing, and are for training"
+        report(Problem("blank split", where, what, remark=True))
+    return splits
+
+
+def _lists(cells: Sequence[Any], repeated: int) -> list[list[str] | None]:
+    """The names in each cell, by how many rows are about an image that others are about, too.
+
+    Where more rows are than have a comma, and nothing else separates names, each holds one name with its comma.
+    """
+    with_comma = [isinstance(cell, str) and "," in cell for cell in cells]
+    if sum(with_comma) >= repeated or not all(map(may_be_one_name, cells)):
+        return lists_of(cells)
+    return [[cell.strip()] if comma else names_in(cell) for cell, comma in zip(cells, with_comma, strict=True)]
 
 
 def _report_repeats(sheet: Sheet, named: dict[tuple[str, str], list[int]], is_long: bool, report: Report) -> None:
     repeated = {file: rows for (file, _), rows in named.items() if len(rows) > 1}
     if is_long and repeated:
-        what = f"has several rows for {len(repeated)} images; each has all the labels of its rows"
+        what = f"has several rows for {counted(len(repeated), 'image')}; each has all the labels of its rows"
         report(Problem("rows merged", sheet.source.name, what, remark=True))
         return
     for file, rows in repeated.items():

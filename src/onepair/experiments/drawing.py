@@ -52,11 +52,12 @@ _STYLE: Any = {
 
 
 class Drawing(NamedTuple):
-    """A figure, the numbers in it, and what they say."""
+    """A figure, the numbers in it, what they say, and perhaps a table of them in Markdown."""
 
     figure: Figure
     numbers: Sequence[Mapping[str, Any]]
     findings: Sequence[str]
+    table: str = ""
 
 
 class Files(NamedTuple):

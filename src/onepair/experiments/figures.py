@@ -14,15 +14,17 @@ from numpy.typing import NDArray
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.drawing import FILLS, HEIGHT, LOOKS, SYMBOLS, WIDTH, Drawing
 from onepair.experiments.published import published_best
-from onepair.experiments.records import Picture, values_text
+from onepair.experiments.records import Picture, Row, values_text
 from onepair.experiments.study import Outcome
 from onepair.labels import POSITIVE, Labels
 from onepair.metrics import Floats
+from onepair.report.colours import MUTED
 from onepair.report.wording import NOTHING
 
 Panels = Mapping[Dataset, Sequence[Outcome]]
 Numbers = list[dict[str, Any]]
 
+STANDING_OUT = ("bce", "bce-known", "entmax", "opml-plus")  # methods, in a figure of all
 BINS = np.linspace(0, 1, 6)
 TILDES = (0.3, 0.7)  # values of α̃ and β̃ whose gradients are shown
 OTHERS = (0.0, 2.0, 4.0)  # scores of the other negative label there
@@ -157,6 +159,58 @@ def curve(panels: Panels) -> Drawing:
     return Drawing(figure, numbers, findings)
 
 
+def shares(panels: Panels) -> Drawing:
+    """Test mAP over the share of labels that is known, a line per row; those that are compared most stand out."""
+    figure, axes = _panels(panels, height=1.4 * HEIGHT)
+    numbers: Numbers = []
+    findings, tables = [], []
+    for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
+        by_row: dict[Row, list[tuple[float, float]]] = {}
+        for outcome in outcomes:
+            if outcome.spread is not None:
+                (share,) = outcome.swept.values()
+                by_row.setdefault(outcome.line.row, []).append((share, outcome.spread.mean))
+        looks = dict(zip(STANDING_OUT, LOOKS, strict=True))
+        for row, points in by_row.items():
+            look = looks.get(row.method)
+            style = (
+                {"color": MUTED, "alpha": 0.5, "linewidth": 0.7, "zorder": 1}
+                if look is None
+                else {**look, "label": row.title}
+            )
+            panel.plot(*zip(*points, strict=True), **style)
+        places = sorted({outcome.swept["data.known"] for outcome in outcomes})
+        panel.set_xticks(places, [f"{100 * place:g}" for place in places])
+        panel.set_xlabel("Known labels (%)")
+        panel.set_ylabel("Test mAP (%)")
+        panel.legend(loc="lower right", title="Thin: all other methods", title_fontsize=7)
+        numbers += _swept_numbers(outcomes)
+        findings.append(_first_sentence(dataset, by_row, places))
+        tables.append(_share_table(dataset, by_row, places))
+    return Drawing(figure, numbers, findings, "".join(tables))
+
+
+def _first_sentence(
+    dataset: Dataset, by_row: Mapping[Row, Sequence[tuple[float, float]]], places: Sequence[float]
+) -> str:
+    """Which row is first at each share."""
+    found = []
+    for place in places:
+        here = {row.title: dict(points)[place] for row, points in by_row.items() if place in dict(points)}
+        best = max(here, key=here.__getitem__)
+        found.append(f"{best} with {100 * place:g} % ({here[best]:.2f})")
+    return f"{dataset.title}, highest: {', '.join(found)}."
+
+
+def _share_table(dataset: Dataset, by_row: Mapping[Row, Sequence[tuple[float, float]]], places: Sequence[float]) -> str:
+    """A line for each row and a column for each share, in Markdown."""
+    lines = [["method", *(f"{100 * place:g} %" for place in places)], ["---", *["---:"] * len(places)]]
+    for row, points in by_row.items():
+        means = dict(points)
+        lines.append([row.title, *(f"{means[place]:.2f}" if place in means else NOTHING for place in places)])
+    return f"## {dataset.title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
+
+
 def gradients(panels: Panels) -> Drawing:
     """The gradient of BCE and of OPML with respect to a score; nothing is trained for it."""
     figure = Figure(figsize=(2 * WIDTH, 1.25 * HEIGHT), layout="constrained")
@@ -207,6 +261,7 @@ PICTURES: Mapping[Picture, Callable[[Panels], Drawing]] = {
     "epochs": epochs,
     "grid": grid,
     "curve": curve,
+    "shares": shares,
     "gradients": gradients,
 }
 

@@ -74,7 +74,7 @@ def _figure(experiment: Experiment, outcomes: Sequence[Outcome]) -> Content:
     findings = [*drawing.findings, *_failures(outcomes)]
     description = " ".join([f"{experiment.title}.", experiment.caption, *findings])
     return Content(
-        f"![{experiment.title}]({experiment.name}.svg)\n\n{_paragraphs(findings)}",
+        f"![{experiment.title}]({experiment.name}.svg)\n\n{drawing.table}{_paragraphs(findings)}",
         csv_text(drawing.numbers),
         findings,
         figure=for_a_page(drawn.page, prefix=f"{experiment.name}-", description=description),

@@ -10,7 +10,7 @@ class Spread(NamedTuple):
     """Mean and standard deviation of test mAP over runs, from 0 to 100; no deviation of a single run."""
 
     mean: float
-    std: float | None
+    std: float | None = None
 
     def __str__(self) -> str:
         return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ({self.std:.2f})"
@@ -38,7 +38,7 @@ def published_best(method: str, dataset: str) -> dict[str, float]:
 
 def source() -> str:
     """Which paper, and how its numbers were made."""
-    return f"{_numbers()['source']}; {_numbers()['setting']}"
+    return f"{_numbers()['source']}; {_numbers()['setting']}; {_numbers()['since']}"
 
 
 @cache

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from onepair.errors import UserError
 from onepair.methods import METHODS
 
-Values = Mapping[str, Any]  # options of a method, and `lr`
+Values = Mapping[str, Any]  # options of a method, `lr`, and settings by their full names, as `data.known`
 Grid = Mapping[str, Sequence[Any]]  # the values to try of each
-Picture = Literal["table", "confidence", "epochs", "grid", "curve", "gradients", "activations"]
+Picture = Literal["table", "confidence", "epochs", "grid", "curve", "gradients", "activations", "shares"]
 
 
 class UnknownExperimentError(UserError, ValueError):
@@ -24,7 +24,7 @@ class Row:
 
     title: str
     method: str
-    labels: Literal["single", "full"] = "single"
+    labels: Literal["single", "full", "fraction"] = "single"
     linear_init: bool = False  # train the classifier first, then the whole network
 
     @property
@@ -38,9 +38,16 @@ class Row:
         return METHODS[self.method].observes != "as given"
 
     @property
+    def needs_network(self) -> bool:
+        """Whether there is no such row where only a classifier on fixed features is trained."""
+        return self.linear_init or METHODS[self.method].needs_places
+
+    @property
     def shown_labels(self) -> str:
         """What it sees, in the words of the paper's tables."""
-        return "all P, all N" if self.labels == "full" else "1 P, all N" if self.knows_negatives else "1 P"
+        if self.labels == "single":
+            return "1 P, all N" if self.knows_negatives else "1 P"
+        return "all P, all N" if self.labels == "full" else "some P, some N"
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,7 @@ _OPML = Row("OPML", "opml")
 _OPML_HR = Row("OPML + HR", "opml-hr")
 _OPML_SP = Row("OPML-SP", "opml-sp")
 _OPML_PLUS = Row("OPML+", "opml-plus")
+_KNOWN = Row("BCE (known)", "bce-known")
 _TILDE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 EXPERIMENTS = {
@@ -158,6 +166,32 @@ EXPERIMENTS = {
             ),
         ),
         Experiment(
+            name="table-newer",
+            title="Methods since the paper",
+            caption="Test mAP from single positives of methods that came after the paper or stand beside it, and of "
+            "some that the paper compares.",
+            rows=(
+                _FULL,
+                Row("BCE", "bce-1p-alln"),
+                _BCE,
+                _KNOWN,
+                Row("BCE+PW", "bce-pw"),
+                Row("BCE+PW (bounded)", "bce-pw-bound"),
+                Row("Hill", "hill"),
+                Row("SPLC", "splc"),
+                Row("P-ASL", "p-asl"),
+                Row("Two-way", "two-way"),
+                Row("LL-R", "ll-r"),
+                Row("LL-R + BoostLU", "ll-r-boostlu"),
+                Row("BCE+EntMax", "entmax"),
+                Row("MIME (its rule)", "mime"),
+                Row("GR", "gr"),
+                Row("CRISP (our reading)", "crisp"),
+                _OPML_SP,
+                _OPML_PLUS,
+            ),
+        ),
+        Experiment(
             name="fig-confidence",
             title="Confidence at the true positives",
             caption="How confident a model is of the labels that are true: the positive labels of the test set by "
@@ -191,6 +225,19 @@ EXPERIMENTS = {
             picture="curve",
             rows=(_OPML_HR,),
             sweep={"high_rank_weight": (1e-5, 1e-4, 1e-3, 1e-2, 2e-2, 5e-2)},
+        ),
+        Experiment(
+            name="fig-known",
+            title="From few labels to all",
+            caption="Test mAP over the share of all labels, positive and negative, that is known of the training "
+            "images, drawn at random.",
+            picture="shares",
+            rows=tuple(
+                Row(info.title, name, labels="fraction")
+                for name, info in METHODS.items()
+                if info.observes == "as given"
+            ),
+            sweep={"data.known": (0.1, 0.25, 0.5, 0.75, 1.0)},
         ),
         Experiment(
             name="fig-gradients",

@@ -19,10 +19,10 @@ from onepair.experiments.working import SECONDS_BETWEEN_LOOKS, StudyNarrator, cl
 from onepair.files import BusyError
 from onepair.labels import POSITIVE
 from onepair.runs.finished import FinishedRun
+from onepair.runs.learning import method_of
 from onepair.runs.shared import Shared
 from onepair.runs.task import prepare_task
 from onepair.training.machine import Machine
-from onepair.training.run import method_of
 
 FIRST_SEED = 0
 
@@ -96,7 +96,7 @@ class Study:
             for dataset in self.datasets
             for row in experiment.known_rows()
             if (not self.methods or row.method in self.methods)
-            and not (row.linear_init and self.wishes.mode == "linear")
+            and not (self.wishes.mode == "linear" and row.needs_network)
         ]
 
     def run(self, experiment: Experiment) -> list[Outcome]:

@@ -93,8 +93,8 @@ class Cell:
 
 def make_cell(dataset: Dataset, row: Row, values: Values, config: Config, *, out: Path, shown: bool) -> Cell:
     """The cell of a configuration: the same one gets the same folder, whichever table or figure asks for it."""
-    full = ["full"] if row.labels == "full" else []
-    parts = [dataset.name, row.method, *full, config.model.mode, f"seed{config.seed}", _digest(config, dataset)]
+    labels = [] if row.labels == "single" else [row.labels]
+    parts = [dataset.name, row.method, *labels, config.model.mode, f"seed{config.seed}", _digest(config, dataset)]
     return Cell(dataset, row, values, config, RunFolder(out / "runs" / "-".join(parts)), shown)
 
 

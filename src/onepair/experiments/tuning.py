@@ -16,9 +16,9 @@ from onepair.files import BusyError, write_atomically, writing
 from onepair.methods import find_method
 from onepair.runs.config import Config, to_toml
 from onepair.runs.folder import RunFolder
+from onepair.runs.learning import method_of
 from onepair.runs.task import task_of
 from onepair.training.machine import Machine
-from onepair.training.run import method_of
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import Row, Values
-from onepair.runs.config import STAGES, Config, merge, resolve_config
+from onepair.runs.config import STAGES, Config, merge, nested, resolve_config
 from onepair.runs.presets import preset, preset_titles
 
 Mode = Literal["linear", "finetune"]
+OBSERVE = {"single": "single-positive", "full": "given", "fraction": "fraction"}  # by the labels of a row
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,19 @@ def make_config(
 
     Args:
         dataset, row: what is learned from what, with the settings of its preset, if there is one.
-        values: options of the method and `lr` that win over those settings, as one point of a grid.
+        values: options of the method, `lr` and other settings that win over those, as one point of a grid.
         seed: of the run; that of the observed labels is the published one.
         wishes: win over everything.
         epochs: of the experiment, where it has a number of its own.
     """
-    options = {name: value for name, value in values.items() if name != "lr"}
+    settings = [nested(name, value) for name, value in values.items() if "." in name]
+    options = {name: value for name, value in values.items() if name != "lr" and "." not in name}
     mode = "linear-init" if row.linear_init else wishes.mode
     chosen: dict[str, Any] = {
         "data": {
             "source": dataset.source,
             "format": dataset.format,
-            "observe": "given" if row.labels == "full" else "single-positive",
+            "observe": OBSERVE[row.labels],
         },
         "model": {"mode": mode},
         "method": {"name": row.method, "options": options},
@@ -54,4 +56,4 @@ def make_config(
     if length := wishes.epochs or epochs:
         last["epochs"] = length
     below = preset(dataset.name, row.method) if dataset.name in preset_titles() else {}
-    return resolve_config(below, merge([chosen, {STAGES[mode][-1]: last}, *wishes.others]))
+    return resolve_config(below, merge([chosen, {STAGES[mode][-1]: last}, *settings, *wishes.others]))

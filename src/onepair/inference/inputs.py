@@ -1,4 +1,4 @@
-"""Where a model's inputs come from: features in memory, or images on disk."""
+"""Where a model's inputs come from: features in memory, images on disk, or what a frozen part makes of images."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,12 +7,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from onepair.data.feature_store import Features
 from onepair.data.images import normalise
 from onepair.data.labeltable import LabelTable
-from onepair.data.loading import ImageReader, readings
-from onepair.data.preprocessing import Preprocessing
+from onepair.data.loading import ImageReader, Reading, readings
+from onepair.data.preprocessing import Augmentation, Preprocessing
 from onepair.data.problems import refuse
 from onepair.labels import Indices
 
@@ -81,11 +83,17 @@ class ImageSource:
     preprocessing: Preprocessing
     device: torch.device
     workers: int | None = None
+    augmentation: Augmentation | None = None  # in training
 
     @cached_property
     def _reader(self) -> ImageReader:
-        pinned = self.device.type == "cuda"
-        return ImageReader(self.table, self.preprocessing, workers=self.workers, pinned=pinned)
+        return ImageReader(
+            self.table,
+            self.preprocessing,
+            workers=self.workers,
+            pinned=self.device.type == "cuda",
+            augmentation=self.augmentation,
+        )
 
     def batches(
         self,
@@ -106,3 +114,75 @@ class ImageSource:
                 refuse(problem)
             images = normalise(batch.images.to(self.device, non_blocking=True), self.preprocessing)
             yield Inputs(images, torch.from_numpy(whole.rows).to(self.device))
+
+
+class Kept(NamedTuple):
+    """What a frozen part of a network makes of images, or of their mirrored selves."""
+
+    activations: Features  # (n, D), mapped from a file
+    place: NDArray[np.int64]  # (N,) where those of a row of the table are
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationSource:
+    """What a frozen part of a network makes of a table's images, computed before.
+
+    The order of rows and the mirrored ones are those of an `ImageSource`.
+    """
+
+    plain: Kept
+    flipped: Kept | None  # None where no image is mirrored
+    flip: float
+    device: torch.device
+
+    def batches(
+        self,
+        rows: Indices,
+        *,
+        batch_size: int,
+        shard: Shard,
+        training: bool,
+        seed: int = 0,
+        epoch: int = 0,
+        start: int = 0,
+    ) -> Iterator[Inputs]:
+        mirrored = self.flip if training else None
+        for whole in readings(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch, start=start):
+            activations = torch.from_numpy(self._read(whole.part(*shard))).to(self.device).float()
+            yield Inputs(activations, torch.from_numpy(whole.rows).to(self.device))
+
+    def _read(self, reading: Reading) -> Features:
+        found: Features = np.empty((len(reading.rows), self.plain.activations.shape[1]), np.float16)
+        for kept, chosen in ((self.plain, ~reading.flipped), (self.flipped, reading.flipped)):
+            if kept is not None:
+                found[chosen] = kept.activations[kept.place[reading.rows[chosen]]]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenSource:
+    """What a frozen part of a network makes of images at the moment: where they look different every time.
+
+    It is rounded as if it had been kept: whether it is makes no difference to what is learned.
+    """
+
+    images: ImageSource
+    frozen: nn.Module  # in evaluation mode, on the device of the images
+
+    def batches(
+        self,
+        rows: Indices,
+        *,
+        batch_size: int,
+        shard: Shard,
+        training: bool,
+        seed: int = 0,
+        epoch: int = 0,
+        start: int = 0,
+    ) -> Iterator[Inputs]:
+        for batch in self.images.batches(
+            rows, batch_size=batch_size, shard=shard, training=training, seed=seed, epoch=epoch, start=start
+        ):
+            with torch.no_grad():
+                activations = self.frozen(batch.inputs).half().float()
+            yield Inputs(activations, batch.rows)

@@ -159,9 +159,10 @@ def _first(images: Iterator[Source]) -> list[Source]:
 
 
 def _load_torch(folder: Path) -> Model:
-    from onepair.inference.choice import Engines
-
     precision = read_description(folder).precision
+
+    from onepair.inference.choice import Engines  # and torch with it, once there is a model
+
     classifier, decisions = load_model(folder)
     engines = Engines(classifier, precision=precision)
     return Model(folder, classifier.classes, decisions, classifier.backbone.preprocessing, engines, classifier)

@@ -10,8 +10,11 @@ from onepair.losses.cells import Loss, Reduction, Unknown
 from onepair.losses.entropy import EntropyMaximizationLoss, entropy_maximization_loss
 from onepair.losses.focal import FocalLoss, focal_loss
 from onepair.losses.high_rank import high_rank_penalty
+from onepair.losses.hill import HillLoss, hill_loss
 from onepair.losses.opml import OPMLLoss, opml_loss
+from onepair.losses.propensity import propensity_loss
 from onepair.losses.soft_opml import SoftOPMLLoss, soft_opml_loss
+from onepair.losses.two_way import TwoWayLoss, two_way_loss
 from onepair.losses.zlpr import ZLPRLoss, zlpr_loss
 
 __all__ = [
@@ -19,10 +22,12 @@ __all__ = [
     "BCELoss",
     "EntropyMaximizationLoss",
     "FocalLoss",
+    "HillLoss",
     "Loss",
     "OPMLLoss",
     "Reduction",
     "SoftOPMLLoss",
+    "TwoWayLoss",
     "Unknown",
     "ZLPRLoss",
     "asymmetric_loss",
@@ -30,7 +35,10 @@ __all__ = [
     "entropy_maximization_loss",
     "focal_loss",
     "high_rank_penalty",
+    "hill_loss",
     "opml_loss",
+    "propensity_loss",
     "soft_opml_loss",
+    "two_way_loss",
     "zlpr_loss",
 ]

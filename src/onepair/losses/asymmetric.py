@@ -39,12 +39,13 @@ def asymmetric_loss(
     if not 0 <= margin < 1:
         raise ValueError(f"margin must be at least 0 and below 1, got {margin}")
     batch = cells(logits, labels, unknown=unknown)
-    per_cell = batch.positive * _positive_term(batch.logits, gamma_positive)
+    per_cell = batch.positive * focused_positive(batch.logits, gamma_positive)
     per_cell = per_cell + batch.negative * _negative_term(batch.logits, gamma_negative, margin)
     return reduce(per_cell.mean(1), reduction)
 
 
-def _positive_term(logits: Tensor, gamma: float) -> Tensor:
+def focused_positive(logits: Tensor, gamma: float) -> Tensor:
+    """`-(1 - p)^γ log p` of every cell."""
     return -F.logsigmoid(logits) * focus(torch.sigmoid(-logits), gamma)
 
 

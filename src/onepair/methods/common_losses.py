@@ -1,6 +1,6 @@
 """The losses that everybody uses, as methods: they assume unknown labels negative, and never change their mind."""
 
-from onepair.losses import AsymmetricLoss, FocalLoss, ZLPRLoss
+from onepair.losses import AsymmetricLoss, FocalLoss, HillLoss, TwoWayLoss, ZLPRLoss
 from onepair.methods.method import FixedTargets
 from onepair.methods.registry import register
 
@@ -38,10 +38,38 @@ class Asymmetric(FixedTargets):
     title="ZLPR",
     paper="Su et al. 2022",
     equation="log(1 + Σ exp(-s_p)) + log(1 + Σ exp(s_n))",
-    description="Assumes unknown labels negative; OPML with α = β = 1.",
+    description="Assumes unknown labels negative; OPML with α̃ = β̃ = 0.5, so α = β = 1.",
 )
 class ZLPR(FixedTargets):
     """ZLPR loss of the observed labels."""
 
     def __init__(self) -> None:
         super().__init__(ZLPRLoss())
+
+
+@register(
+    name="hill",
+    title="Hill",
+    paper="Zhang et al. 2021",
+    equation="mean of -(1-p_m)^2 log p_m if positive, (1.5 - p) p² if not, p_m = sigmoid(s - 1)",
+    description="Assumes unknown labels negative; one of high probability is hardly pushed.",
+)
+class Hill(FixedTargets):
+    """Hill loss of the observed labels; γ = 2, a margin of 1 and a turn (λ) of 1.5 in its authors' work."""
+
+    def __init__(self, *, gamma: float = 2.0, margin: float = 1.0, turn: float = 1.5) -> None:
+        super().__init__(HillLoss(gamma, margin, turn))
+
+
+@register(
+    name="two-way",
+    title="Two-way",
+    paper="Kobayashi 2023",
+    equation="mean over rows, plus mean over classes, of softplus(T_n LSE_n(s / T_n) + T_p LSE_p(-s / T_p))",
+    description="Assumes unknown labels negative; ranks the labels of a row, and the rows of a batch by each label.",
+)
+class TwoWay(FixedTargets):
+    """Two-way loss of the observed labels; T_p = 4 and T_n = 1 in its author's work."""
+
+    def __init__(self, *, positive_temperature: float = 4.0, negative_temperature: float = 1.0) -> None:
+        super().__init__(TwoWayLoss(positive_temperature, negative_temperature))

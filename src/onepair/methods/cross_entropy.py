@@ -34,8 +34,19 @@ class BCE(FixedTargets):
     description="An oracle: binary cross entropy of one positive and all true negatives; the rest is ignored.",
     observes="single positive and all negatives",
 )
+@register(
+    name="bce-known",
+    title="BCE (known)",
+    paper="binary cross entropy of what is known",
+    equation="mean of -log p if positive, -log(1-p) if negative, 0 if unknown",
+    description="Binary cross entropy of the known labels alone; nothing is assumed of the others.",
+)
 class BCEKnown(FixedTargets):
-    """Binary cross entropy of the known labels; unknown labels add 0."""
+    """Binary cross entropy of the known labels; unknown labels add 0.
+
+    Where negatives are known, whatever is made of unknown labels must be better than this. From positives alone it only
+    learns to say yes.
+    """
 
     def __init__(self) -> None:
         super().__init__(BCELoss(unknown="ignore"))

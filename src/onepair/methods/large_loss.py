@@ -1,22 +1,20 @@
 """Large-loss methods: an assumed negative with a large loss is suspected to be a positive."""
 
 import math
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.losses import bce_loss
 from onepair.losses.cells import check_at_least_zero
-from onepair.methods.method import Method
+from onepair.methods.method import EpochAware
 from onepair.methods.registry import register
 from onepair.methods.selection import highest_scored
 
 KIM = "Kim et al. 2022"
 
 
-class LargeLoss(Method):
+class LargeLoss(EpochAware):
     """BCE that assumes unknown labels negative, except those of the batch with the k largest losses.
 
         k = ceil(B · L · (t-1) · Δ)   in epoch t = 1, 2, …
@@ -24,27 +22,10 @@ class LargeLoss(Method):
     Δ between 0.001 and 0.005 in its authors' work. Known labels are never suspected.
     """
 
-    finished_epochs: Tensor
-
     def __init__(self, *, delta: float = 0.002) -> None:
         check_at_least_zero(delta=delta)
         super().__init__()
         self.delta = delta
-
-    def begin(self, observed: Tensor) -> None:
-        super().begin(observed)
-        self.register_buffer("finished_epochs", torch.zeros((), dtype=torch.int64, device=observed.device))
-        self._finished: int | None = 0  # the same at hand: to ask a GPU for it in every step would hold it up
-
-    @property
-    def finished(self) -> int:
-        if self._finished is None:
-            self._finished = int(self.finished_epochs)
-        return self._finished
-
-    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
-        self._finished = None
-        return super().load_state_dict(*arguments, **options)
 
     def suspects(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The mask of the unknown labels with the k largest losses."""
@@ -54,10 +35,6 @@ class LargeLoss(Method):
     def suspect_count(self, cells: int) -> int:
         """k, for a batch of so many cells B · L."""
         return math.ceil(cells * self.finished * self.delta)
-
-    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
-        self.finished_epochs.fill_(epoch)
-        self._finished = epoch
 
 
 @register(

@@ -1,5 +1,7 @@
 """What the training loop may expect of every method."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +19,7 @@ class Method(nn.Module):
     needs_scores: bool = False  # True: `end_epoch` is given the scores of the whole training set
     needs_priors: bool = False  # True: `take_priors` is called before every `end_epoch`
     lr_multiplier: float = 1.0  # of the learning rate, for the method's own parameters
+    boost: float = 1.0  # of the classifier's activations above 0 at every place of the image; 1: it is not needed
 
     observed: Tensor  # (N, L) int8 of 1, 0, -1; never changed
 
@@ -53,6 +56,32 @@ class FixedTargets(Method):
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         loss: Tensor = self.loss(logits, self.observed[rows])
         return loss
+
+
+class EpochAware(Method):
+    """A method that does something else in every epoch, or from some epoch on."""
+
+    finished_epochs: Tensor
+
+    def begin(self, observed: Tensor) -> None:
+        super().begin(observed)
+        self.register_buffer("finished_epochs", torch.zeros((), dtype=torch.int64, device=observed.device))
+        self._finished: int | None = 0  # the same at hand: to ask a GPU for it in every step would hold it up
+
+    @property
+    def finished(self) -> int:
+        """How many epochs are over: in epoch t = 1, 2, … it is t - 1."""
+        if self._finished is None:
+            self._finished = int(self.finished_epochs)
+        return self._finished
+
+    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+        self._finished = None
+        return super().load_state_dict(*arguments, **options)
+
+    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
+        self.finished_epochs.fill_(epoch)
+        self._finished = epoch
 
 
 def require_scores(scores: Tensor | None) -> Tensor:

@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, Field, FiniteFloat
 from scipy.special import expit, logit
 
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, validate_labels
 from onepair.metrics import Floats
 
 # Lines of single classes scatter about the line of all with a standard deviation of ½: this is its inverse square.
-_LINE_PRECISION = 4.0
+LINE_PRECISION = 4.0
 _CURVE_POSITIVES = 10.0  # a class with so many positives lies half-way between a curve of its own and its line
 _NEWTON_STEPS, _HALVINGS = 100, 30
 
@@ -39,6 +39,9 @@ class Platt:
         scores: Floats = np.divide(wanted, self.slope, out=np.full(len(wanted), np.inf), where=rising)
         return scores
 
+    def of_classes(self, columns: Indices) -> "Platt":
+        return Platt(self.slope[columns], self.intercept[columns])
+
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "platt", "slope": self.slope.tolist(), "intercept": self.intercept.tolist()}
 
@@ -58,6 +61,9 @@ class Isotonic:
     def scores_at(self, probability: float) -> Floats:
         """The scores (L,) from which on a class has at least this probability; infinite where no score has."""
         return np.array([_reach(*curve, probability) for curve in zip(self.scores, self.probabilities, strict=True)])
+
+    def of_classes(self, columns: Indices) -> "Isotonic":
+        return Isotonic(*(tuple(each[i] for i in columns) for each in (self.scores, self.probabilities)))
 
     def to_dict(self) -> dict[str, Any]:
         corners = {"scores": self.scores, "probabilities": self.probabilities}
@@ -228,7 +234,7 @@ def fit_lines(scores: Floats, targets: Floats, weights: NDArray[Any], start: Pla
 
 def correct_lines(lines: Platt, scores: Floats, targets: Floats, weights: Floats) -> Platt:
     """Lines moved to the targets (N, L) of cells of these weights, the less, the fewer of them a class has."""
-    own = _minimise(lines.logits(scores), targets, weights, np.array([1.0, 0.0]), precision=_LINE_PRECISION)
+    own = _minimise(lines.logits(scores), targets, weights, np.array([1.0, 0.0]), precision=LINE_PRECISION)
     return _chained(lines, Platt(*own))
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, FiniteFloat
 from scipy.special import expit, logit
 
 from onepair.errors import UserError
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
 from onepair.probability.calibration import (
     Calibrator,
@@ -58,6 +58,11 @@ class Decisions:
     def labels(self, scores: ArrayLike) -> NDArray[np.bool_]:
         """The labels (N, L) that are predicted."""
         return np.asarray(np.asarray(scores) >= self.thresholds)
+
+    def of_classes(self, columns: Indices) -> "Decisions":
+        """The same for some of the classes, in the order of `columns`."""
+        pooled = self.pooled[columns] if len(self.pooled) else self.pooled
+        return Decisions(self.calibrator.of_classes(columns), self.thresholds[columns], self.rule, pooled)
 
     def to_dict(self) -> dict[str, Any]:
         finite = [None if np.isinf(threshold) else threshold for threshold in self.thresholds.tolist()]

@@ -13,6 +13,7 @@ from onepair.metrics import Floats, average_precision, coverage, precision_recal
 from onepair.probability.decisions import Decisions
 from onepair.probability.incomplete import Inference, infer
 from onepair.probability.observation import Process
+from onepair.words import counted
 
 _FEWEST_NEGATIVES = 10  # known ones of a class, to judge it by
 _LEAST_BALANCE = 0.5  # share of negatives that is known, by that of positives
@@ -104,7 +105,7 @@ def evaluate(
     """
     if not (labels == POSITIVE).any():
         raise EvaluationError(
-            f"none of the {len(labels):,} images has a positive label, so there is nothing to judge by"
+            f"none of {counted(len(labels), 'image')} has a positive label, so there is nothing to judge by"
         )
     predicted = decisions.labels(scores)
     inference = infer(scores, labels, process=process, asked=asked) if (labels == UNKNOWN).any() else None

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, field, fields, is_dataclass
+from dataclasses import asdict, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -10,6 +10,8 @@ import tomli_w
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from onepair.data.dialects import names_in
+from onepair.data.preprocessing import Augmentation
 from onepair.errors import UserError
 from onepair.labels import PUBLISHED_SEED
 from onepair.probability.observation import Process
@@ -46,7 +48,7 @@ def _options(value: Any) -> Any:
 
 def _names(value: Any) -> Any:
     """A list of names, which a command line gives as one text."""
-    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+    return tuple(names_in(value) or ()) if isinstance(value, str) else value
 
 
 def _fold(value: str | None) -> str | None:
@@ -62,6 +64,7 @@ AtLeast = Annotated[float, Strict(), Field(ge=0)]
 Share = Annotated[float, Strict(), Field(gt=0, lt=1)]
 OrNothing = BeforeValidator(_or_nothing)
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Observe = Literal["given", "single-positive", "few-positives", "fraction", "most-frequent", "largest-object"]
 
 
 @dataclass(frozen=True, config=_CHECKED)
@@ -80,21 +83,33 @@ class DataConfig:
     """The columns of a table that hold labels, where they are not to be recognised."""
     complete_splits: Names = ()
     """Splits whose images are labelled in full: what their lists leave out is negative."""
-    observe: Literal["given", "single-positive"] = "given"
-    """Whether all labels are seen, or one positive of each training image."""
+    observe: Observe = "given"
+    """What is seen of the labels of training images: all, a random positive of each, up to `positives` of them, the
+    share `known` of all labels, the positive of the class with most images, or that of the largest object."""
+    positives: Count = 2
+    """How many positives of an image are seen, where observe is "few-positives"."""
+    known: Annotated[float, Strict(), Field(gt=0, le=1)] = 0.1
+    """The share of labels that is seen, positive or negative, where observe is "fraction"."""
+    boxes: Annotated[str | None, OrNothing] = None
+    """A CSV of objects (file, class, xmin, ymin, xmax, ymax), where observe is "largest-object"."""
     process: Process = "auto"
     """How labels came to be known; "auto" goes by the labels."""
     on_error: Literal["raise", "skip"] = "skip"
-    """What to do about images that cannot be read."""
+    """What to do about rows and images that cannot be read."""
     split: Literal["auto", "published", "stratified"] = "auto"
     """How validation images are chosen: by the seed alone, as published results do, or so that every class keeps its
-    share; "auto" is "published" where single positives are simulated."""
+    share; "auto" is "published" where labels are hidden."""
     seed: Seed = PUBLISHED_SEED
     """Of the observed labels and of the validation split."""
     validation: Share = 0.2
     """The share of the training images to select by, where the dataset has no validation split."""
     fold: Annotated[str | None, OrNothing, AfterValidator(_fold)] = None
     """As 2/5: holds out the second of five parts of the training images, to test on."""
+
+    @property
+    def images_alone(self) -> "DataConfig":
+        """The same for all runs on the same images, whichever labels they see and whichever fold they hold out."""
+        return replace(self, observe="given", positives=1, known=1.0, boxes=None, fold=None)
 
 
 @dataclass(frozen=True, config=_CHECKED)
@@ -109,8 +124,14 @@ class ModelConfig:
     """In pixels; "none" is the size that the weights were trained with."""
     flip: Annotated[float, Strict(), Field(ge=0, le=1)] = 0.5
     """How often a training image is mirrored."""
+    augment: Annotated[Augmentation | None, OrNothing] = None
+    """What else is done to images in fine-tuning: "crop" takes a random part, half of the area or more; "strong"
+    also changes its colours or geometry at random; "none" is what the published results have."""
     mode: Literal["linear", "finetune", "linear-init"] = "finetune"
     """Which stages there are: the classifier on fixed features, the whole network, or one after the other."""
+    train_from: Annotated[str | None, OrNothing] = None
+    """From where on the network learns in fine-tuning, as blocks.5 or layer4. What lies before is frozen and computed
+    once, unless images are augmented; "none" is all of it."""
 
 
 @dataclass(frozen=True, config=_CHECKED)
@@ -257,10 +278,17 @@ def parse_setting(text: str) -> dict[str, Any]:
         setting: Any = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         setting = value.strip()  # a word needs no quotes here
-    for part in reversed(key.strip().split(".")):
-        setting = {part: setting}
-    nested: dict[str, Any] = setting
-    return nested
+    return nested(key.strip(), setting)
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """A setting by its full name, as nested dictionaries.
+
+    >>> nested("data.known", 0.1)
+    {'data': {'known': 0.1}}
+    """
+    first, dot, rest = key.partition(".")
+    return {first: nested(rest, value) if dot else value}
 
 
 def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -331,6 +359,21 @@ class Setting(NamedTuple):
 def all_settings() -> list[Setting]:
     """Every setting there is, with its default and its meaning."""
     return list(_settings_of(Config(), ""))
+
+
+def value_text(value: object) -> str:
+    """A value as one would write it after --set; nothing for what is blank.
+
+    >>> [value_text(value) for value in (None, 0.0001, 0, ("cat", "dog"), {}, "")]
+    ['none', '0.0001', '0', 'cat,dog', '', '']
+    """
+    if value is None:
+        return NOTHING
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "" if value in ("", {}) else str(value)
 
 
 def _settings_of(section: Any, prefix: str) -> Iterator[Setting]:

@@ -15,7 +15,8 @@ from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunError, RunFolder
 from onepair.runs.shared import Shared
-from onepair.runs.task import Split, Task, task_of
+from onepair.runs.task import Split, Task, describe_observation, task_of
+from onepair.words import counted
 
 if TYPE_CHECKING:
     from onepair.models import Classifier
@@ -55,7 +56,8 @@ class FinishedRun:
 
     @property
     def trained_on(self) -> str:
-        return "single positives" if self.config.data.observe == "single-positive" else "labels as given"
+        """Which labels, in a few words."""
+        return describe_observation(self.config.data)
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -161,9 +163,9 @@ class FinishedRun:
         if kept is not None:
             expected = (len(rows), len(self.table.classes))
             if kept.shape != expected:
+                size = f"{counted(expected[0], 'image')} and {counted(expected[1], 'class')}"
                 raise RunError(
-                    f"{self.path}: scores_{split}.npy is not of {expected[0]} images and {expected[1]} classes; "
-                    "delete it to compute the scores anew"
+                    f"{self.path}: scores_{split}.npy is not of {size}; delete it to compute the scores anew"
                 )
             return kept
         from onepair.inference.scoring import score_images

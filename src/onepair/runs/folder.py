@@ -137,10 +137,11 @@ class RunFolder:
         except ValueError as error:
             raise RunError(f"{source}: is damaged ({error})") from None
 
-    def write_skipped(self, images: Iterable[tuple[str, str]]) -> None:
-        """Which images were left out, and why."""
+    def write_skipped(self, entries: Iterable[tuple[str, str, str]]) -> None:
+        """What was left out, and why: images by their files, rows of a table by their places in it."""
         text = io.StringIO(newline="")
-        csv.writer(text).writerows([("file", "reason"), *((guard(file), reason) for file, reason in images)])
+        rows = ((guard(file), reason, place) for file, reason, place in entries)
+        csv.writer(text).writerows([("file", "reason", "place"), *rows])
         write_atomically(self.path / "skipped.csv", text.getvalue().encode("utf-8", "surrogateescape"))
 
     def write_scores(self, split: str, scores: NDArray[np.float32]) -> None:

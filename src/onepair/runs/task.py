@@ -1,14 +1,16 @@
 """What there is to learn: the rows of each split, the labels the learner sees, and those it is judged by."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.boxes import object_areas
 from onepair.data.labeltable import LabelTable
-from onepair.data.problems import DataError
+from onepair.data.problems import DataError, Problem, noting
 from onepair.data.reading import read_dataset
 from onepair.labels import (
     NEGATIVE,
@@ -16,12 +18,15 @@ from onepair.labels import (
     UNKNOWN,
     Indices,
     Labels,
+    observe_fraction,
     observe_positives,
+    observe_preferred,
     split_stratified,
     split_validation,
 )
 from onepair.runs.config import DataConfig, parse_fold
 from onepair.runs.shared import Shared
+from onepair.words import counted
 
 Split = Literal["train", "validation", "test"]
 
@@ -38,6 +43,7 @@ class Task:
     validation_labels: Labels  # (len(validation), L), what the best epoch is selected by, unknown ones as such
     selected_on: str  # a few words on what those are
     holds_out: bool = False  # whether the test rows are training rows that a fold holds out
+    found: Sequence[Problem] = ()  # remarks on the label files, and what was wrong with them and became of it
 
     def rows(self, split: Split) -> Indices:
         return {"train": self.train, "validation": self.validation, "test": self.test}[split]
@@ -91,6 +97,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         config: which dataset, and what of it to observe.
         with_all_negatives: where labels are hidden, keep the negatives: for the oracle that knows them.
     """
+    found: list[Problem] = []
     table = read_dataset(
         config.source,
         format=config.format,
@@ -98,12 +105,15 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         images=config.images,
         label_columns=config.label_columns or None,
         complete_splits=config.complete_splits,
+        report=noting(found, strict=config.on_error == "raise"),
     )
     official = table.rows("train")
     if len(official) == 0:
         raise DataError(f"{config.source}: has no training images; is its split column right?")
     given = table.labels[official]
-    observed = _hide(given, config, with_all_negatives) if config.observe == "single-positive" else given
+    observed = given if config.observe == "given" else _hide(table, official, config)
+    if with_all_negatives and config.observe != "given":
+        observed[given == NEGATIVE] = NEGATIVE
     validation = table.rows("validation")
     kept = np.arange(len(official))
     if len(validation) == 0:
@@ -112,8 +122,8 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
     validation_labels = table.labels[validation]
     if not (validation_labels == POSITIVE).any():
         raise DataError(
-            f"{config.source}: none of the {len(validation)} validation images has a positive label, so no epoch is "
-            "better than another; label some, or choose others with data.validation or data.seed"
+            f"{config.source}: none of the {counted(len(validation), 'validation image')} has a positive label, so no "
+            "epoch is better than another; label some, or choose others with data.validation or data.seed"
         )
     task = Task(
         table=table,
@@ -123,6 +133,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         observed=observed[kept],
         validation_labels=validation_labels,
         selected_on=_selected_on(validation_labels),
+        found=found,
     )
     return hold_out(task, config)
 
@@ -133,7 +144,9 @@ def hold_out(task: Task, config: DataConfig) -> Task:
         return task
     part, parts = parse_fold(config.fold)
     if parts > len(task.train):
-        raise DataError(f"{config.source}: {len(task.train)} training images cannot be cut into {parts} folds")
+        raise DataError(
+            f"{config.source}: {counted(len(task.train), 'training image')} cannot be cut into {parts} folds"
+        )
     order = np.random.RandomState(config.seed).permutation(len(task.train))
     held_out = np.sort(order[part - 1 :: parts])
     kept = np.delete(np.arange(len(task.train)), held_out)
@@ -143,7 +156,7 @@ def hold_out(task: Task, config: DataConfig) -> Task:
 
 
 def _split(labels: Labels, config: DataConfig) -> tuple[Indices, Indices]:
-    published = config.split == "published" or (config.split == "auto" and config.observe == "single-positive")
+    published = config.split == "published" or (config.split == "auto" and config.observe != "given")
     try:
         if published:
             return split_validation(len(labels), fraction=config.validation, seed=config.seed)
@@ -152,13 +165,38 @@ def _split(labels: Labels, config: DataConfig) -> tuple[Indices, Indices]:
         raise DataError(f"{config.source}: {error}; change data.validation, or add a validation split") from None
 
 
-def _hide(full: Labels, config: DataConfig, with_all_negatives: bool) -> Labels:
+def _hide(table: LabelTable, rows: Indices, config: DataConfig) -> Labels:
+    """What the learner sees of full labels, by the process that the configuration names."""
+    full = table.labels[rows]
     if (full == UNKNOWN).any():
-        raise DataError(f"{config.source}: to simulate single positives, every training label must be known")
-    observed = observe_positives(full, seed=config.seed)
-    if with_all_negatives:
-        observed[full == NEGATIVE] = NEGATIVE
-    return observed
+        raise DataError(f"{config.source}: to hide labels, every training label must be known")
+    if config.observe == "fraction":
+        return observe_fraction(full, known=config.known, seed=config.seed)
+    if config.observe == "most-frequent":
+        return observe_preferred(full, (full == POSITIVE).sum(0))
+    if config.observe == "largest-object":
+        if config.boxes is None:
+            raise DataError(f"{config.source}: to see the largest object alone, name a file of objects as data.boxes")
+        return observe_preferred(full, object_areas(Path(config.boxes), table)[rows])
+    return observe_positives(
+        full, per_sample=config.positives if config.observe == "few-positives" else 1, seed=config.seed
+    )
+
+
+def describe_observation(config: DataConfig) -> str:
+    """A few words on the labels that the learner sees.
+
+    >>> describe_observation(DataConfig(observe="fraction", known=0.25))
+    '25 % of all labels'
+    """
+    return {
+        "given": "labels as given",
+        "single-positive": "single positives",
+        "few-positives": f"up to {config.positives} positives of each image",
+        "fraction": f"{100 * config.known:g} % of all labels",
+        "most-frequent": "single positives of the most frequent classes",
+        "largest-object": "single positives of the largest objects",
+    }[config.observe]
 
 
 def _selected_on(labels: Labels) -> str:

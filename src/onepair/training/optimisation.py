@@ -30,8 +30,8 @@ def make_optimiser(config: OptimiserConfig, groups: Iterable[Group]) -> Optimize
             "base_lr": config.lr * group.lr_factor,
             "weight_decay": config.weight_decay if group.decays else 0.0,
         }
-        for members, group in ((list(group.module.parameters()), group) for group in groups)
-        if members
+        for group in groups
+        if (members := [parameter for parameter in group.module.parameters() if parameter.requires_grad])
     ]
     if config.name == "sgd":
         fused = not any(is_spread(member) for group in parameters for member in group["params"])

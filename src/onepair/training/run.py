@@ -4,42 +4,42 @@ import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from onepair.data.feature_store import Features
-from onepair.data.features import OnProgress, extract_features
 from onepair.data.loading import image_batches
-from onepair.data.problems import Problem, Report, refuse
-from onepair.inference.choice import Engines
-from onepair.inference.inputs import FeatureSource, ImageSource
+from onepair.data.problems import Problem
+from onepair.inference.inputs import ActivationSource, FeatureSource, FrozenSource, ImageSource, Source
 from onepair.inference.model_files import save_model
 from onepair.inference.scoring import score
 from onepair.labels import POSITIVE, Indices
-from onepair.methods import METHODS, Method, create_method
+from onepair.methods import Method
 from onepair.models import Backbone, Classifier, create_backbone, parse_weights
+from onepair.models.depth import Cut, LearningPart, cut_at
 from onepair.probability.decisions import Decisions, fit_decisions
 from onepair.probability.evaluation import evaluate
 from onepair.probability.observation import Process, recognise
-from onepair.runs.config import Config, ConfigError
+from onepair.runs.config import Config, ConfigError, ModelConfig
 from onepair.runs.folder import Results, RunFolder
+from onepair.runs.learning import knows_negatives, method_of
 from onepair.runs.shared import Shared
+from onepair.runs.skipped import Skipped, skipped_cells, skipped_images
 from onepair.runs.task import Task, task_of
+from onepair.training.fixed import Fixed
 from onepair.training.loop import EpochRecord, Stage, Trainer
 from onepair.training.machine import Machine, Narrator, Silence
 from onepair.training.optimisation import Group
 from onepair.training.processes import gathered, on_first, patiently
 from onepair.training.sharding import cpu_state, load_whole
 from onepair.training.stopping import Requests
+from onepair.words import counted, itemised, listed
 
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
-MOST_NAMED = 5  # images or classes in a sentence
-COPY = "holds the same as another image that cannot be read"
 
 
 def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator, test: bool = True) -> Results:
@@ -57,6 +57,11 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         test: whether test images are looked at, in the end; a search for settings must not.
     """
     method = method_of(config)
+    if method.boost != 1 and config.model.mode == "linear":
+        raise ConfigError(
+            f"method {config.method.name} looks at every place of an image, which fixed features do not have; choose "
+            "--mode finetune or linear-init"
+        )
     fabric = machine.fabric(config.precision)
     for name, stage in config.stages.items():
         if machine.strategy == "fsdp" and stage.optimiser.ema is not None:
@@ -70,36 +75,20 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     task = task_of(config.data, machine.shared, with_all_negatives=knows_negatives(config))
     if not test:
         task = replace(task, test=task.test[:0])
-    classifier = _create_classifier(config, task, machine.shared)
+    classifier = _create_classifier(config, task, machine.shared, boost=method.boost)
+    cut = _cut(config.model, classifier.backbone)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
     fabric.launch()
     with ExitStack() as held:
         on_first(fabric, lambda: held.enter_context(folder.opened(config)))
         watch = watch if fabric.is_global_zero else Silence()
         requests = held.enter_context(Requests())
-        results = _Run(fabric, config, folder, machine, task, method, classifier, watch, requests, test).run()
+        results = _Run(fabric, config, folder, machine, task, method, classifier, cut, watch, requests, test).run()
         fabric.barrier()
     return results
 
 
-def knows_negatives(config: Config) -> bool:
-    """Whether the method is the oracle that is shown all negatives, also where labels are hidden."""
-    return METHODS[config.method.name].observes == "single positive and all negatives"
-
-
-def method_of(config: Config) -> Method:
-    """The method that a run with this configuration learns by."""
-    options = dict(config.method.options)
-    info = METHODS.get(config.method.name)
-    if info is not None and info.needs_epochs:
-        options.setdefault("epochs", sum(stage.epochs for stage in config.stages.values()))
-    try:
-        return create_method(config.method.name, **options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"method: {error}") from None
-
-
-def _create_classifier(config: Config, task: Task, shared: Shared) -> Classifier:
+def _create_classifier(config: Config, task: Task, shared: Shared, *, boost: float) -> Classifier:
     wanted = config.model
 
     def make() -> tuple[Backbone, torch.Tensor]:
@@ -111,7 +100,19 @@ def _create_classifier(config: Config, task: Task, shared: Shared) -> Classifier
     fixed = wanted.mode == "linear"  # elsewhere the backbone learns, and each run needs its own
     backbone, random = shared.once(("backbone", wanted, config.seed), make) if fixed else make()
     torch.set_rng_state(random)  # the head's weights are drawn after the backbone's, whoever made that
-    return Classifier(backbone, task.table.classes)
+    return Classifier(backbone, task.table.classes, boost=boost)
+
+
+def _cut(wanted: ModelConfig, backbone: Backbone) -> Cut | None:
+    """Where the part that learns begins, if not at the images."""
+    if wanted.train_from is None:
+        return None
+    if wanted.mode == "linear":
+        raise ConfigError(
+            f"model.train_from={wanted.train_from} is where fine-tuning begins, and mode linear does none; "
+            "choose mode finetune or linear-init, or leave it out"
+        )
+    return cut_at(backbone, wanted.train_from)
 
 
 class _Run:
@@ -126,19 +127,22 @@ class _Run:
         task: Task,
         method: Method,
         classifier: Classifier,
+        cut: Cut | None,
         watch: Narrator,
         requests: Requests,
         test: bool,
     ) -> None:
-        self.test = test
         self.fabric, self.config, self.folder, self.machine = fabric, config, folder, machine
         self.task, self.method, self.watch, self.requests = task, method, watch, requests
-        self.classifier, self.backbone = classifier, classifier.backbone
+        self.classifier, self.backbone, self.cut = classifier, classifier.backbone, cut
+        self.fixed = Fixed(fabric, config, machine, watch, requests, test)
         self.records: list[EpochRecord] = []
-        self.skipped: list[tuple[str, str]] = []  # file and reason
+        self.skipped: list[str] = []  # files
+        self.say = Silence().say if task.holds_out else watch.say  # of what it works on, a fold has nothing new to tell
 
     def run(self) -> Results:
         """Train the stages that the mode asks for, the later from the best weights of the earlier."""
+        self._tell_of_table()
         self._leave_out(self._unreadable())
         data, weights = self.task.table.fingerprint(), self.backbone.weights_id()
         on_first(
@@ -150,11 +154,7 @@ class _Run:
                 with_all_negatives=knows_negatives(self.config),
             ),
         )
-        self.watch.say(
-            f"{len(self.task.train):,} images to train on, {len(self.task.validation):,} to select the best epoch by "
-            f"({self.task.selected_on}), {len(self.task.test):,} to test on"
-        )
-        self._tell_of_labels()
+        self._tell_of_task()
         self.method.begin(torch.from_numpy(self.task.observed))
         make_stage = {"linear": self._linear, "finetune": self._finetune}
         for name in self.config.stages:
@@ -182,7 +182,7 @@ class _Run:
             name="linear",
             model=head,
             classifier=head,
-            source=FeatureSource(self._fixed_features().by_row),
+            source=FeatureSource(self.fixed.features(self.backbone, self.task).by_row),
             groups=[Group(head)],
             config=self.config.linear,
             scoring_batch=FEATURES_TO_SCORE,
@@ -190,117 +190,87 @@ class _Run:
 
     def _finetune(self) -> Stage:
         config, head = self.config.finetune, self.classifier.to(self.fabric.device).head
+        images = ImageSource(
+            self.task.table,
+            self.backbone.preprocessing,
+            self.fabric.device,
+            workers=self.machine.workers,
+            augmentation=self.config.model.augment,
+        )
         return Stage(
             name="finetune",
-            model=self.classifier,
+            model=self.classifier if self.cut is None else LearningPart(self.classifier, self.cut),
             classifier=head,
-            source=ImageSource(
-                self.task.table,
-                self.backbone.preprocessing,
-                self.fabric.device,
-                workers=self.machine.workers,
-            ),
+            source=images if self.cut is None else self._source_of_stage(self.cut, images),
             groups=[Group(self.backbone), Group(head, config.optimiser.head_lr_multiplier)],
             config=config,
             scoring_batch=IMAGES_TO_SCORE,
         )
+
+    def _source_of_stage(self, cut: Cut, images: ImageSource) -> Source:
+        """What the first stage that learns takes: computed before, or where images are augmented, each time anew."""
+        if self.config.model.augment is not None:
+            return FrozenSource(images, cut.before.to(self.fabric.device).for_inference())
+        kept = self.fixed.activations(cut.before, self.task)
+        return ActivationSource(kept.plain, kept.flipped, self.backbone.preprocessing.flip, self.fabric.device)
 
     def _unreadable(self) -> list[Problem]:
         """What is wrong with images, found before anything is learned: a method needs to know their number."""
         if self.task.table.pixels is not None:
             return []
         if "linear" in self.config.stages:
-            return self._fixed_features().unreadable
+            return self.fixed.features(self.backbone, self.task).unreadable
+        if self.cut is not None and self.config.model.augment is None:
+            return self.fixed.activations(self.cut.before, self.task).unreadable
         problems: list[Problem] = []
         with patiently(self.fabric):
             for _ in image_batches(
                 self.task.table,
-                self._share(self.task.images),
+                self.fixed.share(self.task.images),
                 self.backbone.preprocessing,
                 batch_size=IMAGES_TO_SCORE,
                 training=True,
                 workers=self.machine.workers,
-                report=self._report(problems),
+                report=self.fixed.report(problems),
             ):
                 self.requests.obey(kept="nothing was begun")
         return gathered(self.fabric, problems)
 
-    def _report(self, problems: list[Problem]) -> Report:
-        return problems.append if self.config.data.on_error == "skip" else refuse
-
     def _leave_out(self, problems: list[Problem]) -> None:
         """Go on without the images that cannot be read, and say which."""
-        table = self.task.table
-        name_of = {str(table.path(row)): table.files[row] for row in self.task.images.tolist()}
-        self.skipped = sorted({(name_of[each.where], each.what) for each in problems if each.where in name_of})
-        if not self.skipped:
+        cells, images = skipped_cells(self.task), skipped_images(self.task, problems)
+        if cells or images:
+            on_first(self.fabric, lambda: self.folder.write_skipped([*cells, *images]))
+        if not images:
             return
-        names = listed([f"{file} ({reason})" for file, reason in self.skipped])
-        self.watch.say(f"left out, as they cannot be read: {names}; all of them are in skipped.csv")
-        self.task = self.task.without({file for file, _ in self.skipped})
-        on_first(self.fabric, lambda: self.folder.write_skipped(self.skipped))
+        self._say_which(f"{counted(len(images), 'image')} left out:", images)
+        self.skipped = sorted({each.file for each in images})
+        self.task = self.task.without(self.skipped)
 
-    def _tell_of_labels(self) -> None:
-        """What is made of the labels that are known, and of classes that cannot be learned."""
+    def _say_which(self, title: str, skipped: Sequence[Skipped]) -> None:
+        self.say(itemised(title, skipped, rest=f"{self.folder.path / 'skipped.csv'} has all of them"))
+
+    def _tell_of_table(self) -> None:
+        """What is remarkable about the label files, and what was wrong with them."""
+        remarks = [problem for problem in self.task.found if problem.remark]
+        if remarks:
+            self.say(itemised("noted about the labels:", remarks, rest="onepair check has all of them"))
+        if cells := skipped_cells(self.task):
+            self._say_which(f"{counted(len(cells), 'problem')} in the labels:", cells)
+
+    def _tell_of_task(self) -> None:
+        """How many images there are, what is made of the labels that are known, and which classes cannot be learned."""
         task, data = self.task, self.config.data
+        self.say(
+            f"{counted(len(task.train), 'image')} to train on, {len(task.validation):,} to select the best epoch by "
+            f"({task.selected_on}), {len(task.test):,} to test on"
+        )
         asked = None if task.table.asked is None else task.table.asked[task.train]
-        self.watch.say(f"labels: {recognise(task.observed, asked, process=data.process).sentence}")
+        self.say(f"labels: {recognise(task.observed, asked, process=data.process).sentence}")
         positives = (task.observed == POSITIVE).sum(0)
         nothing = [name for name, number in zip(task.table.classes, positives, strict=True) if number == 0]
         if nothing:
-            self.watch.say(f"without a positive to learn from: {listed(nothing)}")
-
-    def _share(self, rows: Indices) -> Indices:
-        """The rows that this process sees to, where each may take its time."""
-        return rows[self.fabric.global_rank :: self.fabric.world_size]
-
-    def _fixed_features(self) -> "FixedFeatures":
-        """The features of all images; they are the same whichever labels are observed."""
-        images = replace(self.config.data, observe="given", fold=None)
-        key = ("features", images, self.test, self.backbone.preprocessing, self.backbone.weights_id())
-        return self.machine.shared.once(key, self._extract_all)
-
-    def _extract_all(self) -> "FixedFeatures":
-        """Every process extracts its share; then all read everything."""
-        # A fold has no use for the test images, but with them it finds the features of the other folds.
-        task = self.task
-        tested = task.table.rows("test") if self.test else task.test
-        used = np.union1d(task.images, tested)
-        told = self.watch.extraction()
-
-        def on_progress(done: int, rows: int) -> None:
-            if told is not None:
-                told(done, rows)
-            self.requests.obey(kept="the features extracted so far are kept")
-
-        problems: list[Problem] = []
-        if self.fabric.world_size > 1:
-            with patiently(self.fabric):
-                self._extract(self._share(used), on_progress, self._report([]))
-        features = self._extract(used, on_progress, self._report(problems))
-        by_row = np.zeros((len(task.table), features.shape[1]), features.dtype)
-        by_row[used] = features
-        reasons = {problem.where: problem.what for problem in problems}
-        unreadable = [str(task.table.path(row)) for row in used[np.isnan(features).any(1)].tolist()]
-        return FixedFeatures(
-            torch.from_numpy(by_row).to(self.fabric.device),
-            [Problem("unreadable image", path, reasons.get(path, COPY)) for path in unreadable],
-        )
-
-    def _extract(self, rows: Indices, on_progress: OnProgress, report: Report) -> Features:
-        if len(rows) == 0:  # fewer images than processes
-            return np.empty((0, self.backbone.feature_dim), np.float16)
-        return extract_features(
-            self.task.table,
-            self.backbone,
-            self.backbone.preprocessing,
-            Engines(self.backbone, devices=[self.fabric.device], cache=self.machine.cache),
-            folder=self.machine.cache / "features",
-            rows=rows,
-            workers=self.machine.workers,
-            report=report,
-            on_progress=on_progress,
-        ).features
+            self.say(f"without a positive to learn from: {listed(nothing)}")
 
     def _finish(self, trainer: Trainer) -> Results:
         """Score with the best weights, the test images for the first and only time, and write everything down."""
@@ -314,7 +284,7 @@ class _Run:
         )
         if decisions.pooled.any():
             pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
-            self.watch.say(
+            self.say(
                 f"too few known positives among the validation images for a threshold of their own: {listed(pooled)}; "
                 "they share one with the other classes"
             )
@@ -323,7 +293,7 @@ class _Run:
             best_epoch=trainer.progress.best_epoch,
             selected_on=task.selected_on,
             validation_map=trainer.progress.best_map,
-            skipped_images=[file for file, _ in self.skipped],
+            skipped_images=self.skipped,
             **(tested(scores["test"], task, decisions, process) if len(task.test) else {}),
         )
         if self.fabric.is_global_zero:
@@ -336,13 +306,6 @@ class _Run:
     def _score(self, stage: Stage, rows: Indices) -> NDArray[np.float32]:
         scores = score(self.fabric, stage.model, stage.source, rows, batch_size=stage.scoring_batch)
         return scores.numpy()
-
-
-class FixedFeatures(NamedTuple):
-    """The features of a frozen backbone."""
-
-    by_row: torch.Tensor  # (N, D), of all rows of the table; of those that are not used, zeros
-    unreadable: list[Problem]
 
 
 def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, process: Process) -> dict[str, Any]:
@@ -366,13 +329,3 @@ def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, proces
     if found.estimated is not None:
         figures |= {"test_estimate": tuple(found.estimated.map), "test_note": found.estimated.assumption}
     return figures
-
-
-def listed(names: Sequence[str]) -> str:
-    """Some names, and how many more there are.
-
-    >>> listed(["cat", "dog"])
-    'cat, dog'
-    """
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(names[:MOST_NAMED])}{more}"

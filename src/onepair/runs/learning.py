@@ -1,0 +1,21 @@
+"""The method of a run, as its configuration asks for it."""
+
+from onepair.methods import METHODS, Method, create_method
+from onepair.runs.config import Config, ConfigError
+
+
+def knows_negatives(config: Config) -> bool:
+    """Whether the method is the oracle that is shown all negatives, also where labels are hidden."""
+    return METHODS[config.method.name].observes == "single positive and all negatives"
+
+
+def method_of(config: Config) -> Method:
+    """The method that a run with this configuration learns by."""
+    options = dict(config.method.options)
+    info = METHODS.get(config.method.name)
+    if info is not None and info.needs_epochs:
+        options.setdefault("epochs", sum(stage.epochs for stage in config.stages.values()))
+    try:
+        return create_method(config.method.name, **options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"method: {error}") from None
