@@ -1,7 +1,8 @@
 """Fine-tuning by depth: how many images a second learn if the network is frozen up to a stage, against all of it.
 
 Through the training loop, with what it takes from memory: random images for the whole network, random activations from
-a stage on, random features for the head alone. Data make no difference to the times.
+a stage on, random features for the head alone. Data make no difference to the times. Seconds of a processor are
+counted, which hardly depend on who else uses the machine.
 
     python benchmarks/finetune_depth.py [BACKBONE] [--stages blocks.2,blocks.5] [--size 224] [--batch 16] [--turns 3]
 """
@@ -61,9 +62,9 @@ def stage_of(depth: str, backbone: Backbone, task: Task, batch: int) -> tuple[St
 
 def epoch_seconds(trainer: Trainer) -> float:
     trainer.progress = Progress()
-    start = time.perf_counter()
+    start = time.process_time()
     trainer.train_epoch(1)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def arguments() -> Any:
@@ -81,7 +82,7 @@ def main() -> None:
     task = make_task(4 * asked.batch, 1)
     depths = ["all", *asked.stages.split(","), "head"]
     print(f"{asked.backbone} at {asked.size} pixels, batch {asked.batch}, {torch.get_num_threads()} threads")
-    print("| learns from | images/s | / all | kept of an image |")
+    print("| learns from | images a processor second | / all | kept of an image |")
     print("|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         trainers, sizes = {}, {}

@@ -43,7 +43,6 @@ LIVELY = {
     "opml-hr": {"high_rank_weight": 0.05},
     "opml-correct": {"label_num": 3.0, "correction_start": 2},
     "opml-sp": {"label_num": 2.0, "high_rank_weight": 0.05},
-    "opml-plus": {"label_num": 2.0, "correction_start": 1},
 }
 
 

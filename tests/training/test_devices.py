@@ -7,11 +7,12 @@ import torch
 from onepair.data.features import extract_features
 from onepair.data.reading import read_dataset
 from onepair.inference.choice import Engines
+from onepair.inference.heat_maps import suggestion_maps
 from onepair.inference.prediction import Model
 from onepair.inference.scoring import score_images
 from onepair.methods import METHODS
 from onepair.models import Classifier, create_backbone
-from onepair.models.maps import activation_maps, suggestion_maps
+from onepair.models.maps import activation_maps
 from onepair.probability.decisions import fit_decisions
 from onepair.training.loop import Trainer
 from tests.elsewhere import DEVICE, Elsewhere, MixedDevicesError, other_device

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from onepair.data.streaming import pixels_of
 from onepair.experiments.drawing import Drawing
 from onepair.experiments.figures import Panels
+from onepair.inference.heat_maps import suggestion_maps
 from onepair.inference.scoring import score_images
 from onepair.labels import POSITIVE
-from onepair.models.maps import suggestion_maps
 from onepair.report.picture import fitted, overlay
 from onepair.runs.finished import FinishedRun
 

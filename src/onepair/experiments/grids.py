@@ -34,7 +34,6 @@ GRIDS: Mapping[str, Grid] = {  # methods that are not here have nothing to choos
     "opml-soft": {**_TILDE, "gamma_gradient": (False, True)},
     "opml-correct": {**_TILDE, "label_num": (0.8, 1.6)},
     "opml-sp": {**_TILDE, "gamma_gradient": (False, True), "label_num": (0.8, 1.6)},
-    "opml-plus": {"label_num": (0.0, 1.0, 1.6)},
 }
 
 

@@ -56,7 +56,7 @@ SPACES: Mapping[str, Space] = {  # methods that are not here have nothing to cho
     "opml-soft": {**_TILDE, **_SOFT},
     "opml-correct": {**_TILDE, **_CORRECT},
     "opml-sp": {**_TILDE, **_HIGH_RANK, **_SOFT, **_CORRECT},
-    "opml-plus": _CORRECT,
+    "opml-plus": {**_TILDE, "trust": Range(0.03, 0.9, log=True)},
 }
 
 

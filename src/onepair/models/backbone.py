@@ -39,10 +39,6 @@ class Backbone(nn.Module):
         features: Tensor = self.network(images)
         return features
 
-    def grid(self, features: Tensor) -> Tensor:
-        """What `forward_features` of the network gives, laid out as (B, D, h, w)."""
-        return _to_grid(features, channels_last=getattr(self.network, "output_fmt", None) == "NHWC")
-
     def spatial(self, images: Tensor) -> Spatial:
         """The last features that still have a place, and the pooled ones: where class activation maps come from.
 
@@ -50,17 +46,16 @@ class Backbone(nn.Module):
         reads the other tokens for the last time. In evaluation mode the pooled features are those of `forward`.
         """
         network: Any = self.network
-        channels_last = getattr(network, "output_fmt", None) == "NHWC"
         taken: list[Tensor] = []
 
         def take(features: Any) -> Tensor:
             """Start the gradient here: nothing before is differentiated."""
-            grid = _to_grid(features, channels_last=channels_last) if isinstance(features, Tensor) else None
+            grid = grid_of(network, features) if isinstance(features, Tensor) else None
             if grid is None or len(grid) != len(images) or grid.shape[2] != grid.shape[3]:
                 raise NoMapsError(f"there are no heat maps for {self.name}: its features do not lie in a square grid")
             taken.append(grid.detach().requires_grad_())
             torch.set_grad_enabled(True)
-            return _from_grid(taken[0], features, channels_last=channels_last)
+            return _from_grid(network, taken[0], features)
 
         with torch.no_grad():
             if getattr(network, "global_pool", None) != "token" or not hasattr(network, "feature_info"):
@@ -160,7 +155,7 @@ class Classifier(nn.Module):
         if self.boost == 1:
             logits: Tensor = self.head(network.forward_head(features))
             return logits
-        at_places = self.head(self.backbone.grid(features).movedim(1, -1))
+        at_places = self.head(grid_of(self.backbone.network, features).movedim(1, -1))
         return self.boosted(at_places).mean((1, 2))
 
     def boosted(self, activations: Tensor) -> Tensor:
@@ -168,20 +163,24 @@ class Classifier(nn.Module):
         return activations + (self.boost - 1) * activations.relu()
 
 
-def _to_grid(features: Tensor, *, channels_last: bool) -> Tensor:
+def grid_of(network: nn.Module, features: Tensor) -> Tensor:
     """Features or tokens as (B, C, h, w). Tokens that have no place, as that of the class, come before the others."""
     if features.ndim == 4:
-        return features.movedim(-1, 1) if channels_last else features
+        return features.movedim(-1, 1) if _channels_last(network) else features
     side = math.isqrt(features.shape[1])
     return features[:, -(side**2) :].transpose(1, 2).reshape(len(features), -1, side, side)
 
 
-def _from_grid(grid: Tensor, features: Tensor, *, channels_last: bool) -> Tensor:
+def _from_grid(network: nn.Module, grid: Tensor, features: Tensor) -> Tensor:
     """The way back, with the tokens that have no place taken from `features`."""
     if features.ndim == 4:
-        return grid.movedim(1, -1) if channels_last else grid
+        return grid.movedim(1, -1) if _channels_last(network) else grid
     tokens = grid.flatten(2).transpose(1, 2)
     return torch.cat([features[:, : -tokens.shape[1]], tokens], dim=1)
+
+
+def _channels_last(network: nn.Module) -> bool:
+    return getattr(network, "output_fmt", None) == "NHWC"
 
 
 def _fold_batch_norms(network: nn.Module, probe: Tensor) -> nn.Module:

@@ -1,22 +1,15 @@
 """Heat maps: where in an image a classifier sees a class."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onepair.data.images import normalise
-from onepair.data.labeltable import LabelTable
-from onepair.data.loading import image_batches
-from onepair.labels import Indices
-from onepair.models.backbone import Classifier, Spatial
-
-_BATCH = 16
+from onepair.models.backbone import Backbone, Classifier, Spatial, grid_of
 
 
 def activation_maps(classifier: Classifier, images: Tensor, classes: Tensor | None = None) -> Tensor:
@@ -54,49 +47,31 @@ def evidence(maps: Tensor) -> Tensor:
     return smooth / smooth.amax((2, 3), keepdim=True).clamp(min=1)
 
 
-def suggestion_maps(
-    classifier: Classifier,
-    table: LabelTable,
-    rows: Indices,
-    classes: Indices,
-    *,
-    workers: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> NDArray[np.uint8]:
-    """The `evidence` (S, h, w) for S pairs of an image and a class, from 0 to 255.
+class Places(nn.Module):
+    """The features of every place of an image, place after place in one row: (B, 3, S, S) to (B, h·w·C)."""
 
-    Every image is read once, however many of its classes are asked for.
+    def __init__(self, backbone: Backbone, num_features: int) -> None:
+        super().__init__()
+        self.network: Any = backbone.network
+        self.num_features = num_features
 
-    Args:
-        classifier: computes on the device where it is.
-        table, rows: the images, (S,) rows of the table in any order.
-        classes: (S,) columns of the table.
-        workers: as in `image_batches`.
-        on_progress: called after each batch with the images done and the images in all.
+    def forward(self, images: Tensor) -> Tensor:
+        grid = grid_of(self.network, self.network.forward_features(images))
+        return grid.movedim(1, -1).flatten(1)
+
+
+def places_of(backbone: Backbone, size: int) -> Backbone | None:
+    """A network of its own that gives the features of every place of images of this size.
+
+    None where the features of an image are not the mean of those: then it takes gradients to say where a class is.
     """
-    if len(rows) == 0:
-        return np.zeros((0, 1, 1), np.uint8)
-    order = np.argsort(rows, kind="stable")  # image by image
-    images, counts = np.unique(rows, return_counts=True)
-    ends = np.cumsum(counts)
-    backbone, device = classifier.backbone, classifier.head.weight.device
-    preprocessing = replace(backbone.preprocessing, size=backbone.map_size)
-    found, done = [], 0
-    for batch in image_batches(table, images, preprocessing, batch_size=_BATCH, training=False, workers=workers):
-        count = counts[done : done + len(batch.rows)]
-        done += len(batch.rows)
-        used = np.arange(count.max()) < count[:, None]  # images have different numbers of classes
-        wanted = np.zeros(used.shape, np.int64)
-        wanted[used] = classes[order[ends[done - 1] - count.sum() : ends[done - 1]]]
-        inputs = normalise(batch.images.to(device), preprocessing)
-        maps = evidence(activation_maps(classifier, inputs, torch.from_numpy(wanted).to(device)))
-        found.append((255 * maps).round().byte().cpu().numpy()[used])
-        if on_progress:
-            on_progress(done, len(images))
-    by_image = np.concatenate(found)
-    maps_of = np.empty_like(by_image)
-    maps_of[order] = by_image
-    return maps_of
+    probe = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    with _evaluating(backbone):
+        spatial = backbone.spatial(probe.to(next(backbone.parameters()).device))
+    if not _is_mean(spatial):
+        return None
+    places = Places(backbone, spatial.features[0].numel())
+    return Backbone(f"{backbone.name}-places", places, replace(backbone.preprocessing, size=size)).eval()
 
 
 def _averaged(head: nn.Linear, spatial: Spatial, classes: Tensor | None) -> Tensor:

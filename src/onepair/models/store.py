@@ -10,6 +10,7 @@ from onepair.data.preprocessing import Preprocessing
 from onepair.files import write_atomically
 from onepair.models.backbone import Classifier
 from onepair.models.weights import State, WeightsError, create_backbone, read_state
+from onepair.words import counted
 
 
 def save_weights(path: Path, state: State) -> None:
@@ -36,5 +37,5 @@ def load_classifier(
     try:
         classifier.load_state_dict(read_state(weights))
     except RuntimeError:
-        raise WeightsError(f"{weights}: does not fit a {backbone} with {len(classes)} classes") from None
+        raise WeightsError(f"{weights}: does not fit a {backbone} with {counted(len(classes), 'class')}") from None
     return classifier.to(memory_format=torch.channels_last).eval()

@@ -10,9 +10,9 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.loading import table_of_files
 from onepair.data.streaming import pixels_of
 from onepair.errors import UserError
+from onepair.inference.heat_maps import suggestion_maps
 from onepair.inference.scoring import score_images
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.models.maps import suggestion_maps
 from onepair.report.picture import Explained, Sighting
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Task
