@@ -4,10 +4,11 @@
         [--chart docs/images/review-orders]
 
 Linear classifiers on EfficientNet-Lite0 features, as `onepair start` trains them: training and validation images show
-one positive each, test images have all of their labels and are never asked about. A simulated person answers the
-suggestions of `onepair find` with the truth, in each order of the review and in a random one; then `onepair labels` and
-`onepair train` do what they do for people. The last part asks of every method whether 300 answers, surest first, make
-it worse. A seed draws the positives that are shown, the validation images, the weights and the random order.
+one positive each, test images have all of their labels and are never asked about. A simulated person answers what
+`onepair find` suggests of an OPML+ run with the truth, in each order of the review and in a random one; then `onepair
+labels` and `onepair train` do what they do for people. Every other method then learns from the first 300 of these
+answers, surest first: is any worse than without them? A seed draws the positives that are shown, the validation images,
+the weights and the random order.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,22 +62,25 @@ class Simulation:
         labels[train_rows] = observe_positives(truth.labels[train_rows], seed=seed)
         write_table(replace(truth, labels=labels), self.source)
 
-    def before(self, method: str) -> FinishedRun:
+    @cached_property
+    def reviewed(self) -> FinishedRun:
         """The run that is reviewed, with its suggestions."""
-        run = self._train(method, self.source, f"{method}-before")
+        run = self.before(REVIEWED)
         if not (run.path / "finding" / "summary.json").exists():
             with Narration(quiet=True) as narration:
                 find_labels(run, maps=False, machine=_machine(), watch=narration)
         return run
 
-    def after(self, run: FinishedRun, method: str, order: str, answers: int) -> FinishedRun:
+    def before(self, method: str) -> FinishedRun:
+        return self._train(method, self.source, f"{method}-before")
+
+    def after(self, method: str, order: str, answers: int) -> FinishedRun:
         """The run on the labels that so many answers have completed."""
-        name = f"{method}-{order}-{answers}"
-        completed = self.folder / f"{name}.csv"
+        completed = self.folder / f"{order}-{answers}.csv"
         if not completed.exists():
-            queue = read_queue(run)
-            write_completed(run, self._answer(queue, self.order(queue, order)[:answers]), completed)
-        return self._train(method, completed, name)
+            queue = read_queue(self.reviewed)
+            write_completed(self.reviewed, self._answer(queue, self.order(queue, order)[:answers]), completed)
+        return self._train(method, completed, f"{method}-{order}-{answers}")
 
     def order(self, queue: Queue, order: str) -> Indices:
         if order == "random":
@@ -143,21 +148,20 @@ def measure(run: FinishedRun) -> Row:
 
 def simulate(simulation: Simulation) -> Iterator[Row]:
     """All rows of a seed: every method before and after a few answers, and one of them in every order."""
+    queue = read_queue(simulation.reviewed)
     for method in METHODS:
-        before = simulation.before(method)
-        queue, common = read_queue(before), {"seed": simulation.seed, "method": method}
-        yield {**common, "order": "probability", "answers": 0, "completed": 0, **measure(before)}
+        common = {"seed": simulation.seed, "method": method}
+        yield {**common, "order": "probability", "answers": 0, "completed": 0, **measure(simulation.before(method))}
         for order in ORDERS if method == REVIEWED else ("probability",):
             completed = simulation.completed(queue, order)
             for answers in ANSWERS if method == REVIEWED else (FEW,):
-                after = simulation.after(before, method, order, answers)
                 facts = {"order": order, "answers": answers, "completed": completed[answers // STEP]}
-                yield {**common, **facts, **measure(after)}
+                yield {**common, **facts, **measure(simulation.after(method, order, answers))}
 
 
 def counts(simulation: Simulation) -> Iterator[Row]:
     """How many labels are complete after every hundred answers, by order."""
-    queue = read_queue(simulation.before(REVIEWED))
+    queue = read_queue(simulation.reviewed)
     for order in ORDERS:
         for step, completed in enumerate(simulation.completed(queue, order)):
             yield {"seed": simulation.seed, "order": order, "answers": STEP * step, "completed": completed}
@@ -171,7 +175,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/review_orders_voc2012.csv"))
     parser.add_argument("--chart", type=Path, default=Path("docs/images/review-orders"))
     arguments = parser.parse_args()
-    truth, rows, counted = read_truth(arguments.data), [], []
+    truth = read_truth(arguments.data)
+    rows: list[Row] = []
+    counted: list[Row] = []
     for seed in range(arguments.seeds):
         simulation = Simulation(truth, arguments.runs, seed)
         for row in simulate(simulation):

@@ -118,7 +118,7 @@ def test_bad_labels_are_refused(labels, sentence):
         (lambda: observe_fraction([[-1, 0]], known=0.5), "row 0, column 0 is unknown"),
         (lambda: observe_positives([[1, 0]], per_sample=0), "per_sample must be at least 1, got 0"),
         (lambda: observe_fraction([[1, 0]], known=1.5), "known must be a fraction between 0 and 1, got 1.5"),
-        (lambda: split_validation(1), "a fraction of 0.2 of 1 rows leaves training or validation empty"),
+        (lambda: split_validation(1), "a fraction of 0.2 of 1 row leaves training or validation empty"),
         (lambda: split_validation(10, fraction=1.0), "leaves training or validation empty"),
         (lambda: split_validation(10, fraction=float("nan")), "leaves training or validation empty"),
     ],

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from onepair.words import counted
+
 POSITIVE = 1
 NEGATIVE = 0
 UNKNOWN = -1
@@ -166,7 +168,7 @@ def split_stratified(
 def _validation_size(n: int, fraction: float) -> int:
     size = round(fraction * n) if 0 < fraction < 1 else 0
     if not 0 < size < n:
-        raise ValueError(f"a fraction of {fraction} of {n} rows leaves training or validation empty")
+        raise ValueError(f"a fraction of {fraction} of {counted(n, 'row')} leaves training or validation empty")
     return size
 
 

@@ -16,10 +16,10 @@ def counted(number: int, noun: str) -> str:
 
 def plural(noun: str) -> str:
     """
-    >>> plural("class"), plural("label")
-    ('classes', 'labels')
+    >>> plural("class"), plural("batch"), plural("label")
+    ('classes', 'batches', 'labels')
     """
-    return f"{noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -36,7 +36,7 @@ def fill_in(run, sheet, *, blank=0):
 
 def test_it_serves_until_ctrl_c_and_then_tells_what_it_knows(run):
     with serving(run, "--images", "4", command="audit") as server:
-        assert "4 images, 0 of them complete" in server.said
+        assert "4 images, 0 complete" in server.said
         page = httpx2.get(server.url, follow_redirects=True)
         assert "What does it show?" in page.text
         fields = {"number": 1, "seen": 0, "ticked": ["bar"]}
@@ -45,7 +45,7 @@ def test_it_serves_until_ctrl_c_and_then_tells_what_it_knows(run):
         server.process.send_signal(signal.SIGINT)
         rest = server.process.stdout.read()
         assert server.process.wait(timeout=30) == 0
-    assert "of 20 validation images, 1 are audited" in rest
+    assert "audited: 1 of 20 validation images" in rest
     assert "Traceback" not in rest
     assert len(FinishedRun(run).audit) == 1
 
@@ -60,15 +60,15 @@ def test_a_second_process_is_told_that_the_first_is_there(run, in_process):
 def test_a_sheet_goes_out_and_comes_back(run, in_process):
     code, output, errors = in_process("audit", run, "--images", 8, "--sheet", "sheet.csv")
     assert (code, errors) == (0, "")
-    assert output.startswith("8 images are in sheet.csv: write 1 or 0 where it is blank")
+    assert output.startswith("sheet.csv has 8 images: write 1 or 0 where it is blank")
     assert FinishedRun(run).audit is None
     files = fill_in(run, run.parent / "sheet.csv", blank=2)
     code, output, errors = in_process("audit", run, "--images", 8, "--answers", "sheet.csv")
     assert (code, errors) == (0, "")
     assert f"left out, as they have blanks: {files[6]}, {files[7]}" in output
-    assert "6 of 8 images are complete" in output
-    assert "of 20 validation images, 6 are audited" in output
-    assert "more images would halve them" in output
+    assert "complete: 6 of 8 images" in output
+    assert "audited: 6 of 20 validation images" in output
+    assert "further images would halve them" in output
     assert len(FinishedRun(run).audit) == 6
 
 

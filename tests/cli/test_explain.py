@@ -157,7 +157,7 @@ def test_images_are_explained_without_their_dataset(explain):
         (("run", "other.png", "--labels", "§"), "the run has no label '§'; there are red, green, blue, striped\n"),
         (("run", "46"), "there is no row 46; the run's dataset has rows 0 to 45"),
         (("run", "gone.png"), "gone.png: cannot be read as an image"),
-        (("run", "images/labels.csv"), "labels.csv: not an image"),
+        (("run", "images/labels.csv"), "labels.csv: is not an image"),
         (("run", "other.png", "--out", "a.jpg"), "a.jpg: the picture is written as .png"),
         (("run", "other.png", "--out", "nowhere/a.png"), "nowhere"),
         (("images", "other.png"), "images: holds no finished run"),

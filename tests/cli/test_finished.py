@@ -70,7 +70,7 @@ def test_evaluate_without_labels_to_judge_by_is_a_sentence(finished, in_process,
     monkeypatch.chdir(tmp_path)
     result = in_process("evaluate", "run")
     assert result.returncode == 2
-    assert "none of the 9 images has a positive label" in result.stderr
+    assert "none of 9 images has a positive label" in result.stderr
 
 
 def test_evaluate_prints_json_that_others_can_read(finished, in_process, monkeypatch, tmp_path):
@@ -153,7 +153,7 @@ def test_predict_writes_probabilities_and_labels(finished, onepair):
             ("decide", "run", "--rule", "precision", "--precision", 2),
             "a precision lies above 0 and is at most 1, got 2",
         ),
-        (("evaluate", "run", "--data", "digits"), "its classes are not those of the run"),
+        (("evaluate", "run", "--data", "digits"), "digits: has none of the run's classes; it has zero, one,"),
         (("predict", "run", "images/gone.png"), "gone.png"),
         (("predict", "run", "run"), "no images to predict"),
         (
@@ -209,3 +209,65 @@ def test_decide_changes_what_is_predicted(finished, onepair):
     assert after["recall"] < before["recall"]
     onepair("decide", "decided")
     assert evaluated() == before
+
+
+def other_table(folder, classes, *, lines=()):
+    """The test images with some of the run's classes, in an order of their own, and others."""
+    labels, rows = labels_of(TRAIN + TEST), range(TRAIN, TRAIN + TEST)
+    columns = [CLASSES.index(name) if name in CLASSES else None for name in classes]
+    cells = [["" if column is None else str(labels[row, column]) for column in columns] for row in rows]
+    text = [f"{row:02}.png,test,{','.join(values)}" for row, values in zip(rows, cells, strict=True)]
+    (folder / "other.csv").write_text("\n".join([f"file,split,{','.join(classes)}", *text, *lines]))
+    return folder / "other.csv"
+
+
+def test_evaluate_judges_the_classes_that_both_have(finished, onepair, tmp_path):
+    own = json.loads(onepair("evaluate", "run", "--json").stdout)["classes"]
+    shared = [CLASSES[2], CLASSES[0]]
+    other = other_table(tmp_path, [shared[0], "hat", shared[1]])
+    result = onepair("evaluate", "run", "--data", other, "--folder", "images", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)["classes"]
+    assert sorted(found) == sorted(shared)
+    assert found == {name: pytest.approx(own[name]) for name in found}
+    (told,) = [line for line in result.stderr.splitlines() if line.startswith("judged by 2 classes that both have, ")]
+    assert told.endswith(f"the run alone has {CLASSES[1]}, {CLASSES[3]}, and {other} alone has hat")
+
+
+def test_evaluate_leaves_out_what_is_wrong_or_stops_at_it(onepair, tmp_path):
+    other = other_table(tmp_path, CLASSES, lines=("gone.png,test,1,1,1,1", "30.png,holdout,1,1,1,1"))
+    given = ("evaluate", "run", "--data", other, "--folder", "images")
+    result = onepair(*given, "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["images"] == TEST
+    assert "gone.png: cannot be read" in result.stderr
+    assert "column split: holds 'holdout'" in result.stderr
+    strict = onepair(*given, "--strict")
+    assert strict.returncode == 2
+    assert "column split: holds 'holdout'" in strict.stderr
+
+
+def test_evaluate_completes_lists_where_it_is_told_to(onepair, tmp_path):
+    labels = labels_of(TRAIN + TEST)[TRAIN:]
+    names = [";".join(name for name, value in zip(CLASSES, row, strict=True) if value) for row in labels]
+    rows = [f"{TRAIN + i:02}.png,test,{listed},note" for i, listed in enumerate(names)]
+    (tmp_path / "lists.csv").write_text("\n".join(["file,split,what,remark", *rows]))
+    reading = ("--data", tmp_path / "lists.csv", "--folder", "images", "--label-columns", "what")
+    found = json.loads(onepair("evaluate", "run", *reading, "--complete-split", "test", "--json").stdout)
+    assert found["map"] == pytest.approx(json.loads(onepair("evaluate", "run", "--json").stdout)["map"])
+
+
+@pytest.mark.parametrize("option", [("--unlisted", "negative"), ("--strict",), ("--complete-split", "test")], ids=str)
+def test_options_on_another_dataset_need_one(onepair, option):
+    result = onepair("evaluate", "run", *option)
+    assert result.returncode == 2
+    assert f"{option[0]} says how another dataset is read; name it with --data" in result.stderr
+
+
+def test_predict_stops_at_an_unreadable_image_if_asked_to(onepair, tmp_path):
+    (tmp_path / "torn.png").write_bytes(b"torn")
+    for out in ((), ("--out", tmp_path / "out.csv")):
+        result = onepair("predict", "run", tmp_path, "--strict", *out)
+        assert result.returncode == 2
+        assert "torn.png: is not an image" in result.stderr
+        assert onepair("predict", "run", tmp_path, *out).returncode == 0

@@ -6,6 +6,7 @@ import socket
 import httpx2
 import pytest
 
+from onepair.cli.review import has_screen
 from onepair.review.answers import Store
 from tests.review.processes import serving
 from tests.review.runs import open_desk, small_run
@@ -86,3 +87,30 @@ def test_a_folder_that_cannot_be_written_to_is_a_sentence(tmp_path, refused):
     run = small_run(tmp_path, most=2)
     (run / "finding" / "review.sqlite").mkdir()
     assert "review.sqlite: cannot keep decisions" in refused("review", run, "--port", 0)
+
+
+@pytest.mark.parametrize("screen", [True, False])
+def test_a_browser_is_opened_where_there_is_a_screen_for_it(run, in_process, monkeypatch, screen):
+    opened, served = [], []
+
+    def serve(app, listener):
+        served.append(listener.url)
+        listener.socket.close()
+
+    monkeypatch.setattr("onepair.review.server.serve", serve)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("onepair.cli.review.has_screen", lambda: screen)
+    assert in_process("review", run, "--port", 0, "--open").returncode == 0
+    assert opened == (served if screen else [])
+
+
+def test_no_window_is_opened_over_a_bare_connection(monkeypatch):
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert not has_screen()
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert has_screen()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False, raising=False)
+    assert not has_screen()

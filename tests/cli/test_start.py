@@ -28,7 +28,7 @@ def test_from_a_messy_table_to_suggestions_and_on_again(photos, in_process):
     arguments = ("start", "tags.csv", "--backbone", "small-cnn", "--no-page")
     code, output, errors = in_process(*arguments)
     assert code == 0, errors
-    run = "runs/tags-opml-plus"
+    run = "runs/tags-opml-plus-linear-small-cnn"
     steps = [line for line in errors.splitlines() if line.startswith("$ onepair ")]
     assert steps == [
         "$ onepair check tags.csv",

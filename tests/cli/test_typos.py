@@ -21,7 +21,7 @@ TYPOS = {
     "evaluate nosuch": "nosuch: holds no finished run",
     "decide nosuch": "nosuch: holds no finished run",
     "decide nosuch --rule f2": "'f2' is not one of",
-    "compare nosuch nosuch": "nosuch: holds no finished run",
+    "compare nosuch neither": "nosuch: holds no finished run",
     "audit nosuch": "nosuch: holds no finished run",
     "explain nosuch 0": "nosuch: holds no finished run",
     "export nosuch": "nosuch: holds no model",

@@ -86,7 +86,7 @@ def test_an_array_of_objects_is_refused_without_opening_it(tmp_path, name):
     [
         ("images", np.array([["a", "b", "c"]]), "expected the names of images"),
         ("images", np.array([1, 2, 3]), "expected the names of images"),
-        ("images", np.array(["a"]), "has 3 rows, but there are 1 names"),
+        ("images", np.array(["a"]), "has 3 rows for 1 image"),
         ("labels", np.zeros(3), "expected labels"),
         ("labels", np.zeros((3, 0)), "expected labels"),
         ("labels", np.array([["1"]] * 3), "expected labels"),
@@ -111,7 +111,7 @@ def test_missing_and_short_files_are_named(tmp_path):
     layouts.nuswide_official(tmp_path)
     path = tmp_path / "Groundtruth" / "TrainTestLabels" / "Labels_airport_Test.txt"
     path.write_text("")
-    with pytest.raises(DataError, match=r"Labels_airport_Test\.txt: has 0 lines for 1 images"):
+    with pytest.raises(DataError, match=r"Labels_airport_Test\.txt: has 0 lines for 1 image"):
         nuswide.read(tmp_path)
     path.unlink()
     with pytest.raises(DataError, match=r"Labels_airport_Test\.txt: there is no such file"):

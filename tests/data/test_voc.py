@@ -82,7 +82,7 @@ def test_problems_name_file_and_line_and_become_unknown(tmp_path):
     assert [str(problem) for problem in problems] == [
         "cat_train.txt, line 1: holds '2009_000001'; a line is the name of an image and 1, 0 or -1",
         "dog_train.txt, line 2: holds '2'; a VOC label is 1, 0 or -1",
-        "cat_train.txt: has no line for 1 images that other classes list, the first being JPEGImages/2009_000001.jpg",
+        "cat_train.txt: has no line for 1 image that other classes list, the first being JPEGImages/2009_000001.jpg",
         "cow_val.txt, line 2: holds ''; a line is the name of an image and 1, 0 or -1",
         "cow_val.txt, line 3: lists 2008_000001 again",
     ]

@@ -1,6 +1,8 @@
 """Runs side by side."""
 
+import shutil
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -23,15 +25,15 @@ def test_what_is_read_is_what_was_tested(paths):
     for run in read_runs(paths):
         assert mean_average_precision(run.scores, run.labels).value == pytest.approx(run.test_map)
         assert run.summary().test_map == run.test_map
-    assert [run.number for run in read_runs(paths)] == [1, 2, 3, 4]
+    assert len({run.name for run in read_runs(paths)}) == 4
     assert [each.run.title for each in read_runs(paths)] == ["BCE", "BCE", "OPML", "OPML"]
 
 
-def test_all_pairs_of_a_few_and_each_with_the_first_of_many(paths):
-    few = compare_runs(read_runs(paths), resamples=100, seed=0)
-    assert [(pair.first.number, pair.second.number) for pair in few] == [(1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)]
-    many = compare_runs(read_runs([*paths, paths[0]]), resamples=100, seed=0)
-    assert [(pair.first.number, pair.second.number) for pair in many] == [(1, 2), (1, 3), (1, 4), (1, 5)]
+def test_all_pairs_of_a_few_and_each_with_the_first_of_many(paths, tmp_path):
+    runs = read_runs([*paths, shutil.copytree(paths[0], tmp_path / "copy")])
+    few, many = (compare_runs(each, resamples=100, seed=0) for each in (runs[:4], runs))
+    assert [(pair.first, pair.second) for pair in few] == list(combinations(runs[:4], 2))
+    assert [(pair.first, pair.second) for pair in many] == [(runs[0], other) for other in runs[1:]]
     for pair in few:
         assert pair.interval.difference == pytest.approx(pair.second.test_map - pair.first.test_map)
     assert many[-1].interval == (0, 0, 0), "a run against itself"
@@ -58,6 +60,8 @@ def test_runs_that_cannot_be_compared(paths, searched, tmp_path):
     study, outcomes = searched
     with pytest.raises(RunError, match="name two runs or more"):
         read_runs(paths[:1])
+    with pytest.raises(RunError, match="name each run once"):
+        read_runs([paths[0], paths[1], paths[0]])
     with pytest.raises(RunError, match="holds no finished run"):
         read_runs([paths[0], tmp_path])
     loser = next(

@@ -165,3 +165,17 @@ def test_folds_that_make_no_sense_are_refused(fold):
 
     with pytest.raises(ConfigError, match=r"data\.fold must be a part of two or more, as 2/5, got"):
         build_config({"data": {"fold": fold}})
+
+
+def test_images_that_have_gone_since_the_run_are_left_out(tmp_path):
+    source = write_images(tmp_path)
+    run = train_tiny(source, "linear.epochs=2", "data.observe=given", out=tmp_path / "run", cache=tmp_path / "cache")
+    opened = FinishedRun(run.folder.path)
+    gone = [opened.task.train[3], opened.task.validation[1]]
+    for row in gone:
+        opened.table.path(row).unlink()
+    found, _ = again(run.folder, tmp_path)
+    assert set(opened.searched) - set(found.rows) == {gone[0]}
+    assert len(found.sample) == len(opened.task.validation) - 1
+    for scores in (found.scores, found.sample_scores):
+        assert np.isfinite(scores).all()

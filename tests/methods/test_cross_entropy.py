@@ -63,6 +63,7 @@ class SlowL2(SlowL1):
     [
         ("bce", SlowBCE, {}),
         ("bce-1p-alln", SlowKnown, {}),
+        ("bce-known", SlowKnown, {}),
         ("bce-dw", SlowDownWeighted, {}),
         ("bce-l1", SlowL1, {}),
         ("bce-l1", SlowL1, {"weight": 0.02}),

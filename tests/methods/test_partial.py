@@ -32,7 +32,9 @@ class SlowPartial(SlowMethod):
 
 
 @pytest.mark.parametrize("kind", OBSERVED)
-@pytest.mark.parametrize("options", [{}, {"left_out": 0.5, "gamma_positive": 1.0}, {"left_out": 0.0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"left_out": 5.0}, {"left_out": 1.5, "gamma_positive": 1.0}, {"left_out": 0.0}]
+)
 def test_follows_the_slow_reference(options, kind):
     assert_follows("p-asl", SlowPartial, kind, **options)
 

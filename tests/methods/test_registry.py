@@ -17,6 +17,7 @@ NAMES = [
     "zlpr",
     "role",
     "ll-r",
+    "ll-r-boostlu",
     "ll-ct",
     "ll-cp",
     "entmax",
@@ -84,6 +85,7 @@ def test_defaults_are_those_of_the_constructor():
 
 def test_records_say_what_the_loop_must_bring():
     assert [name for name in METHODS if METHODS[name].needs_epochs] == ["entmax-apl", "gr"]
+    assert [name for name in METHODS if METHODS[name].needs_places] == ["ll-r-boostlu"]
     oracles = [name for name in METHODS if METHODS[name].observes != "as given"]
     assert oracles == ["bce-1p-alln"]
 

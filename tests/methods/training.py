@@ -30,6 +30,7 @@ OBSERVED = {
 # Options with which every part of a method acts within a few epochs of a few rows.
 LIVELY = {
     "ll-r": {"delta": 0.1},
+    "ll-r-boostlu": {"delta": 0.1},
     "ll-ct": {"delta": 0.1},
     "ll-cp": {"delta": 0.06},
     "gr": {"epochs": EPOCHS, "last_slope": 10.0, "last_shift": -8.0},
@@ -42,7 +43,6 @@ LIVELY = {
     "opml-hr": {"high_rank_weight": 0.05},
     "opml-correct": {"label_num": 3.0, "correction_start": 2},
     "opml-sp": {"label_num": 2.0, "high_rank_weight": 0.05},
-    "opml-plus": {"label_num": 2.0, "correction_start": 1},
 }
 
 

@@ -207,3 +207,14 @@ def test_known_negatives_beside_single_positives_make_nothing_worse(number):
     assert f1[1] > f1[0] - 0.02
     errors = [expected_calibration_error(each.probabilities(test_scores), test_labels) for each in (before, after)]
     assert errors[1] < errors[0] + 0.01
+
+
+@pytest.mark.parametrize("calibration", ["platt", "isotonic"])
+def test_decisions_of_some_classes_are_those_of_all(calibration):
+    random = np.random.default_rng(0)
+    labels = (random.random((200, 4)) < 0.4).astype(np.int8)
+    scores = random.normal(size=labels.shape) + labels
+    whole, columns = fit_decisions(scores, labels, calibration=calibration), np.array([2, 0])
+    some = whole.of_classes(columns)
+    np.testing.assert_array_equal(some.labels(scores[:, columns]), whole.labels(scores)[:, columns])
+    np.testing.assert_array_equal(some.probabilities(scores[:, columns]), whole.probabilities(scores)[:, columns])

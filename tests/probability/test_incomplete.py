@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
 from onepair.probability.calibration import fit_platt
@@ -52,18 +53,48 @@ def test_labels_known_by_lists_are_calibrated_on_as_they_are():
 
 
 def test_rows_in_full_draw_probabilities_to_the_truth():
-    """Positives at random in truth, taken for one of each row: the more rows are looked at, the less that matters."""
-    random = np.random.default_rng(7)
-    scores, probabilities, labels = generate(3000, random, intercepts=(-1, 1))
-    observed = observe_positives(labels)
+    """The positive of highest score is shown, and not any: the more rows are looked at, the less that matters."""
+    scores, probabilities, labels = generate(3000, np.random.default_rng(7), intercepts=(-1, 1))
+    observed = np.full(labels.shape, UNKNOWN, np.int8)
+    observed[np.arange(3000), np.where(labels == POSITIVE, scores, -np.inf).argmax(1)] = POSITIVE
     errors = []
     for rows in (0, 50, 500, 2000):
         shown = observed.copy()
         shown[:rows] = labels[:rows]
         errors.append(np.abs(infer(scores, shown).platt(scores) - probabilities).mean())
-    assert errors[3] < 0.02
-    assert errors[2] < 0.5 * errors[0]
-    assert errors[1] < errors[0]
+    assert errors[3] < 0.6 * errors[0]
+    assert errors[3] < errors[2] < errors[1] < errors[0]
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("empty", [False, True])
+def test_positives_that_are_drawn_are_counted(most, empty):
+    """Up to so many of a row, where rows without any are left out, and where they are not."""
+    random = np.random.default_rng(1)
+    scores = random.normal(0, 1.5, (3000, 6))
+    labels = (random.random(scores.shape) < expit(3 * scores - 3)).astype(np.int8)
+    kept = labels.any(1) | empty
+    scores, labels = scores[kept], labels[kept]
+    rank = np.where(labels == POSITIVE, random.random(labels.shape), 2).argsort(1).argsort(1)
+    observed = np.where((labels == POSITIVE) & (rank < most), POSITIVE, UNKNOWN).astype(np.int8)
+    inference, missing = infer(scores, observed), missing_of(labels, observed).sum()
+    assert inference.observation.drawn == most
+    assert inference.observation.empty == empty
+    assert inference.total.value == pytest.approx(missing, rel=0.25)
+    assert inference.platt(scores).mean() == pytest.approx(labels.mean(), rel=0.15)
+
+
+@pytest.mark.parametrize("stop", [0.0, 0.5])
+def test_rows_that_show_fewer_than_the_most_may_have_more(stop):
+    """Half of the rows were allowed one positive, the others two; or all two."""
+    random = np.random.default_rng(3)
+    scores, _, labels = generate(2000, random)
+    allowed = np.where(random.random(len(labels)) < stop, 1, 2)
+    rank = np.where(labels == POSITIVE, random.random(labels.shape), 2).argsort(1).argsort(1)
+    observed = np.where((labels == POSITIVE) & (rank < allowed[:, None]), POSITIVE, UNKNOWN).astype(np.int8)
+    inference = infer(scores, observed)
+    assert inference.rates.stop[1] == pytest.approx(stop, abs=0.15)
+    assert inference.total.value == pytest.approx(missing_of(labels, observed).sum(), rel=0.25)
 
 
 def test_asked_labels_are_taken_as_truth_and_as_nothing_else():

@@ -25,8 +25,8 @@ def chance_of(shown, labels, most, rates, free):
     positives = [label for label, y in enumerate(labels) if y]
     others = [label for label in range(len(labels)) if not free[label]]
     total = 0.0
-    for allowed in range(1, most + 1) if most else [0]:
-        stops = np.prod([1 - rates.stop[m - 1] for m in range(1, allowed)]) * rates.stop[allowed - 1] if most else 1.0
+    for allowed in range(most + 1):
+        stops = np.prod(1 - rates.stop[:allowed]) * rates.stop[allowed]
         draws = list(itertools.combinations(positives, min(allowed, len(positives))))
         for drawn in draws:
             if any(free[label] for label in drawn):
@@ -52,7 +52,7 @@ def slow_posterior(probabilities, observed, observation, rates, row):
     return positive / total
 
 
-def rates_of(classes, positive=0.0, negative=0.0, stop=(1.0,)):
+def rates_of(classes, positive=0.0, negative=0.0, stop=(0.0, 1.0)):
     return Rates(np.full(classes, positive), np.full(classes, negative), np.array(stop))
 
 
@@ -62,9 +62,9 @@ def rates_of(classes, positive=0.0, negative=0.0, stop=(1.0,)):
         (1, rates_of(5)),
         (1, rates_of(5, negative=0.3)),
         (1, rates_of(5, positive=0.2, negative=0.1)),
-        (2, rates_of(5, stop=(0.0, 1.0))),
-        (3, rates_of(5, negative=0.2, stop=(0.4, 0.3, 1.0))),
-        (0, rates_of(5, positive=0.4, negative=0.7)),
+        (2, rates_of(5, stop=(0.0, 0.0, 1.0))),
+        (3, rates_of(5, negative=0.2, stop=(0.2, 0.4, 0.3, 1.0))),
+        (0, rates_of(5, positive=0.4, negative=0.7, stop=(1.0,))),
     ],
 )
 def test_the_posterior_is_that_of_all_labels_that_may_be(drawn, rates):
@@ -83,6 +83,36 @@ def test_the_posterior_is_that_of_all_labels_that_may_be(drawn, rates):
     np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
+def test_the_likelihood_is_that_of_all_labels_that_may_be():
+    """By its difference between two sets of probabilities, since it leaves out what they do not change."""
+    random, rates = np.random.default_rng(1), rates_of(5, negative=0.2, stop=(0.2, 0.4, 1.0))
+    labels = (random.random((30, 5)) < 0.4).astype(np.int8)
+    nothing = np.zeros(labels.shape, bool)
+    for empty in (True, False):
+        observation = Observation("", 2, nothing, nothing, empty)
+        rows = labels if empty else np.maximum(labels, np.eye(5, dtype=np.int8)[np.zeros(30, int)])
+        observed = observation.hide(rows, rates, random)
+        given = [random.random(labels.shape) for _ in range(2)]
+        found = [observation.explain(each, observed, rates).log_likelihood for each in given]
+        expected = [
+            [slow_log_likelihood(*row, rates, empty) for row in zip(each, observed, strict=True)] for each in given
+        ]
+        np.testing.assert_allclose(found[1] - found[0], np.subtract(*expected[::-1]), atol=1e-9)
+
+
+def slow_log_likelihood(probabilities, observed, rates, empty):
+    """Over all sets of labels, given that one is not empty where none is."""
+    chances = np.zeros(2)
+    for labels in itertools.product((0, 1), repeat=len(probabilities)):
+        weight = np.prod([p if y else 1 - p for p, y in zip(probabilities, labels, strict=True)])
+        if not (empty or any(labels)):
+            continue
+        agrees = all(known in (UNKNOWN, y) for known, y in zip(observed, labels, strict=True))
+        shown = chance_of(observed != UNKNOWN, labels, 2, rates, np.zeros(len(labels), bool)) if agrees else 0.0
+        chances += weight, weight * shown
+    return np.log(chances[1] / chances[0])
+
+
 def test_blocks_of_rows_make_no_difference(monkeypatch):
     random = np.random.default_rng(1)
     _, probabilities, labels = generate(50, random)
@@ -96,7 +126,7 @@ def test_blocks_of_rows_make_no_difference(monkeypatch):
 def test_labels_are_hidden_at_the_rates_of_their_classes():
     random = np.random.default_rng(0)
     labels = (random.random((4000, 3)) < [0.2, 0.5, 0.8]).astype(np.int8)
-    rates = Rates(np.array([0.9, 0.5, 0.1]), np.array([0.1, 0.5, 0.4]), np.ones(0))
+    rates = Rates(np.array([0.9, 0.5, 0.1]), np.array([0.1, 0.5, 0.4]), np.ones(1))
     nothing = np.zeros(labels.shape, bool)
     shown = Observation("", 0, nothing, nothing).hide(labels, rates, random)
     for value, rate in ((POSITIVE, rates.positive), (NEGATIVE, rates.negative)):
@@ -105,13 +135,13 @@ def test_labels_are_hidden_at_the_rates_of_their_classes():
     assert (shown[shown != UNKNOWN] == labels[shown != UNKNOWN]).all()
 
 
-@pytest.mark.parametrize("stop", [(1.0,), (0.0, 1.0), (0.5, 1.0)])
+@pytest.mark.parametrize("stop", [(0.0, 1.0), (0.0, 0.0, 1.0), (0.3, 0.5, 1.0)])
 def test_rows_show_as_many_as_they_may(stop):
     random = np.random.default_rng(0)
     labels = np.ones((4000, 5), np.int8)
     nothing = np.zeros(labels.shape, bool)
-    shown = Observation("", len(stop), nothing, nothing).hide(labels, rates_of(5, stop=stop), random)
-    expected = 1 if len(stop) == 1 else 2 - stop[0]
+    shown = Observation("", len(stop) - 1, nothing, nothing).hide(labels, rates_of(5, stop=stop), random)
+    expected = np.cumprod(1 - np.array(stop)).sum()
     assert (shown == POSITIVE).sum(1).mean() == pytest.approx(expected, abs=0.05)
     np.testing.assert_allclose((shown == POSITIVE).mean(0), expected / 5, atol=0.04)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from onepair.finding.summary import ClassSummary
 from onepair.metrics import average_precision
 from onepair.report import RunSummary
 from tests.decisions import plain
@@ -32,10 +33,19 @@ def summary(name, test_map, *, title=None, labels="single positives", shift=0.0,
     return RunSummary(name, title or name.upper(), labels, test_map=test_map, **(values | changes))
 
 
+def found(missing=(2.0, 0.5, 0.0), names=CLASSES):
+    """What was found to be missing, of ten images."""
+    known = (3, 2, 5)
+    return [
+        ClassSummary(name, seen, 0, 10 - seen, number, number / 2, 2 * number, (seen + number) / 10, 0.5, round(number))
+        for name, seen, number in zip(names, known, missing, strict=True)
+    ]
+
+
 def four():
     return [
         summary("bce", 0.70, class_ap=np.array([0.5, 0.8, 0.6])),
         summary("opml", 0.75, class_ap=np.array([0.6, 0.8, 0.7])),
-        summary("opml-sp", 0.826, class_ap=np.array([0.6, 0.7, 0.9])),
+        summary("opml-sp", 0.826, class_ap=np.array([0.6, 0.7, 0.9]), found=found()),
         summary("full", 0.90, title="BCE", labels="full labels", class_ap=np.array([0.9, 0.9, 0.9])),
     ]

@@ -5,10 +5,10 @@ import pytest
 
 from onepair.report import charts
 from onepair.report.side_by_side import Comparison
-from tests.report.summaries import four, records, summary
+from tests.report.summaries import found, four, records, summary
 
 PANELS = [charts.confidence_bars, charts.reliability_curves]
-ALL = [charts.validation_curves, charts.class_dots, *PANELS]
+ALL = [charts.validation_curves, charts.class_dots, charts.class_shares, *PANELS]
 
 
 def draw(chart, comparison, width=880):
@@ -88,7 +88,8 @@ def test_confidence_shares_count_true_positives_only():
     "name", ["<script>alert(1)</script>", "$x_{", "a & b\x0b", "自行车 🚲", 'id="x" url(#y)', "-->"]
 )
 def test_any_name_can_be_drawn(name):
-    run = summary("a", 0.5, title=name, classes=(name, "dog", "bird"))
+    names = (name, "dog", "bird")
+    run = summary("a", 0.5, title=name, classes=names, found=found(names=names))
     for chart in ALL:
         shown = texts(draw(chart, Comparison([run])))
         assert chart in PANELS or charts.short(name) in shown
@@ -100,3 +101,10 @@ def test_spread_moves_only_what_overlaps():
     assert moved[3] == 20
     assert np.diff(np.sort(moved)).min() >= 2 - 1e-9
     assert np.argsort(moved).tolist() == np.argsort(places).tolist()
+
+
+def test_shares_are_of_the_most_frequent_classes_first():
+    drawn = texts(draw(charts.class_shares, Comparison(four(), "full")))
+    places = [drawn.index(name) for name in ("cat", "bird", "dog")]
+    assert places == sorted(places)
+    assert {"50.0", "25.0"} <= set(drawn)

@@ -94,7 +94,7 @@ def test_a_baseline_that_stays_best_is_told(tmp_path):
 
 
 def test_every_class_is_in_the_second_table(page):
-    rows = cells(page)[5:]
+    rows = cells(page)[5:9]
     assert rows[0] == ["Class", "BCE", "OPML", "OPML-SP", "BCE, full labels", "Gain"]
     assert rows[1:] == [
         ["bird", "60.0", "70.0", "90.0", "90.0", "+30.0"],
@@ -116,7 +116,7 @@ def test_page_needs_nothing_from_outside(page):
 def test_page_can_be_read_without_seeing_it(page):
     reader = Reader(page)
     assert reader.all("html") == [{"lang": "en"}]
-    assert len(reader.all("svg")) == 8
+    assert len(reader.all("svg")) == 10
     assert all(svg["role"] == "img" and svg["aria-label"] for svg in reader.all("svg"))
     assert "OPML-SP: at best 82.6, in epoch 3" in reader.all("svg")[0]["aria-label"]
     assert [image["alt"] for image in reader.all("img")] == [
@@ -210,7 +210,7 @@ def test_paragraphs_of_the_introduction(tmp_path):
     [
         (np.zeros((1, 8, 8, 3)), [0], "must be uint8"),
         (np.zeros((1, 8, 8), np.uint8), [0], "must be uint8"),
-        (np.zeros((1, 8, 8, 3), np.uint8), [0, 1], "1 images need as many rows, got 2"),
+        (np.zeros((1, 8, 8, 3), np.uint8), [0, 1], "every image needs its row, got 1 image and 2 rows"),
         (np.zeros((1, 8, 8, 3), np.uint8), [4], "row 4 is not one of the 4 test images"),
     ],
 )
@@ -263,3 +263,10 @@ def test_charts_take_their_colours_from_the_page(page):
         assert "var(--ink)" in chart
         assert "#1d2530" not in chart
     assert "prefers-color-scheme: dark" in page
+
+
+def test_how_often_classes_occur_is_told_where_labels_were_looked_for(tmp_path):
+    page = Reader(report(tmp_path, four()))
+    (row,) = (row for row in page.rows if row[0] == "cat" and "to" in row[3])
+    assert [cell.replace("\xa0", " ") for cell in row[1:]] == ["3", "2", "1 to 4", "50.0 %", "40.0 to 70.0 %"]
+    assert "How often each class occurs" not in report(tmp_path, [replace(each, found=()) for each in four()])

@@ -230,7 +230,7 @@ def test_nothing_is_lost_when_the_server_is_killed(tab, tmp_path):
     assert answers(desk)[:4] == ["yes", "yes", None, None]
 
 
-@pytest.mark.parametrize("path", ["", "grid?label=cross", "classes", "help", "done"])
+@pytest.mark.parametrize("path", ["", "grid?label=cross", "classes", "help", "done", "training"])
 def test_a_narrow_screen_shows_everything(tab, review, path):
     desk, page = review(), tab(PHONE, has_touch=True, is_mobile=True)
     page.goto(desk.url + path)
@@ -293,7 +293,7 @@ def test_all_text_has_the_contrast_of_level_aa(tab, review, scheme):
     page.goto(desk.url)
     press(page, "y")
     looked_at = 0
-    for path in ("suggestion/1", "suggestion/40", "grid?label=cross", "done", "classes", "help", "name"):
+    for path in ("suggestion/1", "suggestion/40", "grid?label=cross", "done", "classes", "help", "name", "training"):
         page.goto(desk.url + path)
         found = page.evaluate(CONTRAST)
         looked_at += len(found)

@@ -2,12 +2,14 @@
 
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from onepair.cli.settings import chosen_config
 from onepair.data.reading import read_dataset
 from onepair.files import locked
 from onepair.probability import fit_decisions
@@ -16,6 +18,7 @@ from onepair.review.answers import Decision
 from onepair.review.before_after import compare
 from onepair.review.queue import open_run
 from onepair.review.retraining import Retraining, RetrainingError, planned_commands
+from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
 from tests.review.runs import CLASSES, TEST, open_app, open_desk, small_run, write_images, write_run
 from tests.review.sites import Site
@@ -68,6 +71,24 @@ def test_the_commands_are_plain_and_the_new_run_is_a_sibling(run):
     assert train[4:] == ["--set", "data.observe=given", "--out", str(run.with_name("run-2"))]
     assert find == ["find", str(run.with_name("run-2")), "--folds", "5"]
     assert Retraining(opened, open_desk(run).store).plan()[1].text.startswith("onepair train ")
+
+
+def test_what_the_first_table_needed_is_not_asked_of_the_second(tmp_path):
+    """A list of labels with options to read it becomes a table that needs none; all else stays as it was."""
+    first = {
+        "unlisted": "negative",
+        "images": str(tmp_path / "images"),
+        "label_columns": CLASSES,
+        "complete_splits": ["test"],
+        "format": "table",
+        "seed": 3,
+    }
+    run = write_run(tmp_path / "run", write_images(tmp_path / "images"), **first)
+    _, (_, words), _ = planned_commands(FinishedRun(run), tmp_path / "run-2")
+    settings = [word for option, word in pairwise(words) if option == "--set"]
+    config = chosen_config(preset=None, file=run / "config.toml", settings=settings, data=words[1])
+    assert config.data == DataConfig(source=str(tmp_path / "run-2-labels.csv"), seed=3)
+    assert config.method == FinishedRun(run).config.method
 
 
 def test_no_folder_or_table_is_ever_overwritten(run, answered):

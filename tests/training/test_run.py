@@ -1,5 +1,6 @@
 """Whole runs on a tiny dataset: what they leave behind, what they depend on, and how they stop."""
 
+import csv
 import json
 import math
 import shutil
@@ -35,7 +36,8 @@ from onepair.training.loop import Trainer, TrainingError
 from onepair.training.machine import Machine
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, tiny_config, write_images, write_table
 
-SHORT = {"entmax-apl": ("method.options.warmup=1",)}  # options without which two epochs are too few
+# Options without which two epochs are too few, and a mode that there is.
+SHORT = {"entmax-apl": ("method.options.warmup=1",), "ll-r-boostlu": ("model.mode=finetune",)}
 
 
 @pytest.fixture
@@ -65,6 +67,13 @@ def test_every_method_trains(train, name):
     assert done.results.method == name
     assert 0 < done.results.test_map <= 1
     assert all(math.isfinite(record["loss"]) for record in done.folder.metrics())
+
+
+def test_a_boosted_classifier_needs_places(train):
+    with pytest.raises(ConfigError, match="fixed features do not have; choose --mode finetune"):
+        train("method.name=ll-r-boostlu", "model.mode=linear")
+    done = train("method.name=ll-r-boostlu", "model.mode=linear-init")
+    assert load_model(done.folder.path)[0].boost == 5
 
 
 @pytest.mark.parametrize("mode", ["linear", "finetune", "linear-init"])
@@ -353,6 +362,36 @@ def test_unreadable_training_images_are_left_out_by_name(train, own_images, sett
     assert header == "file,reason,place"
     assert [line.partition(",")[0] for line in lines] == names
     assert done.watch.batches[-1]["done"] == done.watch.batches[-1]["rows"] == 28
+
+
+def test_what_is_wrong_with_the_table_is_left_out_by_its_place(train, own_images):
+    text = own_images.read_text().splitlines()
+    text[3] = text[3].replace("train", "holdout")
+    text[5] = text[5][:-1] + "maybe"
+    own_images.write_text("\n".join([*text, "gone.png,train,1,1,1,1"]))
+    with pytest.raises(DataError, match="line 4, column split: holds 'holdout'"):
+        train("data.on_error=raise", source=own_images, out="refused")
+    done = train("data.observe=given", source=own_images)
+    (problems,) = [sentence for sentence in done.watch.said if sentence.startswith("2 problems in the labels:")]
+    assert "line 4, column split: holds 'holdout'" in problems
+    assert problems.endswith("now unknown")
+    (images,) = [sentence for sentence in done.watch.said if sentence.startswith("1 image left out:")]
+    place = f"labels.csv, line {len(text) + 1}"
+    assert images.endswith(f"{place}: no such file gone.png in {own_images.parent}")
+    with (done.folder.path / "skipped.csv").open(newline="") as file:
+        split, value, gone = csv.DictReader(file)
+    assert split["place"] == "labels.csv, line 4, column split"
+    assert value["reason"].endswith("; now unknown")
+    assert (gone["file"], gone["place"]) == ("gone.png", place)
+    assert done.results.skipped_images == ["gone.png"]
+    assert FinishedRun(done.folder.path).scores("train").shape == FinishedRun(done.folder.path).labels("train").shape
+
+
+def test_remarks_on_the_table_are_said(train, own_images):
+    header, *rows = own_images.read_text().splitlines()
+    own_images.write_text("\n".join([f"{header},width", *(f"{row},640" for row in rows)]))
+    (remarks,) = [said for said in train(source=own_images).watch.said if said.startswith("noted about the labels:")]
+    assert "column width: holds values that are no labels, as '640' in line 2; left out" in remarks
 
 
 @pytest.mark.parametrize("mode", ["linear", "finetune"])

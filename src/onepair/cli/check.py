@@ -93,6 +93,8 @@ def _fix(
         raise DataError(f"{out}: a table is written as .csv or .parquet; name it so")
     if out.resolve() == source.resolve():
         raise DataError(f"{out}: is the table to check; name another file")
+    if not out.parent.is_dir():
+        raise DataError(f"{out}: there is no folder {out.parent}")
     asks = ask and sys.stdin.isatty() and sys.stdout.isatty()
     cleaned = clean(table, is_same=_ask if asks else lambda one, other: False, progress=_with_bar)
     write_table(named_from(cleaned.table, out.parent), out)

@@ -42,34 +42,36 @@ def compare(
 
 
 def _print_runs(runs: "Sequence[TestedRun]") -> None:
-    """The runs by number, what differs in their settings, and their results."""
+    """The runs by name, their results, and what differs in their settings."""
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from onepair.experiments.comparison import differing_settings
-    from onepair.report.wording import NOTHING, points
+    from onepair.report.wording import points
+    from onepair.runs.config import value_text
 
-    for run in runs:
-        typer.echo(f"{run.number:>3}  {run.run.path}")
     table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("", justify="right")
-    table.add_column("method")
-    for title in ("best epoch", "validation", "test mAP"):
+    for title in ("run", "method"):
+        table.add_column(title)
+    for title in ("best epoch", "validation", "test mAP", "F1"):
         table.add_column(title, justify="right")
     for run in runs:
         table.add_row(
-            str(run.number),
+            escape(run.name),
             run.run.title,
             str(run.run.results.best_epoch),
             points(run.run.results.validation_map),
             points(run.test_map),
+            points(run.summary().f1),
         )
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     differing = {key: values for key, values in differing_settings(runs).items() if key != "method.name"}
     for key, values in differing.items():
-        console.print(f"{key}: {', '.join(NOTHING if value is None else str(value) for value in values)}", markup=False)
+        each = (f"{value_text(value)} in {run.name}" for run, value in zip(runs, values, strict=True))
+        console.print(f"{key}: {', '.join(each)}", markup=False)
 
 
 def _print_pairs(pairs: "Sequence[Pair]") -> None:
@@ -91,7 +93,7 @@ def _words(pair: "Pair") -> tuple[str, str, str, str]:
     """Which runs, their difference, its interval and the verdict."""
     from onepair.experiments.tables import signed
 
-    names = " against ".join(f"{each.run.title} ({each.number})" for each in (pair.second, pair.first))
+    names = f"{pair.second.name} against {pair.first.name}"
     difference, low, high = (signed(100 * value) for value in pair.interval)
     return names, difference, f"{low} to {high}", pair.interval.verdict
 

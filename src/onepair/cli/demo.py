@@ -69,34 +69,38 @@ def demo(
             narration.say(f"\n{each.title} from {each.labels}")
             train(demo_config(each, epochs), RunFolder(out / each.name), machine=machine, watch=narration)
     if is_first():
-        _report(out, machine.shared)
+        _print_table(_summaries(out, machine.shared))
     with Narration(quiet=not is_first()) as narration:
         narration.say(f"\nWhich labels are missing? {FOLDS} models, each trained without the scenes it is asked about")
         finder = FinishedRun(out / FINDER, shared=machine.shared)
         found = find_labels(finder, folds=FOLDS, machine=machine, watch=narration)
     print_finding(found)
+    _report(out, machine.shared)
     typer.echo(f"To confirm them on a page: onepair review {out}")
 
 
+def _summaries(out: Path, shared: "Shared") -> "list[RunSummary]":
+    from onepair.report import RunSummary
+    from onepair.runs.finished import FinishedRun
+
+    runs = ((each, FinishedRun(out / each.name, shared=shared)) for each in RUNS)
+    return [RunSummary.of(run, name=each.name, title=each.title, labels=each.labels) for each, run in runs]
+
+
 def _report(out: Path, shared: "Shared") -> None:
-    """Tell what came of the runs, in a table and on a page."""
-    from onepair.report import RunSummary, write_report
+    """Tell on a page what came of the runs."""
+    from onepair.report import write_report
     from onepair.report.examples import choose_examples
     from onepair.runs.finished import FinishedRun
 
-    summaries = []
-    for each in RUNS:
-        run = FinishedRun(out / each.name, shared=shared)
-        summaries.append(RunSummary.of(run, name=each.name, title=each.title, labels=each.labels))
     write_report(
         out / "report.html",
-        summaries,
+        _summaries(out, shared),
         title="Learning all labels from one",
         introduction=INTRODUCTION,
         ceiling="bce-full",
-        examples=choose_examples(run),
+        examples=choose_examples(FinishedRun(out / RUNS[-1].name, shared=shared)),
     )
-    _print_table(summaries)
     typer.echo(f"The report with charts and examples is {out / 'report.html'}")
 
 

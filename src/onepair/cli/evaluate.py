@@ -105,7 +105,7 @@ def _other(run: "FinishedRun", table: "LabelTable", data: str, split: str, worke
     """Another dataset: of one split, the images that can be read and the classes that the run has too."""
     import numpy as np
 
-    from onepair.data.problems import DataError, Problem, refuse
+    from onepair.data.problems import DataError, naming
 
     columns, places = _shared_classes(run, table, data)
     rows = table.rows(split)
@@ -113,11 +113,7 @@ def _other(run: "FinishedRun", table: "LabelTable", data: str, split: str, worke
         there = ", ".join(dict.fromkeys(table.split.tolist()))
         raise DataError(f"{data}: has no {split} images, but {there}; choose them with --split")
 
-    def report(problem: Problem) -> None:
-        if strict:
-            refuse(problem)
-        typer.echo(f"left out: {problem}", err=True)
-
+    report = naming(lambda sentence: typer.echo(sentence, err=True), strict=strict)
     from onepair.inference.scoring import score_images
 
     precision = run.description.precision

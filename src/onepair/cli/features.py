@@ -65,7 +65,7 @@ def features(
 
     from onepair.cli.progress import Narration
     from onepair.data.features import extract_features
-    from onepair.data.problems import Problem, refuse
+    from onepair.data.problems import naming
     from onepair.files import cache_folder
     from onepair.inference.choice import Engines
     from onepair.models import create_backbone, parse_weights
@@ -73,12 +73,6 @@ def features(
     network = create_backbone(backbone, weights=parse_weights(weights), image_size=image_size)
     kept_in = cache or cache_folder()
     with Narration() as narration:
-
-        def report(problem: Problem) -> None:
-            if strict:
-                refuse(problem)
-            narration.say(f"left out: {problem}")
-
         found = extract_features(
             table,
             network,
@@ -87,7 +81,7 @@ def features(
             folder=kept_in / "features",
             view="flipped" if flipped else "plain",
             workers=workers,
-            report=report,
+            report=naming(narration.say, strict=strict),
             on_progress=narration.extraction(),
         )
     typer.echo(f"{found.folder}: {counted(found.new, 'image')} new, {found.there:,} there before")

@@ -12,7 +12,6 @@ from onepair.cli.settings import Strict
 from onepair.words import counted
 
 if TYPE_CHECKING:
-    from onepair.data.problems import Problem
     from onepair.inference.prediction import Model
     from onepair.inference.prediction_files import Written
 
@@ -31,6 +30,12 @@ def predict(
     Any number of images need the memory of a few. Repeated after an interruption, the command goes on where it stopped.
     Images that cannot be read are named, and listed in a file beside the predictions, as predictions.skipped.csv.
     """
+    kept = "nothing was kept, as there is no --out"
+    with on_interrupt(kept if out is None else "the predictions so far are kept; the same command goes on"):
+        _predict(model, images, out, strict)
+
+
+def _predict(model: Path, images: list[Path], out: Path | None, strict: bool) -> None:
     from onepair.data.problems import DataError
     from onepair.inference.prediction import load, one_by_one
     from onepair.inference.prediction_files import require_form
@@ -46,26 +51,22 @@ def predict(
         return (image for image in one_by_one(images) if isinstance(image, Path))
 
     if out is None:
-        with on_interrupt("nothing was kept, as there is no --out"):
-            _print(loaded, files(), strict)
+        _print(loaded, files(), strict)
     else:
-        with on_interrupt("the predictions so far are kept; the same command goes on"):
-            _tell(_write(loaded, files, out, strict), out)
+        _tell(_write(loaded, files, out, strict), out)
 
 
 def _print(model: "Model", files: Iterator[Path], strict: bool) -> None:
-    from onepair.data.problems import refuse
+    from onepair.data.problems import naming
     from onepair.inference.prediction_files import Csv, lines
 
-    unreadable: list[None] = []
+    unreadable: list[str] = []
 
-    def report(problem: "Problem") -> None:
-        if strict:
-            refuse(problem)
-        unreadable.append(None)
-        typer.echo(f"left out: {problem}", err=True)
+    def say(sentence: str) -> None:
+        unreadable.append(sentence)
+        typer.echo(sentence, err=True)
 
-    for line in lines(model, files, Csv(model.classes), report=report):
+    for line in lines(model, files, Csv(model.classes), report=naming(say, strict=strict)):
         sys.stdout.write(line)
     if unreadable:
         typer.echo(_could_not_be_read(len(unreadable)), err=True)
@@ -76,7 +77,7 @@ def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path, stric
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from onepair.cli.progress import error_console
-    from onepair.data.problems import refuse
+    from onepair.data.problems import naming
     from onepair.inference.prediction_files import write_predictions
 
     console = error_console()
@@ -87,16 +88,11 @@ def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path, stric
         def say(sentence: object) -> None:
             console.print(str(sentence), markup=False, soft_wrap=True)
 
-        def report(problem: "Problem") -> None:
-            if strict:
-                refuse(problem)
-            say(f"left out: {problem}")
-
         return write_predictions(
             model,
             files,
             out,
-            report=report,
+            report=naming(say, strict=strict),
             say=say,
             on_progress=lambda done: bar.update(task, completed=done),
         )

@@ -1,5 +1,7 @@
 """`onepair review`: confirm on a page in the browser what `onepair find` suggests."""
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +29,7 @@ def review(
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Show images that are links to outside of the dataset, too.")
     ] = False,
+    browse: Annotated[bool, typer.Option("--open", help="Open the page in your browser, if there is one.")] = False,
 ) -> None:
     """Go through suggestions on a page in the browser: yes, no, next.
 
@@ -52,6 +55,7 @@ def review(
             host=host,
             name=name,
             follow_links=follow_links,
+            browse=browse,
         )
     finally:
         retraining.stop()
@@ -69,6 +73,7 @@ def serve_pages(
     host: str,
     name: str | None,
     follow_links: bool,
+    browse: bool = False,
 ) -> None:
     """Serve an application, made from the pictures of a table and from who answers, until Ctrl-C."""
     from onepair.files import cache_folder
@@ -81,7 +86,17 @@ def serve_pages(
     app = create(pictures, name or (login_name() if alone else None))
     typer.echo(words)
     typer.echo(f"Open {listener.url} in a browser. Ctrl-C ends; every answer is stored at once.")
+    if browse and has_screen():
+        import webbrowser
+
+        webbrowser.open(listener.url)  # which waits: the socket listens already
     serve(app, listener)
+
+
+def has_screen() -> bool:
+    """Whether a browser would open in a window: in a terminal, or over a bare connection, it would be in the way."""
+    windows = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    return windows and sys.stdout.isatty()
 
 
 def login_name() -> str:

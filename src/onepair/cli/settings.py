@@ -132,17 +132,11 @@ def read_as_asked(
 ) -> "LabelTable":
     """The dataset that a command line names. What is remarkable about it, or wrong, is said, and no reason to stop."""
     from onepair.data.dialects import names_in
-    from onepair.data.problems import Problem, outcome, refuse
+    from onepair.data.problems import Problem, noting
     from onepair.data.reading import read_dataset
     from onepair.words import itemised
 
     found: list[Problem] = []
-
-    def report(problem: Problem) -> None:
-        if strict:
-            refuse(problem)
-        found.append(outcome(problem))
-
     table = read_dataset(
         data,
         format=format or "auto",
@@ -150,7 +144,7 @@ def read_as_asked(
         images=folder,
         label_columns=names_in(label_columns),
         complete_splits=names_in(complete_split) or (),
-        report=report,
+        report=noting(found, strict=strict),
     )
     if found:
         typer.echo(itemised("noted about the labels:", found, rest=f"onepair check {data} has all of them"), err=True)

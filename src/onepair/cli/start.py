@@ -88,8 +88,8 @@ def start(
     _say("find", run)
     find(run)
     if page:
-        _say("review", run, "--port", port)
-        review(run, port=port)
+        _say("review", run, "--port", port, "--open")
+        review(run, port=port, browse=True)
 
 
 def _say(*words: object) -> None:

@@ -9,6 +9,7 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sources import exists, read_lines
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.words import counted
 
 _SPLITS = {"1": "train", "0": "test"}
 _LABELS = {"1": POSITIVE, "0": NEGATIVE}
@@ -73,7 +74,9 @@ def _numbered(source: Path) -> list[str]:
 def _read_split(source: Path, images: int, report: Report) -> list[str]:
     values = _numbered(source)
     if len(values) != images:
-        raise DataError(f"{source}: has {len(values)} lines for {images} images; is the file complete?")
+        raise DataError(
+            f"{source}: has {counted(len(values), 'line')} for {counted(images, 'image')}; is the file complete?"
+        )
     for number, value in enumerate(values, start=1):
         if value not in _SPLITS:
             what = f"holds {value!r}; expected 1 (train) or 0 (test)"

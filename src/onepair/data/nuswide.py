@@ -11,6 +11,7 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sources import exists, join_splits, read_lines
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.words import counted
 
 Content = TypeVar("Content")
 
@@ -71,7 +72,7 @@ def _read_arrays(path: Path, split: str, report: Report) -> tuple[list[str], Lab
     names = _load(path / f"formatted_{split}_images.npy", _names)
     values = _load(source, _matrix)
     if len(names) != len(values):
-        raise DataError(f"{source}: has {len(values)} rows, but there are {len(names)} names of images")
+        raise DataError(f"{source}: has {counted(len(values), 'row')} for {counted(len(names), 'image')}")
     good = (values == POSITIVE) | (values == NEGATIVE)
     for row, column in np.argwhere(~good):
         what = f"holds {values[row, column]}; a label in this file is 1 or 0"
@@ -122,7 +123,9 @@ def _read_lists(path: Path, split: str, concepts: list[str], report: Report) -> 
 def _read_concept(source: Path, images: int, report: Report) -> Labels:
     lines = np.array(read_lines(source), dtype=np.str_)
     if len(lines) != images:
-        raise DataError(f"{source}: has {len(lines)} lines for {images} images; is the file complete?")
+        raise DataError(
+            f"{source}: has {counted(len(lines), 'line')} for {counted(images, 'image')}; is the file complete?"
+        )
     labels = np.select([lines == "1", lines == "0"], [POSITIVE, NEGATIVE], UNKNOWN).astype(np.int8)
     for line in np.flatnonzero(labels == UNKNOWN):
         what = f"holds {str(lines[line])!r}; a label in this file is 1 or 0"

@@ -46,3 +46,25 @@ def outcome(problem: Problem) -> Problem:
     if problem.remark:
         return problem
     return replace(problem, what=f"{problem.what}; {_OUTCOMES.get(problem.kind, 'left out')}")
+
+
+def noting(found: list[Problem], *, strict: bool) -> Report:
+    """The report that notes all that a reader finds, with what it did about it; a strict one stops as `refuse` does."""
+
+    def note(problem: Problem) -> None:
+        if strict:
+            refuse(problem)
+        found.append(outcome(problem))
+
+    return note
+
+
+def naming(say: Callable[[str], object], *, strict: bool) -> Report:
+    """The report that says which images are left out; a strict one stops as `refuse` does."""
+
+    def name(problem: Problem) -> None:
+        if strict:
+            refuse(problem)
+        say(f"left out: {problem}")
+
+    return name

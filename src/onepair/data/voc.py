@@ -8,12 +8,14 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sources import exists, join_splits, read_lines
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.words import counted
 
 # fmt: off
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
     "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )
+
 # fmt: on
 YEARS = range(2007, 2013)
 
@@ -63,7 +65,9 @@ def _read_split(root: Path, split: str, report: Report) -> tuple[list[str], Labe
     for source, column in zip(sources, columns, strict=True):
         absent = [file for file in files if file not in column]
         if absent:
-            what = f"has no line for {len(absent)} images that other classes list, the first being {absent[0]}"
+            what = (
+                f"has no line for {counted(len(absent), 'image')} that other classes list, the first being {absent[0]}"
+            )
             report(Problem("missing label", source.name, what))
     labels = [[column.get(file, UNKNOWN) for column in columns] for file in files]
     return files, np.array(labels, np.int8).reshape(-1, len(CLASSES))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ class TestedRun:
 
     __test__ = False  # not a class of tests
 
-    number: int  # from 1, in the order given
+    name: str  # what tells its folder from those of the others
     run: FinishedRun
     test_map: float
     scores: NDArray[np.float32]  # (N, L), of the test images
@@ -34,8 +34,8 @@ class TestedRun:
 
     def summary(self) -> RunSummary:
         """The run as a report shows it."""
-        title = f"{self.run.title} ({self.number})"
-        return RunSummary.of(self.run, name=str(self.run.path), title=title, labels=self.run.trained_on)
+        name = f"{self.run.title}, {self.run.path}"
+        return RunSummary.of(self.run, name=name, title=self.name, labels=self.run.trained_on)
 
 
 class Pair(NamedTuple):
@@ -51,7 +51,8 @@ def read_runs(paths: Sequence[Path]) -> list[TestedRun]:
     if len(paths) < 2:
         raise RunError("name two runs or more to compare")
     shared = Shared()
-    runs = [_read(FinishedRun(path, shared=shared), number) for number, path in enumerate(paths, start=1)]
+    names = distinct_names(paths)
+    runs = [_read(FinishedRun(path, shared=shared), name) for path, name in zip(paths, names, strict=True)]
     for each in runs[1:]:
         if each.run.classes != runs[0].run.classes or not np.array_equal(each.labels, runs[0].labels):
             raise RunError(
@@ -61,12 +62,37 @@ def read_runs(paths: Sequence[Path]) -> list[TestedRun]:
     return runs
 
 
-def _read(run: FinishedRun, number: int) -> TestedRun:
+def distinct_names(paths: Sequence[Path]) -> list[str]:
+    """What tells some folders apart: their names, with as many of those above as it takes, without what all share.
+
+    >>> distinct_names([Path("runs/voc-bce-linear"), Path("runs/voc-opml-sp-linear")])
+    ['bce', 'opml-sp']
+    >>> distinct_names([Path("a/seed-0"), Path("b/seed-0")]), distinct_names([Path("x"), Path("x-2")])
+    (['a/seed-0', 'b/seed-0'], ['x', 'x-2'])
+    """
+    folders = [path.resolve().parts for path in paths]
+    if len(set(folders)) < len(folders):
+        raise RunError("name each run once")
+    depth = next(n for n in count(1) if len({parts[-n:] for parts in folders}) == len(folders))
+    if depth > 1:
+        return ["/".join(parts[-depth:]) for parts in folders]
+    words = [parts[-1].split("-") for parts in folders]
+    first, last = _shared_words(words), _shared_words([each[::-1] for each in words])
+    short = ["-".join(each[first : len(each) - last]) for each in words]
+    return short if all(short) and len(set(short)) == len(short) else [parts[-1] for parts in folders]
+
+
+def _shared_words(names: Sequence[Sequence[str]]) -> int:
+    """How many words all names begin with."""
+    return next((i for i, words in enumerate(zip(*names, strict=False)) if len(set(words)) > 1), 0)
+
+
+def _read(run: FinishedRun, name: str) -> TestedRun:
     if run.results.test_map is None:
         raise RunError(f"{run.path}: has no test mAP, since its dataset has no labelled test images")
     if not (run.path / "model.safetensors").exists():
         raise RunError(f"{run.path}: its scores were not kept, as always of runs that only search for values")
-    return TestedRun(number, run, run.results.test_map, run.scores("test"), run.labels("test"))
+    return TestedRun(name, run, run.results.test_map, run.scores("test"), run.labels("test"))
 
 
 def compare_runs(runs: Sequence[TestedRun], *, resamples: int, seed: int) -> list[Pair]:

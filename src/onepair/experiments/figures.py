@@ -18,7 +18,7 @@ from onepair.experiments.records import Picture, Row, values_text
 from onepair.experiments.study import Outcome
 from onepair.labels import POSITIVE, Labels
 from onepair.metrics import Floats
-from onepair.report.colours import RULE
+from onepair.report.colours import MUTED
 from onepair.report.wording import NOTHING
 
 Panels = Mapping[Dataset, Sequence[Outcome]]
@@ -173,13 +173,17 @@ def shares(panels: Panels) -> Drawing:
         looks = dict(zip(STANDING_OUT, LOOKS, strict=True))
         for row, points in by_row.items():
             look = looks.get(row.method)
-            style = {"color": RULE, "linewidth": 0.8, "zorder": 1} if look is None else {**look, "label": row.title}
+            style = (
+                {"color": MUTED, "alpha": 0.5, "linewidth": 0.7, "zorder": 1}
+                if look is None
+                else {**look, "label": row.title}
+            )
             panel.plot(*zip(*points, strict=True), **style)
         places = sorted({outcome.swept["data.known"] for outcome in outcomes})
         panel.set_xticks(places, [f"{100 * place:g}" for place in places])
         panel.set_xlabel("Known labels (%)")
         panel.set_ylabel("Test mAP (%)")
-        panel.legend(loc="lower right", title="Grey: all other methods", title_fontsize=7)
+        panel.legend(loc="lower right", title="Thin: all other methods", title_fontsize=7)
         numbers += _swept_numbers(outcomes)
         findings.append(_first_sentence(dataset, by_row, places))
         tables.append(_share_table(dataset, by_row, places))

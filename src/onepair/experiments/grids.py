@@ -17,6 +17,7 @@ GRIDS: Mapping[str, Grid] = {  # methods that are not here have nothing to choos
     "focal": {"alpha": (0.25, 0.5)},  # 0.5 weighs positives and negatives alike
     "asl": {"gamma_positive": (0.0, 1.0)},
     "ll-r": _DELTA,
+    "ll-r-boostlu": _DELTA,
     "ll-ct": _DELTA,
     "ll-cp": _DELTA,
     "entmax": {"entropy_weight": (0.1, 0.2, 0.4)},
@@ -33,7 +34,6 @@ GRIDS: Mapping[str, Grid] = {  # methods that are not here have nothing to choos
     "opml-soft": {**_TILDE, "gamma_gradient": (False, True)},
     "opml-correct": {**_TILDE, "label_num": (0.8, 1.6)},
     "opml-sp": {**_TILDE, "gamma_gradient": (False, True), "label_num": (0.8, 1.6)},
-    "opml-plus": {"label_num": (0.0, 1.0, 1.6)},
 }
 
 

@@ -38,6 +38,11 @@ class Row:
         return METHODS[self.method].observes != "as given"
 
     @property
+    def needs_network(self) -> bool:
+        """Whether there is no such row where only a classifier on fixed features is trained."""
+        return self.linear_init or METHODS[self.method].needs_places
+
+    @property
     def shown_labels(self) -> str:
         """What it sees, in the words of the paper's tables."""
         if self.labels == "single":
@@ -177,6 +182,7 @@ EXPERIMENTS = {
                 Row("P-ASL", "p-asl"),
                 Row("Two-way", "two-way"),
                 Row("LL-R", "ll-r"),
+                Row("LL-R + BoostLU", "ll-r-boostlu"),
                 Row("BCE+EntMax", "entmax"),
                 Row("MIME (its rule)", "mime"),
                 Row("GR", "gr"),

@@ -39,6 +39,7 @@ SPACES: Mapping[str, Space] = {  # methods that are not here have nothing to cho
     "focal": {"alpha": Range(0.1, 0.9), "gamma": Range(0.5, 4.0)},
     "asl": {"gamma_positive": Range(0.0, 1.0), "gamma_negative": Range(1.0, 6.0), "margin": Range(0.0, 0.2)},
     "ll-r": _DELTA,
+    "ll-r-boostlu": {**_DELTA, "boost": Range(1.0, 10.0)},
     "ll-ct": _DELTA,
     "ll-cp": _DELTA,
     "entmax": {"entropy_weight": Range(0.01, 1.0, log=True)},
@@ -55,7 +56,7 @@ SPACES: Mapping[str, Space] = {  # methods that are not here have nothing to cho
     "opml-soft": {**_TILDE, **_SOFT},
     "opml-correct": {**_TILDE, **_CORRECT},
     "opml-sp": {**_TILDE, **_HIGH_RANK, **_SOFT, **_CORRECT},
-    "opml-plus": _CORRECT,
+    "opml-plus": {**_TILDE, "trust": Range(0.03, 0.9, log=True)},
 }
 
 

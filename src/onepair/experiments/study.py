@@ -96,7 +96,7 @@ class Study:
             for dataset in self.datasets
             for row in experiment.known_rows()
             if (not self.methods or row.method in self.methods)
-            and not (row.linear_init and self.wishes.mode == "linear")
+            and not (self.wishes.mode == "linear" and row.needs_network)
         ]
 
     def run(self, experiment: Experiment) -> list[Outcome]:

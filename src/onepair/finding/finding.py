@@ -21,6 +21,7 @@ from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.machine import Machine, Narrator, Silence
 from onepair.training.processes import leave_to_first, on_first
+from onepair.words import counted, listed
 
 if TYPE_CHECKING:
     import torch
@@ -93,6 +94,9 @@ def find_labels(
         configs = train_folds(run, folds, machine=machine, watch=watch if fabric.is_global_zero else Silence())
         leave_to_first(fabric)
         scored = read_folds(run, configs, shared=machine.shared)
+        if lost := np.setdiff1d(run.searched, scored.rows).tolist():
+            names = listed([run.table.files[row] for row in lost])
+            watch.say(f"{counted(len(lost), 'image')} left out that can no longer be read: {names}")
         found = find_in(scored, top=top, min_probability=min_probability)
         (folder / "maps.npy").unlink(missing_ok=True)  # those of other suggestions
         found.write(folder / "suggestions.csv")
@@ -147,7 +151,7 @@ def _write_maps(
     from onepair.inference.heat_maps import suggestion_maps
 
     rows = scored.rows[found.row]
-    watch.say(f"looking where in {len(np.unique(rows)):,} images the {len(found):,} labels are")
+    watch.say(f"looking for {counted(len(found), 'label')} in {counted(len(np.unique(rows)), 'image')}, to show where")
     classifier = copy.deepcopy(run.classifier).to(device)
     told = watch.extraction("looking where labels are")
     maps = suggestion_maps(

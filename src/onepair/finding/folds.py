@@ -65,7 +65,8 @@ def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -
     """What the models of finished folds said of the rows that they were asked about.
 
     A training image is scored by the model that it was held out of. No model was fitted to validation images: those
-    with holes are searched too, each by one of the models, as training images are.
+    with holes are searched too, each by one of the models, as training images are. An image that was there for the run
+    and not for the models is left out.
     """
     task, rows = run.task, run.searched
     scores = np.full((len(rows), len(task.table.classes)), np.nan, np.float32)
@@ -73,12 +74,15 @@ def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -
     for each in configs:
         done = FinishedRun(_fold(run, each).path, shared=shared)
         scores[np.searchsorted(rows, done.rows("test"))] = done.scores("test")
-        by_model.append(done.scores("validation"))
+        by_model.append(np.full((len(task.validation), scores.shape[1]), np.nan, np.float32))
+        by_model[-1][np.searchsorted(task.validation, done.rows("validation"))] = done.scores("validation")
     validation, holes = np.stack(by_model), np.isin(task.validation, rows)
     model = np.arange(holes.sum()) % len(configs)
     scores[np.searchsorted(rows, task.validation[holes])] = validation[model, np.flatnonzero(holes)]
-    complete = task.validation[~holes]
-    return OutOfSample(run, rows, run.known[rows], scores, run.known[complete], validation[:, ~holes])
+    read = np.isfinite(scores).all(1)
+    complete = ~holes & np.isfinite(validation).all((0, 2))
+    sample = run.known[task.validation[complete]]
+    return OutOfSample(run, rows[read], run.known[rows[read]], scores[read], sample, validation[:, complete])
 
 
 def _fold(run: FinishedRun, config: Config) -> RunFolder:

@@ -1,7 +1,9 @@
 """What was found, class by class."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +27,25 @@ class ClassSummary:
     prior: float  # the share of images that it is in, known and missing ones together
     threshold: float  # probability at which as many are suggested as are missing
     suggested: int  # unknown cells that reach it
+
+    @property
+    def images(self) -> int:
+        return self.observed + self.negative + self.unknown
+
+    @property
+    def prior_interval(self) -> tuple[float, float]:
+        """The ends of the interval of the share of images that it is in."""
+        low, high = ((self.observed + end) / max(self.images, 1) for end in (self.missing_low, self.missing_high))
+        return low, high
+
+
+def read_summary(run: Path) -> list[ClassSummary]:
+    """What `onepair find` found in a run, class by class; nothing where it was not run, or by another version."""
+    try:
+        stored = json.loads((run / "finding" / "summary.json").read_bytes())
+        return [ClassSummary(**each) for each in stored["classes"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def summarise(

@@ -43,7 +43,9 @@ class Engines:
         self.cache = cache or cache_folder()
 
     def __call__(self, images: int) -> Engine:
-        """The engine for so many images."""
+        """The engine for so many images; only torch computes the map that a boosted classifier needs."""
+        if isinstance(self.network, Classifier) and self.network.boost != 1:
+            return self._plain
         if images >= MANY and on_cpu(self.devices) and self._onnx is not None:
             return self._onnx
         return self._folded if images >= SOME else self._plain

@@ -32,6 +32,7 @@ class Description(NamedTuple):
     classes: tuple[str, ...]
     decisions: Decisions
     precision: str = "32-true"  # that it was trained in and is scored in, as Fabric calls it
+    boost: float = 1.0  # of the classifier
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -42,6 +43,7 @@ class Description(NamedTuple):
             "classes": list(self.classes),
             "decisions": self.decisions.to_dict(),
             "precision": self.precision,
+            "boost": self.boost,
         }
 
 
@@ -56,6 +58,7 @@ class _Stored(BaseModel):
     classes: tuple[str, ...]
     decisions: StoredDecisions
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
+    boost: float = 1.0
 
 
 def parse_description(stored: Any, *, where: Path) -> Description:
@@ -72,7 +75,7 @@ def parse_description(stored: Any, *, where: Path) -> Description:
         raise ModelError(f"{where}: is damaged, {first_mistake(error.errors())}") from None
     except ValueError as error:
         raise ModelError(f"{where}: is damaged, {error}") from None
-    return Description(given.backbone, given.preprocessing, given.classes, decisions, given.precision)
+    return Description(given.backbone, given.preprocessing, given.classes, decisions, given.precision, given.boost)
 
 
 def write_description(folder: Path, description: Description) -> None:
@@ -111,7 +114,9 @@ def save_model(
 
     backbone = classifier.backbone
     save_weights(folder / WEIGHTS, classifier.state_dict() if weights is None else weights)
-    described = Description(backbone.name, backbone.preprocessing, classifier.classes, decisions, precision)
+    described = Description(
+        backbone.name, backbone.preprocessing, classifier.classes, decisions, precision, classifier.boost
+    )
     write_description(folder, described)
 
 
@@ -125,5 +130,6 @@ def load_model(folder: Path) -> "tuple[Classifier, Decisions]":
         backbone=described.backbone,
         preprocessing=described.preprocessing,
         classes=described.classes,
+        boost=described.boost,
     )
     return classifier, described.decisions

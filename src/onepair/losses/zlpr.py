@@ -13,7 +13,7 @@ def zlpr_loss(
     unknown: Unknown = "negative",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """ZLPR loss (Su et al. 2022): OPML with α = β = 1.
+    """ZLPR loss (Su et al. 2022): OPML with α̃ = β̃ = 0.5, so that α = β = 1.
 
         L = log(1 + Σ_{p∈Ωp} exp(-s_p)) + log(1 + Σ_{n∈Ωn} exp(s_n))
 

@@ -38,7 +38,7 @@ class Asymmetric(FixedTargets):
     title="ZLPR",
     paper="Su et al. 2022",
     equation="log(1 + Σ exp(-s_p)) + log(1 + Σ exp(s_n))",
-    description="Assumes unknown labels negative; OPML with α = β = 1.",
+    description="Assumes unknown labels negative; OPML with α̃ = β̃ = 0.5, so α = β = 1.",
 )
 class ZLPR(FixedTargets):
     """ZLPR loss of the observed labels."""

@@ -25,8 +25,9 @@ class PartialAsymmetric(Method):
         l = -(1-p)^γ₊ log p if positive, -p^γ₋ log(1-p) if negative, -p^γᵤ log(1-p) if unknown
 
     Unknown labels are left out where they are among the `left_out` · B of the batch with the highest probability, or of
-    a class whose prior, estimated after every epoch, exceeds `most_frequent`. γ₊ = 0, γ₋ = 1 to 3, γᵤ = 4, left_out = 5
-    and most_frequent = 0.5 in its authors' work, on thousands of classes; of twenty, five in a row are a quarter.
+    a class whose prior, estimated after every epoch, exceeds `most_frequent`. γ₊ = 0, γ₋ = 1 to 3, γᵤ = 4 and
+    most_frequent = 0.5 in its authors' work, and left_out = 5, which is little of thousands of classes, and of twenty
+    a quarter.
     """
 
     needs_priors = True
@@ -39,7 +40,7 @@ class PartialAsymmetric(Method):
         gamma_positive: float = 0.0,
         gamma_negative: float = 2.0,
         gamma_unknown: float = 4.0,
-        left_out: float = 5.0,
+        left_out: float = 0.5,
         most_frequent: float = 0.5,
     ) -> None:
         check_at_least_zero(

@@ -44,6 +44,11 @@ class MethodInfo:
         return "epochs" in self._keywords
 
     @property
+    def needs_places(self) -> bool:
+        """Whether the method needs the features of every place of an image, which pooled features do not have."""
+        return "boost" in self._keywords
+
+    @property
     def _keywords(self) -> dict[str, inspect.Parameter]:
         parameters = inspect.signature(self.build).parameters
         return {name: given for name, given in parameters.items() if given.kind is given.KEYWORD_ONLY}

@@ -125,17 +125,42 @@ class SmallCNN(nn.Sequential):
 
 
 class Classifier(nn.Module):
-    """A backbone and one linear layer: (B, 3, S, S) normalised images to (B, L) logits."""
+    """A backbone and one linear layer: (B, 3, S, S) normalised images to (B, L) logits.
 
-    def __init__(self, backbone: Backbone, classes: Sequence[str]) -> None:
+    Args:
+        backbone: the network below.
+        classes: the names of the labels.
+        boost: a factor on what speaks for a class (BoostLU, Kim et al. 2023). Unless it is 1, the linear layer is
+            applied at every place of the last features, as a convolution of 1 × 1; what is above 0 is multiplied; and
+            the logits are the mean over all places.
+    """
+
+    def __init__(self, backbone: Backbone, classes: Sequence[str], *, boost: float = 1.0) -> None:
         super().__init__()
         self.backbone = backbone
         self.head = nn.Linear(backbone.feature_dim, len(classes))
         self.classes = tuple(classes)
+        self.boost = boost
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.backbone(images))
-        return logits
+        if self.boost == 1:
+            logits: Tensor = self.head(self.backbone(images))
+            return logits
+        network: Any = self.backbone.network
+        return self.of_features(network.forward_features(images))
+
+    def of_features(self, features: Tensor) -> Tensor:
+        """The logits of what `forward_features` of the network gives."""
+        network: Any = self.backbone.network
+        if self.boost == 1:
+            logits: Tensor = self.head(network.forward_head(features))
+            return logits
+        at_places = self.head(grid_of(self.backbone.network, features).movedim(1, -1))
+        return self.boosted(at_places).mean((1, 2))
+
+    def boosted(self, activations: Tensor) -> Tensor:
+        """Activations of classes, in any layout, with those above 0 multiplied."""
+        return activations + (self.boost - 1) * activations.relu()
 
 
 def grid_of(network: nn.Module, features: Tensor) -> Tensor:

@@ -43,9 +43,8 @@ class LearningPart(nn.Module):
             network.get_submodule(name).requires_grad_()
 
     def forward(self, activations: Tensor) -> Tensor:
-        network = self.classifier.backbone.network
-        logits: Tensor = self.classifier.head(_after(network, self.steps, _unrolled(activations, self.shape)))
-        return logits
+        given = _unrolled(activations, self.shape)
+        return self.classifier.of_features(_after(self.classifier.backbone.network, self.steps, given))
 
 
 def cut_at(backbone: Backbone, stage: str) -> Cut:
@@ -78,7 +77,7 @@ def _cut(backbone: Backbone, stage: str, probe: Tensor) -> Cut:
     given = cut_off.network.forward_features(probe)
     cut_off.num_features = given[0].numel()
     shape, names = tuple(given.shape[1:]), [call.name for call in head if call.name]
-    again = _after(network, steps, _unrolled(cut_off(probe), shape))
+    again = network.forward_head(_after(network, steps, _unrolled(cut_off(probe), shape)))
     if (again - expected).abs().max() > _TOLERANCE * expected.abs().max():
         raise StageError(
             f"{backbone.name} cannot be cut at {stage}, past which other information goes; name a whole stage"
@@ -104,11 +103,10 @@ class _CutOff(nn.Module):
 
 
 def _after(network: Any, steps: Sequence[str], given: Tensor) -> Tensor:
-    """The features that a network makes of what a stage takes."""
+    """The last features before the head that a network makes of what a stage takes."""
     for name in steps:
         given = network.get_submodule(name)(given)
-    features: Tensor = network.forward_head(given)
-    return features
+    return given
 
 
 def _rolled(given: Tensor) -> Tensor:

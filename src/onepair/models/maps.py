@@ -29,6 +29,8 @@ def activation_maps(classifier: Classifier, images: Tensor, classes: Tensor | No
     """
     with _evaluating(classifier):
         spatial = classifier.backbone.spatial(images)
+        if classifier.boost != 1:
+            return classifier.boosted(_averaged(classifier.head, spatial, classes))
         return (_averaged if _is_mean(spatial) else _grad_cam)(classifier.head, spatial, classes)
 
 

@@ -10,6 +10,7 @@ from onepair.data.preprocessing import Preprocessing
 from onepair.files import write_atomically
 from onepair.models.backbone import Classifier
 from onepair.models.weights import State, WeightsError, create_backbone, read_state
+from onepair.words import counted
 
 
 def save_weights(path: Path, state: State) -> None:
@@ -19,7 +20,7 @@ def save_weights(path: Path, state: State) -> None:
 
 
 def load_classifier(
-    weights: Path, *, backbone: str, preprocessing: Preprocessing, classes: Sequence[str]
+    weights: Path, *, backbone: str, preprocessing: Preprocessing, classes: Sequence[str], boost: float = 1.0
 ) -> Classifier:
     """The classifier whose weights `save_weights` wrote, on the CPU and ready to predict.
 
@@ -28,12 +29,13 @@ def load_classifier(
         backbone: its name, as for `create_backbone`.
         preprocessing: what its images went through.
         classes: the names of its labels.
+        boost: as for `Classifier`.
     """
     network = create_backbone(backbone, weights="none", image_size=preprocessing.size)
     network.preprocessing = preprocessing
-    classifier = Classifier(network, classes)
+    classifier = Classifier(network, classes, boost=boost)
     try:
         classifier.load_state_dict(read_state(weights))
     except RuntimeError:
-        raise WeightsError(f"{weights}: does not fit a {backbone} with {len(classes)} classes") from None
+        raise WeightsError(f"{weights}: does not fit a {backbone} with {counted(len(classes), 'class')}") from None
     return classifier.to(memory_format=torch.channels_last).eval()

@@ -12,7 +12,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, validat
 from onepair.metrics import Floats
 
 # Lines of single classes scatter about the line of all with a standard deviation of ½: this is its inverse square.
-_LINE_PRECISION = 4.0
+LINE_PRECISION = 4.0
 _CURVE_POSITIVES = 10.0  # a class with so many positives lies half-way between a curve of its own and its line
 _NEWTON_STEPS, _HALVINGS = 100, 30
 
@@ -234,7 +234,7 @@ def fit_lines(scores: Floats, targets: Floats, weights: NDArray[Any], start: Pla
 
 def correct_lines(lines: Platt, scores: Floats, targets: Floats, weights: Floats) -> Platt:
     """Lines moved to the targets (N, L) of cells of these weights, the less, the fewer of them a class has."""
-    own = _minimise(lines.logits(scores), targets, weights, np.array([1.0, 0.0]), precision=_LINE_PRECISION)
+    own = _minimise(lines.logits(scores), targets, weights, np.array([1.0, 0.0]), precision=LINE_PRECISION)
     return _chained(lines, Platt(*own))
 
 

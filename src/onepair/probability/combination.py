@@ -17,6 +17,7 @@ from onepair.probability.observation import Observation, Rates
 _OWN_SLOPE, _INTERCEPT, _SCORE, _OBSERVED, _OBSERVED_FOR_ALL = 10.0, 10.0, 200.0, 3.0, 0.1
 _HIGHEST_LOGIT = 8.0  # beyond it a score says no more
 _SIMULATED_ROWS, _SIMULATED_CELLS = 5_000, 1_000_000  # at least, unless the sample is larger
+_SHARES = np.linspace(0, 1, 9)  # of a fit, to choose from by rows that it was not made of
 _MOST_CLASSES = 300  # whose 3 L² weights can be fitted
 _BLOCK = 1_000_000  # cells that are computed at once
 
@@ -69,7 +70,7 @@ def fit_combination(
     # Row j of copy i by model (i + j) mod K: all models, although there may be fewer copies than models.
     model = (np.arange(copies)[:, None] + np.arange(rows)) % models
     full = np.tile(labels, (copies, 1))
-    hidden, platt, rates = inference.observation, inference.platt, inference.rates
+    hidden, platt, rates = inference.observation, inference.in_any_row, inference.rates
     shown = hidden.hide(full, rates, random)
     nothing = np.zeros(shown.shape, bool)
     bound = replace(hidden, free=nothing, asked=nothing)
@@ -79,7 +80,25 @@ def fit_combination(
     if count > _MOST_CLASSES:
         line = correct_lines(Platt(np.ones(count), np.zeros(count)), own, (full == POSITIVE).astype(float), weight)
         return Combination(platt, rates, line.slope, line.intercept, None)
-    return Combination(platt, rates, *_fit(own, others, full == POSITIVE, weight))
+    slope, intercept, others_weights = _fit(own, others, full == POSITIVE, weight)
+    share = _share_to_trust(own, others, full == POSITIVE, weight, np.tile(random.permutation(rows) % 2 == 0, copies))
+    return Combination(platt, rates, 1 + share * (slope - 1), share * intercept, share * others_weights)
+
+
+def _share_to_trust(
+    own: Floats, others: Floats, positive: NDArray[np.bool_], weight: Floats, half: NDArray[np.bool_]
+) -> float:
+    """How far to go from what a cell's own score says to what a fit says: what would have been best for either half of
+    the rows with the fit to the other, so that a few rows that say little of each other change little.
+    """
+    losses = np.zeros(len(_SHARES))
+    for fitted, judged in ((half, ~half), (~half, half)):
+        slope, intercept, weights = _fit(own[fitted], others[fitted], positive[fitted], weight[fitted])
+        change = own[judged] * (slope - 1) + intercept + others[judged] @ weights
+        for number, share in enumerate(_SHARES):
+            logits = own[judged] + share * change
+            losses[number] += (weight[judged] * (np.logaddexp(0, logits) - positive[judged] * logits)).sum()
+    return float(_SHARES[np.argmin(losses)])
 
 
 def _features(

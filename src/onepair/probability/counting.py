@@ -19,11 +19,14 @@ class Estimate(NamedTuple):
 
 
 def weigh(first: Estimate, second: Estimate) -> Estimate:
-    """Two estimates of one number, weighed by how narrow their intervals are."""
+    """Two estimates of one number from the same rows, weighed by how narrow their intervals are.
+
+    Together they are no surer than the surer one.
+    """
     precisions = [1 / np.maximum(each.high - each.low, 1e-9) ** 2 for each in (first, second)]
     share = precisions[1] / (precisions[0] + precisions[1])
     value = first.value + share * (second.value - first.value)
-    reach = 0.5 / np.sqrt(precisions[0] + precisions[1])
+    reach = 0.5 / np.sqrt(np.maximum(*precisions))
     ends = (np.maximum(value - reach, np.minimum(first.low, second.low)), value + reach)
     return Estimate(value, *ends)
 

@@ -4,19 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit
 
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
+from onepair.labels import POSITIVE, UNKNOWN, validate_labels
 from onepair.metrics import Floats
 from onepair.probability.calibration import check_scores
 from onepair.probability.combination import fit_combination
 from onepair.probability.counting import Estimate
 from onepair.probability.incomplete import infer
+from onepair.probability.mistakes import with_observed
 from onepair.probability.observation import Process
 
 _FEWEST_FULL = 20  # rows with all labels, to learn from them what labels say of each other
-_EM_STEPS = 200
-_TRUST = 0.7  # in the logarithm of a ratio of densities: labels that are right score oddly more often than lines say
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,36 +79,6 @@ def judge(
         )
         unknown = combination(matrix, known, inference.observation.of(np.arange(rows)))
         basis = f"full labels of {full.sum():,} validation images"
-    probabilities = _with_observed(known, unknown, inference.platt.logits(matrix))
+    logits, drawn = inference.platt.logits(matrix), inference.observation.drawn
+    probabilities = with_observed(known, unknown, logits, drawn=drawn)
     return Judgement(probabilities, inference.missing, inference.total, basis)
-
-
-def _with_observed(observed: Labels, unknown: Floats, logits: Floats) -> Floats:
-    """The probabilities of unknown cells, completed by those of observed cells to be right.
-
-    An observed label is taken to be wrong with a chance that is the same for all, and a wrong one to score like any
-    other label of its true kind. The chance is that of highest likelihood, which is careful: where no label is wrong
-    hardly any is thought to be, and where some are, only the clearest.
-
-    Args:
-        observed: (N, L).
-        unknown: (N, L), probabilities of unknown cells to be positive.
-        logits: (N, L), of the probability to be positive by the score alone.
-    """
-    share = np.clip(expit(logits).mean(0), 1e-6, 1 - 1e-6)
-    for_positive = logits - np.log(share / (1 - share))  # log ratio of the densities of positive and negative cells
-    probabilities = unknown.copy()
-    for value, ratio in ((POSITIVE, -for_positive), (NEGATIVE, for_positive)):
-        cells = observed == value
-        wrong = _posterior_of_share(_TRUST * ratio[cells])
-        probabilities[cells] = wrong if value == NEGATIVE else 1 - wrong
-    return probabilities
-
-
-def _posterior_of_share(log_ratios: Floats) -> Floats:
-    """Which of some values come from the other of two densities, where the share that does is not known."""
-    posterior = np.full(len(log_ratios), 0.01)
-    for _ in range(_EM_STEPS if len(log_ratios) else 0):
-        share = np.clip(posterior.mean(), 1e-9, 1 - 1e-9)
-        posterior = expit(log_ratios + np.log(share / (1 - share)))
-    return posterior

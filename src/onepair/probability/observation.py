@@ -23,6 +23,7 @@ Counts = NDArray[np.intp]
 _NEARLY_ALL = 0.98  # of the rows show a positive where some are drawn in every row
 _MOSTLY_ONE = 0.75  # of them show no more than one where one is drawn, and others are known besides
 _EXPECTED_MORE = 10  # rows that would show one positive more than any row does, were there no limit
+_PILED_UP = 1.2  # times as many rows as a smooth fall would have
 _FEWEST_OF_A_LIST, _SHARE_OF_A_LIST = 10, 0.02  # rows that were looked at by the same list of classes
 _BLOCK = 500_000  # cells and nodes that the posterior is computed of at once
 
@@ -45,7 +46,15 @@ class Rates(NamedTuple):
 
     positive: Floats  # (L,), ρ
     negative: Floats  # (L,), η
-    stop: Floats  # (k,): the chance of a row that shows so many (1 … k) to have been allowed no more; the last is 1
+    stop: Floats  # (k+1,): the chance of a row that shows so many (0 … k) to have been allowed no more; the last is 1
+
+
+class Explanation(NamedTuple):
+    """What known labels say of the others in their rows, by some probabilities and rates."""
+
+    posterior: Floats  # (N, L), the probability of every cell to be positive, given what is known of its row
+    stopped: Floats  # (N,), the probability of a row to have been allowed to show no more than it does
+    log_likelihood: Floats  # (N,), of what a row shows, if it is not an empty one that would not be among them
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +65,7 @@ class Observation:
     drawn: int  # how many of its positives a row shows at most, drawn at random; 0: none is drawn
     free: Mask  # (N, L), cells whose value has nothing to do with whether it is known
     asked: Mask  # (N, L), those of them that were asked for because a model suggested them
+    empty: bool = True  # whether rows without any positive are among them
 
     @property
     def assumption(self) -> str:
@@ -66,66 +76,108 @@ class Observation:
         return replace(self, free=self.free[rows], asked=self.asked[rows])
 
     def posterior(self, probabilities: Floats, labels: Labels, rates: Rates) -> Floats:
-        """Probability (N, L) of every cell to be positive, given what is known of its row.
+        """The posterior of `explain` alone."""
+        return self.explain(probabilities, labels, rates).posterior
+
+    def explain(self, probabilities: Floats, labels: Labels, rates: Rates) -> Explanation:
+        """What the known labels of every row say of its others.
 
             at random:  P(positive | unknown) = (1-ρ) p / ((1-ρ) p + (1-η) (1-p))
             one drawn:  the m positives known of a row, and K others with generating function
                         G(t) = Π_unknown ((1-η)(1-p) + (1-ρ) p t), have the likelihood E[1/(m+K)] = ∫ t^(m-1) G(t) dt
 
         over t from 0 to 1, which Gauss and Legendre's rule gives exactly for up to 31 labels. Rows that may show
-        up to k have 1/C(n, m) in place of 1/n if they stopped at m, and no others if they did not.
+        up to k have 1/C(n, m) in place of 1/n if they stopped at m, and no others if they did not; a row that shows
+        nothing was not looked at, or is empty.
+
+        Where no row is empty, the likelihood is that of a row given that it is not.
 
         Args:
-            probabilities: (N, L), of each cell to be positive by its score alone.
+            probabilities: (N, L), of each cell to be positive by its score alone, were its row any row.
             labels: (N, L).
             rates: the chances to be observed.
         """
-        return self.posterior_and_stopped(probabilities, labels, rates)[0]
-
-    def posterior_and_stopped(self, probabilities: Floats, labels: Labels, rates: Rates) -> tuple[Floats, Floats]:
-        """The posterior, and of every row (N,) the probability that it was allowed to show no more than it does."""
-        found, stopped = np.empty(labels.shape), np.ones(len(labels))
+        parts = [np.empty(labels.shape), np.ones(len(labels)), np.empty(len(labels))]
         size = max(1, _BLOCK // (labels.shape[1] * (len(_NODES[0]) if self.drawn else 1)))
         for rows in (slice(start, start + size) for start in range(0, len(labels), size)):
-            chance, known, free = probabilities[rows], labels[rows], self.free[rows]
-            hidden, absent = chance * (1 - rates.positive), (1 - chance) * (1 - rates.negative)
-            either = hidden + absent
-            alone = np.divide(hidden, either, out=np.zeros_like(hidden), where=either > 0)
-            unknown, positive = known == UNKNOWN, known == POSITIVE
-            found[rows] = np.where(unknown, np.where(free, chance, alone), positive)
-            shown = (positive & ~free).sum(1)
-            some = (shown > 0) & (unknown & ~free).any(1)
-            if self.drawn and some.any():
-                here, beside = (unknown & ~free)[some], (positive & free)[some].sum(1)
-                drawn, stopped[rows][some] = _drawn_posterior(
-                    hidden[some], absent[some], here, shown[some], beside, self.drawn, rates.stop
-                )
-                found[rows][some] = np.where(here, drawn, found[rows][some])
-        return found, stopped
+            block = self._explain(probabilities[rows], labels[rows], self.free[rows], rates)
+            for whole, part in zip(parts, block, strict=True):
+                whole[rows] = part
+        return Explanation(*parts)
+
+    def _explain(self, chance: Floats, labels: Labels, free: Mask, rates: Rates) -> Explanation:
+        unknown, positive = labels == UNKNOWN, labels == POSITIVE
+        hidden, absent = chance * (1 - rates.positive), (1 - chance) * (1 - rates.negative)
+        either, here = hidden + absent, unknown & ~free
+        alone = np.divide(hidden, either, out=np.zeros_like(hidden), where=either > 0)
+        found, stopped = np.where(unknown, np.where(free, chance, alone), positive), np.ones(len(labels))
+        likelihood = _log(np.where(unknown, 1.0, np.where(positive, chance, 1 - chance))).sum(1)
+        shown, beside = (positive & ~free).sum(1), (positive & free).sum(1)
+        bare = (shown == 0) & here.any(1)
+        likelihood[bare] += _log(np.where(here[bare], either[bare], 1.0)).sum(1)
+        if self.drawn:
+            bare &= beside == 0
+            stopped[bare], extra = self._nothing_shown(np.where(here[bare], alone[bare], 0), rates.stop[0])
+            found[bare] = np.where(here[bare], stopped[bare][:, None] * alone[bare], found[bare])
+            likelihood[bare] += extra
+            some = (shown > 0) & here.any(1)
+            drawn, stopped[some], extra = _drawn_posterior(
+                hidden[some], absent[some], here[some], shown[some], beside[some], self.drawn, rates.stop
+            )
+            found[some] = np.where(here[some], drawn, found[some])
+            likelihood[some] += extra
+        if not self.empty:
+            none = ~positive.any(1)  # is known to be positive, but some are
+            some_positive = not_empty(found[none])
+            found[none] = np.where(unknown[none], found[none] / some_positive[:, None], found[none])
+            likelihood[none] += _log(some_positive)
+            likelihood -= _log(not_empty(chance))
+        return Explanation(found, stopped, likelihood)
+
+    def _nothing_shown(self, alone: Floats, stop: float) -> tuple[Floats, Floats]:
+        """Whether rows that show nothing, with probabilities `alone` (n, L) of what is unknown, were not looked at, and
+        what that adds to their log likelihood. A row that was looked at is empty.
+        """
+        looked_at = (1 - stop) * (1 - alone).prod(1) * self.empty
+        stopped = np.divide(stop, stop + looked_at, out=np.ones(len(alone)), where=stop + looked_at > 0)
+        return stopped, _log(stop + looked_at)
 
     def hide(self, labels: Labels, rates: Rates, random: np.random.Generator) -> Labels:
         """Full labels (M, L) of other rows with those unknown that would be in rows that are not looked at in full."""
         chance = np.where(labels == POSITIVE, rates.positive, rates.negative)
         kept = random.random(labels.shape) < chance
         if self.drawn:
-            allowed = 1 + (random.random((len(labels), self.drawn)) >= rates.stop).cumprod(1).sum(1)
+            allowed = (random.random((len(labels), self.drawn + 1)) >= rates.stop).cumprod(1).sum(1)
             order = np.argsort(np.where(labels == POSITIVE, random.random(labels.shape), 2.0), axis=1)
             rank = np.argsort(order, axis=1)
             kept |= (labels == POSITIVE) & (rank < allowed[:, None])
         return np.where(kept, labels, UNKNOWN).astype(np.int8)
 
 
+def not_empty(probabilities: Floats) -> Floats:
+    """The chance (N,) of rows to have a positive, by the probabilities (N, L) of their cells."""
+    chance: Floats = np.maximum(-np.expm1(np.log1p(-np.minimum(probabilities, 1 - 1e-12)).sum(1)), 1e-12)
+    return chance
+
+
+def _log(values: Floats) -> Floats:
+    logarithm: Floats = np.log(np.maximum(values, 1e-300))
+    return logarithm
+
+
 def _drawn_posterior(
     hidden: Floats, absent: Floats, unknown: Mask, shown: Counts, beside: Counts, most: int, stop: Floats
-) -> tuple[Floats, Floats]:
-    """Of rows that show so many positives and have so many `beside`: the posterior (n, L), and whether they stopped."""
+) -> tuple[Floats, Floats, Floats]:
+    """Of rows that show so many positives and have so many `beside`: the posterior (n, L), whether they stopped, and
+    the log likelihood of what they do not show.
+    """
     at, weights = _FEW_NODES if hidden.shape[1] > 2 * len(_NODES[0]) - 1 else _NODES
     nodes = at[:, None]
     share = np.where(unknown[:, None], absent[:, None] + hidden[:, None] * nodes, 1.0)  # (n, T, L)
     if most == 1:
         likelihood, complete = at ** (shown + beside - 1)[:, None], np.zeros(len(shown))
     else:
-        stops = stop[np.minimum(shown, most) - 1]
+        stops = stop[np.minimum(shown, most)]
         likelihood = (stops * shown)[:, None] * at ** beside[:, None] * (1 - at) ** (shown - 1)[:, None]
         complete = (1 - stops) * (beside == 0) * np.where(unknown, absent, 1.0).prod(1)
     whole = share.prod(2) * likelihood * weights  # (n, T)
@@ -134,8 +186,9 @@ def _drawn_posterior(
     present = hidden * with_it
     total = present + absent * without + complete[:, None]
     posterior = np.divide(present, total, out=np.zeros_like(present), where=total > 0)
-    stopped = np.divide(whole.sum(1), whole.sum(1) + complete, out=np.ones(len(shown)), where=whole.sum(1) > 0)
-    return posterior, stopped
+    either = whole.sum(1) + complete
+    stopped = np.divide(whole.sum(1), either, out=np.ones(len(shown)), where=either > 0)
+    return posterior, stopped, _log(either)
 
 
 def recognise(labels: ArrayLike, asked: ArrayLike | None = None, process: Process = "auto") -> Observation:
@@ -169,16 +222,18 @@ def recognise(labels: ArrayLike, asked: ArrayLike | None = None, process: Proces
     if process == "positives-at-random":
         free |= matrix == NEGATIVE
     shown = ((matrix == POSITIVE) & ~free).sum(1)
-    drawn = _drawn(shown[~(in_full | by_list)], process)
+    negatives = bool(((matrix == NEGATIVE) & ~free).any())
+    drawn = _drawn(shown[~(in_full | by_list)], process, negatives=negatives)
+    has_positive = (matrix == POSITIVE).any(1)
+    empty = drawn == 0 or not (has_positive[in_full].all() and has_positive[~(in_full | by_list)].mean() >= _NEARLY_ALL)
     unknown = bool((~free & ~known).any())
-    negatives = ((matrix == NEGATIVE) & ~free).any()
-    sentence = _sentence(drawn, bool(shown.any()), bool(negatives), unknown, process, bool(by_list.any()))
+    sentence = _sentence(drawn, bool(shown.any()), negatives, unknown, process, bool(by_list.any()))
     for number, words in (
         (int(in_full.sum()) * unknown, "images are labelled in full"),
         (int(suggested.sum()), "labels were asked for"),
     ):
         sentence += f"; {number:,} {words}" if number else ""
-    return Observation(sentence, drawn, free, suggested)
+    return Observation(sentence, drawn, free, suggested, empty)
 
 
 def _looked_at(given: Mask, negative: Mask) -> tuple[Mask, Mask]:
@@ -207,24 +262,30 @@ def _entropy(shares: Floats) -> float:
     return float(-(shares * np.log2(np.maximum(shares, 1e-300))).sum())
 
 
-def _drawn(shown: Counts, process: Process) -> int:
+def _drawn(shown: Counts, process: Process, *, negatives: bool) -> int:
     """How many positives are drawn in every row at most, from how many each shows."""
     most = int(shown.max(initial=0))
     if process in ("single-positive", "few-positives"):
         return min(most, 1) if process == "single-positive" else most
-    if process != "auto" or most == 0 or (shown > 0).mean() < _NEARLY_ALL:
+    if process != "auto" or most == 0:
         return 0
     if _is_limit(shown, most):
         return most
-    return int((shown == 1).mean() >= _MOSTLY_ONE)
+    mostly_one = (shown > 0).mean() >= _NEARLY_ALL and (shown == 1).mean() >= _MOSTLY_ONE
+    # Where negatives are known, so are other positives, at random; where none is, a row shows as many as it may.
+    return (1 if negatives else most) * int(mostly_one)
 
 
 def _is_limit(shown: Counts, most: int) -> bool:
-    """Whether rows stop at this number although some would have more: numbers fall off smoothly otherwise."""
-    if most < 2:
-        return False
-    fewer, last = (shown == most - 1).sum(), (shown == most).sum()
-    return bool(last**2 >= _EXPECTED_MORE * max(fewer, 1))
+    """Whether rows stop at this number although some would have more: numbers fall off smoothly otherwise.
+
+    Where some rows show nothing, as they do where positives are observed at random, this number may well be the last
+    step of such a fall, unless far more rows show it than Poisson's would.
+    """
+    before, fewer, last = ((shown == number).sum() for number in (most - 2, most - 1, most))
+    fallen = fewer if most == 1 else (1 - 1 / most) * fewer**2 / max(before, 1)
+    piled_up = (most > 1 and (shown > 0).mean() >= _NEARLY_ALL) or last >= _PILED_UP * fallen
+    return bool(piled_up and last**2 >= _EXPECTED_MORE * max(fewer, 1))
 
 
 def _sentence(drawn: int, positives: bool, negatives: bool, unknown: bool, process: Process, by_list: bool) -> str:

@@ -6,7 +6,7 @@ both with text of readable size. Text stays text: it can be searched, and takes 
 
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
@@ -180,19 +180,43 @@ def class_dots(comparison: Comparison, width: int) -> Figure:
         look = comparison.look(run)
         size = 90 if run is comparison.ceiling else 42
         axes.scatter(values, rows, s=size, marker=look.marker, color=look.colour, linewidths=1.5, zorder=2)
-    limit = LONGEST_NAME if width > NARROW else LONGEST_NAME // 2
-    axes.set_yticks(rows, [short(comparison.baseline.classes[column], limit=limit) for column in shown], color=INK)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.grid(False, axis="y")
-    axes.grid(True, axis="x")
-    axes.set_axisbelow(True)
-    axes.xaxis.set_major_locator(MaxNLocator(10 if width > NARROW else 4, steps=_STEPS))
+    _list_classes(axes, [comparison.baseline.classes[column] for column in shown], width)
     axes.set_xlabel("Average precision")
     if len(comparison.rivals) > 1:
         for row, column in zip(rows, shown, strict=True):
             axes.annotate(signed(gains[column]), (1, row), (46, 0), **_IN_MARGIN, color=INK)
         axes.annotate("Gain", (1, -0.6), (46, 6), **_IN_MARGIN, color=MUTED)
     return figure
+
+
+def class_shares(comparison: Comparison, width: int) -> Figure:
+    """The share of images that each class is in, the most frequent first: as labelled, and as estimated."""
+    run = comparison.searched or comparison.baseline
+    found = sorted(run.found, key=lambda each: -each.prior)[:MOST_CLASSES]
+    rows, look = np.arange(len(found)), comparison.look(run)
+    figure, axes = _figure(width, 22 * len(found) + 60)
+    low, high = 100 * np.array([each.prior_interval for each in found]).reshape(-1, 2).T
+    axes.hlines(rows, low, high, color=look.colour, linewidth=1.6)
+    axes.scatter([100 * each.prior for each in found], rows, s=42, marker=look.marker, color=look.colour, zorder=2)
+    observed = [100 * each.observed / max(each.images, 1) for each in found]
+    axes.scatter(observed, rows, s=90, marker="|", color=MUTED, linewidths=1.5, zorder=2)
+    _list_classes(axes, [each.name for each in found], width)
+    axes.set_xlabel("Share of images (%)")
+    axes.set_xlim(left=0)
+    for row, each in zip(rows, found, strict=True):
+        axes.annotate(f"{100 * each.prior:.1f}", (1, row), (40, 0), **_IN_MARGIN, color=INK)
+    return figure
+
+
+def _list_classes(axes: Axes, names: Sequence[str], width: int) -> None:
+    """A row for each class, its name at the left."""
+    limit = LONGEST_NAME if width > NARROW else LONGEST_NAME // 2
+    axes.set_yticks(np.arange(len(names)), [short(name, limit=limit) for name in names], color=INK)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+    axes.grid(True, axis="x")
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(10 if width > NARROW else 4, steps=_STEPS))
 
 
 def classes_by_gain(comparison: Comparison) -> tuple[Indices, Floats]:

@@ -16,6 +16,7 @@ from onepair.data.streaming import pixels_of
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.report.side_by_side import Comparison, ReportError, RunSummary
 from onepair.runs.finished import FinishedRun
+from onepair.words import counted
 
 EXAMPLES = 12  # images, unless others are asked for
 LONGEST_SIDE = 160  # pixels; larger images are scaled down
@@ -36,7 +37,8 @@ class Examples:
                     f"examples: an image must be uint8 of shape (H, W, 3), got {image.dtype} of {image.shape}"
                 )
         if len(self.images) != len(self.rows):
-            raise ReportError(f"examples: {len(self.images)} images need as many rows, got {len(self.rows)}")
+            got = f"{counted(len(self.images), 'image')} and {counted(len(self.rows), 'row')}"
+            raise ReportError(f"examples: every image needs its row, got {got}")
 
 
 class Mark(NamedTuple):

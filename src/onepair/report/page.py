@@ -17,6 +17,7 @@ from onepair.report.wording import duration, percent, points, signed
 WIDTHS = {"wide": 880, "narrow": 340}  # of each chart in pixels: for screens and paper, and for phones
 
 _DOTS_DESCRIPTION = "Dot plot of the average precision of each class, a dot per run; a table with the numbers follows."
+_SHARES_DESCRIPTION = "Dot plot of the share of images that each class is in; a table with the numbers follows."
 
 
 def templates(package: str) -> Environment:
@@ -61,7 +62,7 @@ def write_report(
     comparison = Comparison(runs, ceiling)
     order, gains = charts.classes_by_gain(comparison)
     positives = int((comparison.baseline.test_labels == POSITIVE).sum())
-    curves = dots = bars = calibration = None
+    curves = dots = bars = calibration = shares = None
     errors: list[tuple[float, float]] = []
     if any(run.records for run in runs):
         curves = _draw(charts.validation_curves, comparison, _describe_curves(comparison))
@@ -71,6 +72,8 @@ def write_report(
         bars = _draw(charts.confidence_bars, comparison, _describe_bars(comparison))
         errors = [charts.calibration_errors(run) for run in runs]
         calibration = _draw(charts.reliability_curves, comparison, _describe_calibration(comparison, errors))
+    if comparison.searched is not None:
+        shares = _draw(charts.class_shares, comparison, _SHARES_DESCRIPTION)
     page = _ENVIRONMENT.get_template("page.html.j2").render(
         title=title,
         paragraphs=[paragraph for paragraph in introduction.split("\n\n") if paragraph.strip()],
@@ -82,6 +85,7 @@ def write_report(
         dots=dots,
         bars=bars,
         calibration=calibration,
+        shares=shares,
         errors=errors,
         columns=[*order, *np.flatnonzero(np.isnan(gains))],
         gains=gains,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.errors import UserError
+from onepair.finding.summary import ClassSummary, read_summary
 from onepair.labels import NEGATIVE, POSITIVE, Labels
 from onepair.metrics import Floats, precision_recall_f1
 from onepair.probability.decisions import Decisions
@@ -36,6 +37,7 @@ class RunSummary:
     test_scores: NDArray[np.floating[Any]]  # (N, L) logits
     test_labels: Labels  # (N, L)
     decisions: Decisions
+    found: Sequence[ClassSummary] = ()  # what was found to be missing, (L,) if labels were looked for
 
     @classmethod
     def of(cls, run: FinishedRun, *, name: str, title: str, labels: str) -> "RunSummary":
@@ -56,6 +58,7 @@ class RunSummary:
             test_scores=run.scores("test"),
             test_labels=run.labels("test"),
             decisions=run.decisions,
+            found=read_summary(run.path),
         )
 
     def __post_init__(self) -> None:
@@ -142,6 +145,11 @@ class Comparison:
     @property
     def best(self) -> RunSummary:
         return max(self.rivals, key=lambda run: run.test_map)
+
+    @property
+    def searched(self) -> RunSummary | None:
+        """The last run in which missing labels were looked for."""
+        return next((run for run in reversed(self.runs) if len(run.found) == len(run.classes)), None)
 
     def gain(self, run: RunSummary) -> float:
         return run.test_map - self.baseline.test_map

@@ -244,7 +244,7 @@ class Retraining:
 def _sibling(path: Path) -> Path:
     """The first free name for another run beside one, as photos-2 beside photos, with a free name for its labels."""
     path = path if path.name not in ("", "..") else path.resolve()
-    stem = re.sub(r"-\d+$", "", path.name)
+    stem = re.sub(r"-\d{1,2}$", "", path.name)  # a longer number is more likely a year
     others = (path.with_name(f"{stem}-{number}") for number in count(2))
     return next(each for each in others if not each.exists() and not _labels_file(each).exists())
 

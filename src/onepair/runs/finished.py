@@ -16,6 +16,7 @@ from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunError, RunFolder
 from onepair.runs.shared import Shared
 from onepair.runs.task import Split, Task, describe_observation, task_of
+from onepair.words import counted
 
 if TYPE_CHECKING:
     from onepair.models import Classifier
@@ -162,9 +163,9 @@ class FinishedRun:
         if kept is not None:
             expected = (len(rows), len(self.table.classes))
             if kept.shape != expected:
+                size = f"{counted(expected[0], 'image')} and {counted(expected[1], 'class')}"
                 raise RunError(
-                    f"{self.path}: scores_{split}.npy is not of {expected[0]} images and {expected[1]} classes; "
-                    "delete it to compute the scores anew"
+                    f"{self.path}: scores_{split}.npy is not of {size}; delete it to compute the scores anew"
                 )
             return kept
         from onepair.inference.scoring import score_images

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onepair.data.boxes import object_areas
 from onepair.data.labeltable import LabelTable
-from onepair.data.problems import DataError, Problem, outcome, refuse
+from onepair.data.problems import DataError, Problem, noting
 from onepair.data.reading import read_dataset
 from onepair.labels import (
     NEGATIVE,
@@ -98,12 +98,6 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         with_all_negatives: where labels are hidden, keep the negatives: for the oracle that knows them.
     """
     found: list[Problem] = []
-
-    def report(problem: Problem) -> None:
-        if config.on_error == "raise":
-            refuse(problem)
-        found.append(outcome(problem))
-
     table = read_dataset(
         config.source,
         format=config.format,
@@ -111,7 +105,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         images=config.images,
         label_columns=config.label_columns or None,
         complete_splits=config.complete_splits,
-        report=report,
+        report=noting(found, strict=config.on_error == "raise"),
     )
     official = table.rows("train")
     if len(official) == 0:

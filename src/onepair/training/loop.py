@@ -25,6 +25,7 @@ from onepair.training.optimisation import Group, averaged, lr_factor, make_optim
 from onepair.training.saving import Saved, Weights
 from onepair.training.sharding import cpu_state, load_whole, whole
 from onepair.training.stopping import Agreement, Requests, stopped
+from onepair.words import counted
 
 EpochRecord = dict[str, Any]
 
@@ -255,7 +256,7 @@ class Trainer:
         """Whether all processes should save now. Where they are to stop, it raises."""
         received, due = self.agreement.look(surely=surely)
         if received:
-            place = f"{self.stage.name} epoch {self.progress.epoch + 1}, {self.progress.batches} batches done"
+            place = f"{self.stage.name} epoch {self.progress.epoch + 1}, {counted(self.progress.batches, 'batch')} done"
             kept = f"saved in {self.folder.path} ({place})"
             raise stopped(received, kept=kept, told=self.fabric.is_global_zero)
         return due

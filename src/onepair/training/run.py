@@ -57,6 +57,11 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         test: whether test images are looked at, in the end; a search for settings must not.
     """
     method = method_of(config)
+    if method.boost != 1 and config.model.mode == "linear":
+        raise ConfigError(
+            f"method {config.method.name} looks at every place of an image, which fixed features do not have; choose "
+            "--mode finetune or linear-init"
+        )
     fabric = machine.fabric(config.precision)
     for name, stage in config.stages.items():
         if machine.strategy == "fsdp" and stage.optimiser.ema is not None:
@@ -70,7 +75,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     task = task_of(config.data, machine.shared, with_all_negatives=knows_negatives(config))
     if not test:
         task = replace(task, test=task.test[:0])
-    classifier = _create_classifier(config, task, machine.shared)
+    classifier = _create_classifier(config, task, machine.shared, boost=method.boost)
     cut = _cut(config.model, classifier.backbone)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
     fabric.launch()
@@ -83,7 +88,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     return results
 
 
-def _create_classifier(config: Config, task: Task, shared: Shared) -> Classifier:
+def _create_classifier(config: Config, task: Task, shared: Shared, *, boost: float) -> Classifier:
     wanted = config.model
 
     def make() -> tuple[Backbone, torch.Tensor]:
@@ -95,7 +100,7 @@ def _create_classifier(config: Config, task: Task, shared: Shared) -> Classifier
     fixed = wanted.mode == "linear"  # elsewhere the backbone learns, and each run needs its own
     backbone, random = shared.once(("backbone", wanted, config.seed), make) if fixed else make()
     torch.set_rng_state(random)  # the head's weights are drawn after the backbone's, whoever made that
-    return Classifier(backbone, task.table.classes)
+    return Classifier(backbone, task.table.classes, boost=boost)
 
 
 def _cut(wanted: ModelConfig, backbone: Backbone) -> Cut | None:

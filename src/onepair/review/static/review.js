@@ -55,6 +55,7 @@ function arrive() {
   showMap();
   countMarked();
   countTicked();
+  showKeys();
   watch();
 }
 
@@ -107,8 +108,7 @@ async function openDialog(address) {
   }
   dialog.showModal();
   dialog.querySelector(".search, #name")?.focus();
-  const keys = document.getElementById("single-keys");
-  if (keys) keys.checked = usesKeys();
+  showKeys();
   choose(0);
 }
 
@@ -155,6 +155,11 @@ dialog.addEventListener("keydown", (event) => {
 // Keys: each presses the element that names it in aria-keyshortcuts
 
 const usesKeys = () => localStorage.getItem("keys") !== "off";
+
+function showKeys() {
+  const box = document.getElementById("single-keys");
+  if (box) box.checked = usesKeys();
+}
 
 addEventListener("keydown", (event) => {
   if (dialog.open || event.repeat || event.altKey || !usesKeys()) return;

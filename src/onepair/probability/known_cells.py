@@ -1,0 +1,76 @@
+"""Known and unknown cells counted by score, and the rates at which they came to be known."""
+
+import numpy as np
+from scipy.special import xlogy
+
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.metrics import Floats
+from onepair.probability.calibration import Platt, fit_lines
+from onepair.probability.observation import Observation, Rates
+from onepair.probability.tally import Tally
+
+_POOLED = 10.0  # cells of all classes together that the rates of every class see beside their own
+_HIGHEST_RATE = 1 - 1e-6
+
+
+class KnownCells:
+    """Cells counted by score, (B, L) each."""
+
+    def __init__(self, scores: Floats, labels: Labels, observation: Observation, weights: Floats) -> None:
+        self.drawn, self.tally = observation.drawn, Tally(scores)
+        bound, sums = ~observation.free, self.tally.sums
+        self.positive, self.negative = (sums(bound & (labels == value)) for value in (POSITIVE, NEGATIVE))
+        self.unknown = sums(bound & (labels == UNKNOWN))
+        self.known_positive = sums(labels == POSITIVE)
+        self.weights = sums(labels != UNKNOWN) + self.unknown  # free unknown cells say nothing
+        fair = (observation.free & ~observation.asked) * weights[:, None]
+        self.sampled_positive = sums(fair * (labels == POSITIVE))
+        self.sampled = self.sampled_positive + sums(fair * (labels == NEGATIVE))
+        self.sampled_share = ratio(self.sampled_positive, self.sampled)
+        # What was asked for had not been observed before, whatever it turned out to be.
+        self.asked = [(observation.asked & (labels == value)).sum(0) for value in (POSITIVE, NEGATIVE)]
+        # Of a row's m positives one was drawn; which of them is not known.
+        shown = (labels == POSITIVE) & bound
+        drawn = shown / np.maximum(shown.sum(1), 1)[:, None]
+        self.extra = self.positive.sum(0) - (drawn.sum(0) if self.drawn == 1 else 0)
+
+    @property
+    def negatives_share(self) -> float:
+        """The share of the cells not shown to be positive that are known to be negative."""
+        return float(self.negative.sum() / max((self.negative + self.unknown).sum(), 1))
+
+    def lines(self, hidden: Floats, start: Platt | None = None) -> Platt:
+        """Lines of least log loss, if so many of the unknown cells (B, L) are positive."""
+        targets = ratio(self.known_positive + hidden, self.weights)
+        return fit_lines(self.tally.scores, targets, self.weights, start)
+
+    def rates(self, hidden: Floats, stop: Floats) -> Rates:
+        """The shares of positives and of negatives that are observed, those of rare classes drawn to all.
+
+        Beside a positive that is drawn, others are taken to be known at most as often as negatives are: a higher share
+        can not be told from positives that come together.
+        """
+        absent = (self.unknown - hidden).sum(0)
+        negative = _pooled_share(self.negative.sum(0), absent + self.asked[1])
+        positive = _pooled_share(self.extra, hidden.sum(0) + self.asked[0])
+        beside = np.minimum(positive, negative)
+        return Rates((positive, beside, np.zeros_like(negative))[min(self.drawn, 2)], negative, stop)
+
+    def known_at(self, rates: Rates) -> float:
+        """The log likelihood of so many labels to be known that were not drawn."""
+        beside = (
+            xlogy(np.maximum(self.extra, 0), np.maximum(rates.positive, 1e-300)) if self.drawn == 1 else np.zeros(1)
+        )
+        return float(beside.sum() + xlogy(self.negative.sum(0), np.maximum(rates.negative, 1e-300)).sum())
+
+
+def ratio(part: Floats, whole: Floats) -> Floats:
+    """Nothing of nothing is nothing."""
+    share: Floats = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+    return share
+
+
+def _pooled_share(known: Floats, unknown: Floats) -> Floats:
+    together = known.sum() / max(known.sum() + unknown.sum(), 1e-9)
+    shares: Floats = np.minimum((known + _POOLED * together) / (known + unknown + _POOLED), _HIGHEST_RATE)
+    return shares

@@ -1,0 +1,54 @@
+"""Ctrl-C ends every long command in a sentence."""
+
+import inspect
+
+import pytest
+
+from onepair.cli.interruption import NOTHING, on_interrupt
+from onepair.cli.main import app
+from onepair.errors import Stopped
+
+# The others are short, serve a page until Ctrl-C, or are made of these.
+LONG = [
+    "check",
+    "compare",
+    "decide",
+    "demo",
+    "evaluate",
+    "explain",
+    "export",
+    "features",
+    "find",
+    "reproduce",
+    "train",
+    "tune",
+]
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_says_what_is_kept():
+    sentence = "stopped by Ctrl-C; nothing was written; the same command begins anew"
+    with pytest.raises(Stopped, match=sentence) as stop, on_interrupt(NOTHING):
+        interrupted()
+    assert stop.value.code == 130
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_every_long_command_says_so(name, monkeypatch):
+    (command,) = [each.callback for each in app.registered_commands if each.callback.__name__ == name]
+    monkeypatch.setattr(inspect.unwrap(command), "__code__", interrupted.__code__)
+    with pytest.raises(Stopped, match=r"stopped by Ctrl-C; .*; the same command"):
+        command()
+
+
+def test_predict_says_what_is_kept_by_where_it_writes(monkeypatch, in_process, tmp_path):
+    monkeypatch.setattr("onepair.inference.prediction.load", lambda _: None)
+    monkeypatch.setattr("onepair.cli.predict._print", interrupted)
+    monkeypatch.setattr("onepair.cli.predict._write", interrupted)
+    code, _, errors = in_process("predict", "run", tmp_path)
+    assert (code, errors) == (130, "onepair: stopped by Ctrl-C; nothing was kept, as there is no --out\n")
+    _, _, errors = in_process("predict", "run", tmp_path, "--out", tmp_path / "out.csv")
+    assert errors == "onepair: stopped by Ctrl-C; the predictions so far are kept; the same command goes on\n"
