@@ -57,7 +57,10 @@ def main() -> None:
     arguments = parser.parse_args()
     print("| what | labels | seconds | GB | mean probability (true) |\n|---|---|---|---|---|")
     spawning = multiprocessing.get_context("spawn")
-    for what, name in [*(("fit_decisions", name) for name in PROCESSES), ("judge", "single positive")]:
+    for what, name in [
+        *(("fit_decisions", name) for name in PROCESSES if not PROCESSES[name].sample),
+        ("judge", "single positive"),
+    ]:
         if arguments.only in f"{what}, {name}":
             with spawning.Pool(1) as pool:
                 given = (what, PROCESSES[name], arguments.rows, arguments.classes)

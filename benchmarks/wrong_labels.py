@@ -70,8 +70,10 @@ def prepare(data: Features, share: float, seed: int) -> Planted:
 
 
 def measure(planted: Planted, audited: int) -> Row:
-    sample = {"sample": planted.audited[:audited], "sample_scores": planted.audited_scores[:, :audited]}
-    judgement = judge(planted.shown, planted.scores, **(sample if audited else {}))
+    sample, scores = planted.audited[:audited], planted.audited_scores[:, :audited]
+    judgement = judge(
+        planted.shown, planted.scores, sample=sample if audited else None, sample_scores=scores if audited else None
+    )
     cells = planted.shown == POSITIVE
     chance, wrong = 1 - judgement.probabilities[cells], planted.truth[cells] != POSITIVE
     likely = chance > 0.5

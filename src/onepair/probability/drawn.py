@@ -55,7 +55,7 @@ class Scenarios:
 
 
 def fit_drawn(
-    scores: Floats, labels: Labels, observation: Observation, weights: Floats, every: KnownCells
+    scores: Floats, labels: Labels, observation: Observation, weights: Floats, every: KnownCells, *, rows: int
 ) -> Scenarios:
     """Lines where `observation.drawn` positives of a row are shown at most.
 
@@ -64,10 +64,11 @@ def fit_drawn(
         observation: of these rows.
         weights: (N,), how many rows each stands for that was looked at in full.
         every: the cells of these rows and perhaps of more, which tell how classes differ.
+        rows: how many rows these stand for.
     """
     # Rows may show fewer than the most because they have no more, all of them, or because they were allowed no more.
     ways = (True, False) if observation.drawn > 1 else (True,)
-    searches = [_Search(scores, labels, observation, weights, every, exact=exact) for exact in ways]
+    searches = [_Search(scores, labels, observation, weights, every, rows=rows, exact=exact) for exact in ways]
     profiles = [search.profile() for search in searches]
     points = [_interpolated(profile) for profile in profiles]
     more, evidence, hidden, stop = (np.concatenate(each) for each in zip(*points, strict=True))
@@ -90,6 +91,7 @@ class _Search:
         weights: Floats,
         every: KnownCells,
         *,
+        rows: int,
         exact: bool,
     ) -> None:
         self.cells, self.classes = KnownCells(scores, labels, observation, weights), labels.shape[1]
@@ -97,7 +99,8 @@ class _Search:
         self.at, self.labels, self.observation = self.start.logits(scores), labels, observation
         self.full = (labels != UNKNOWN).all(1)
         positives = every.known_positive.sum(0)
-        self.caution = _CAUTION * float(positives @ (positives / (positives + _OWN_LINE)) / positives.sum())
+        with_line = float(positives @ (positives / (positives + _OWN_LINE)) / positives.sum())
+        self.caution = min(_CAUTION * rows / len(labels), 1) * with_line  # all rows would say more, but not by these
         self.trust = np.where(self.full, weights, 1.0)
         self.unknown = ~observation.free & (labels == UNKNOWN)
         shown = np.minimum(((labels == POSITIVE) & ~observation.free).sum(1), observation.drawn)

@@ -136,7 +136,7 @@ def _where_some_are_drawn(
     cells: KnownCells,
 ) -> _Found:
     some = rows[_rows_to_fit(labels[rows], _MOST_DRAWN_CELLS)]
-    fitted = fit_drawn(scores[some], labels[some], observation.of(some), weights[some], cells)
+    fitted = fit_drawn(scores[some], labels[some], observation.of(some), weights[some], cells, rows=len(labels))
     in_any_row, rates = fitted.middle.lines, fitted.middle.rates
     probabilities = observation.posterior(in_any_row(scores), labels, rates)
     bound = (labels == UNKNOWN) & ~observation.free

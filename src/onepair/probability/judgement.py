@@ -11,8 +11,8 @@ from onepair.probability.calibration import check_scores
 from onepair.probability.combination import fit_combination
 from onepair.probability.counting import Estimate
 from onepair.probability.incomplete import infer
-from onepair.probability.mistakes import with_observed
 from onepair.probability.observation import Process
+from onepair.probability.observed_wrong import with_observed
 
 _FEWEST_FULL = 20  # rows with all labels, to learn from them what labels say of each other
 

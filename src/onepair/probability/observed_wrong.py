@@ -49,8 +49,9 @@ def _wrong(observed: Labels, logits: Floats, value: int, drawn: int) -> Floats:
     right, other = (positive, 1 - positive) if value == POSITIVE else (1 - positive, positive)
     if value == POSITIVE and drawn:  # the more positives a row has, the seldomer it shows this one
         right = right * np.minimum(drawn / (1 + positive.sum(1, keepdims=True) - positive), 1)
-    ratio = np.log(other / other.sum(0)) - np.log(right / right.sum(0))  # of the densities of wrong and right ones
-    return _posterior_of_share(ratio[cells])
+    columns = np.nonzero(cells)[1]
+    wrong_density, right_density = (each[cells] / each.sum(0)[columns] for each in (other, right))
+    return _posterior_of_share(np.log(wrong_density) - np.log(right_density))
 
 
 def _posterior_of_share(log_ratios: Floats) -> Floats:
