@@ -1,7 +1,7 @@
 """What answers are worth: people who know the truth review single-positive VOC 2012, and the model is trained again.
 
     python benchmarks/review_orders.py VOCdevkit --runs DIR [--seeds 3] [--out results/review_orders_voc2012.csv]
-        [--chart docs/images/review-orders]
+        [--chart docs/images/review-orders.svg]
 
 Linear classifiers on EfficientNet-Lite0 features, as `onepair start` trains them: training and validation images show
 one positive each, test images have all of their labels and are never asked about. A simulated person answers what
@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/review_orders"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("results/review_orders_voc2012.csv"))
-    parser.add_argument("--chart", type=Path, default=Path("docs/images/review-orders"))
+    parser.add_argument("--chart", type=Path, default=Path("docs/images/review-orders.svg"))
     arguments = parser.parse_args()
     truth = read_truth(arguments.data)
     rows: list[Row] = []
@@ -188,8 +188,7 @@ def main() -> None:
     show_orders(rows)
     show_methods(rows)
     _, files = draw(lambda: chart(rows, counted, method=REVIEWED, orders=ORDERS))
-    write_atomically(arguments.chart.with_suffix(".svg"), files.svg)
-    write_atomically(arguments.chart.with_suffix(".png"), files.png)
+    write_atomically(arguments.chart, files.svg)
 
 
 def show_orders(rows: Sequence[Row]) -> None:

@@ -85,10 +85,11 @@ def test_suggestions_show_where_things_are(coloured, monkeypatch):
 
 
 @pytest.mark.parametrize("many", [False, True])
-@pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
-def test_suggestions_agree_with_maps_one_by_one(coloured, monkeypatch, tmp_path, name, many):
+@pytest.mark.parametrize(("name", "boost"), [("test_resnet", 1.0), ("test_resnet", 5.0), ("test_vit", 1.0)])
+def test_suggestions_agree_with_maps_one_by_one(coloured, monkeypatch, tmp_path, name, boost, many):
     _, table, _ = coloured
     classifier = make_classifier(name)
+    classifier.boost = boost
     monkeypatch.setattr(heat_maps, "SOME", 1 if many else 100)
     classifier.classes = table.classes
     preprocessing = replace(classifier.backbone.preprocessing, size=classifier.backbone.map_size)

@@ -36,7 +36,7 @@ def plain_training(images, epochs):
     """The weights of an obvious loop over images: the frozen part in evaluation mode, its outcome in half precision."""
     config = tiny_config(images, *FROM_6)
     task = prepare_task(config.data)
-    classifier = running._create_classifier(config, task, Shared()).train()
+    classifier = running._create_classifier(config, task, Shared(), boost=1.0).train()
     network, preprocessing = classifier.backbone.network, classifier.backbone.preprocessing
     frozen = torch.nn.Sequential(*(network[place] for place in range(6))).eval().requires_grad_(False)
     rest = torch.nn.Sequential(*(network[place] for place in range(6, len(network))), classifier.head)

@@ -129,7 +129,7 @@ def test_linear_training_is_that_of_a_plain_loop(train, images, cache, tmp_path)
     done = train(*settings)
     config = tiny_config(images, *settings)
     task = prepare_task(config.data)
-    classifier = running._create_classifier(config, task, Shared())
+    classifier = running._create_classifier(config, task, Shared(), boost=1.0)
     rows = np.arange(len(task.table))
     backbone = classifier.backbone
     features = extract_features(

@@ -183,7 +183,7 @@ def shares(panels: Panels) -> Drawing:
         panel.set_xticks(places, [f"{100 * place:g}" for place in places])
         panel.set_xlabel("Known labels (%)")
         panel.set_ylabel("Test mAP (%)")
-        panel.legend(loc="lower right", title="Thin: all other methods", title_fontsize=7)
+        panel.legend(loc="lower right", title="Thin: other methods", title_fontsize=7)
         numbers += _swept_numbers(outcomes)
         findings.append(_first_sentence(dataset, by_row, places))
         tables.append(_share_table(dataset, by_row, places))

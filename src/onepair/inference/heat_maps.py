@@ -91,7 +91,7 @@ def _averaged(classifier: Classifier, images: int, cache: Path | None) -> _Look 
         by_place = features.view(len(images), -1, head.in_features)
         logits = torch.einsum("bpd,bcd->bcp", by_place, head.weight[classes]) + head.bias[classes][:, :, None]
         side = math.isqrt(logits.shape[2])
-        return logits.view(*classes.shape, side, side)
+        return classifier.boosted(logits.view(*classes.shape, side, side))
 
     return _Look(maps, engine.batch_size)
 

@@ -43,7 +43,7 @@ class OPMLPlus(Method):
 
     missing: Tensor  # R
 
-    def __init__(self, *, alpha: float = 0.3, beta: float = 0.15, trust: float = 0.15) -> None:
+    def __init__(self, *, alpha: float = 0.3, beta: float = 0.15, trust: float = 0.1) -> None:
         super().__init__()
         self.alpha, self.beta = odds(alpha=alpha), odds(beta=beta)
         self.kappa = (self.alpha + self.beta) ** 2 / (self.alpha * self.beta * (1 + self.alpha + self.beta))
