@@ -1,6 +1,9 @@
 """OPML+: one set of options from single positives to full labels, by trusting unknown labels as far as they deserve."""
 
+import math
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from onepair.labels import POSITIVE, UNKNOWN
@@ -69,7 +72,8 @@ class OPMLPlus(Method):
         counted = batch.negative + trusted * unknown_cells(observed, scores.dtype)
         total = counted.sum(1)
         share = counted / total.clamp(min=torch.finfo(scores.dtype).tiny).unsqueeze(1)
-        positives = (batch.positive * torch.logaddexp(-scores, fixed.new_tensor(self.alpha).log())).sum(1)
+        log_alpha = math.log(self.alpha)
+        positives = (batch.positive * (log_alpha - F.logsigmoid(scores + log_alpha))).sum(1)
         pull_up = masked_logsumexp(-scores, share * fixed.sigmoid(), constant=self.alpha)
         push_down = masked_logsumexp(scores, share * (-fixed).sigmoid(), constant=self.beta)
         return (positives + total / self.kappa * (pull_up + push_down)).mean()
