@@ -38,7 +38,7 @@ class OPMLPlus(Method):
     - v. Where one positive in ten is missing, an unknown label is as good as a negative; where nine in ten are, pushing
       it down would undo what the tenth has taught. With t / (t + R), pulls and pushes of a sample whose chance is 1 - t
       stand to each other as they would if all labels were known: a positive is observed with the chance ρ = 1 / (1+R),
-      and v (1 - ρp) / ρp = (1 - p) / p at p = 1 - t. R is estimated after every epoch, from the class priors.
+      and v (1 - ρp) / ρp = (1 - p) / p at p = 1 - t. R is estimated on the way, from the class priors.
     - κ makes every label count as in a cross entropy, however many there are.
     - Every positive counts by itself, so that nothing changes on the way from one to all of them.
     """
