@@ -131,7 +131,7 @@ def test_names_much_alike_are_listed_where_nobody_can_be_asked(dataset):
     [
         ("labels.csv", "labels.csv: is the table to check; name another file"),
         ("clean.xlsx", "a table is written as .csv or .parquet"),
-        ("no/clean.csv", "cannot be written"),
+        ("no/clean.csv", "no/clean.csv: there is no folder no"),
     ],
 )
 def test_where_nothing_clean_can_be_written(dataset, out, sentence):

@@ -67,5 +67,5 @@ def test_defaults_of_settings_are_those_of_the_configuration(name, option):
 
 def test_defaults_are_on_the_screen(in_process):
     shown = " ".join(in_process("train", "--help").stdout.split())
-    assert "[default: (opml-sp)]" in shown
+    assert "[default: (opml-plus)]" in shown
     assert "[default: auto]" in shown

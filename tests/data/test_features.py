@@ -336,7 +336,7 @@ def test_a_store_finds_what_it_was_given(tmp_path: Path) -> None:
 def test_missing_and_unreadable_images_are_named(tmp_path: Path) -> None:
     table = table_of_files(tmp_path / "images")
     table.path(2).write_bytes(b"broken")
-    with pytest.raises(DataError, match=r"2\.png: not an image"):
+    with pytest.raises(DataError, match=r"2\.png: is not an image"):
         extract(tmp_path / "cache", table)
     table.path(2).unlink()
     with pytest.raises(DataError, match=r"2\.png: No such file"):

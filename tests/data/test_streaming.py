@@ -40,8 +40,8 @@ def test_unreadable_images_are_left_out_and_blocks_stay_where_they_are(files, wo
     blocks = list(image_blocks(files, SCALE, batch_size=5, workers=workers, report=problems.append))
     assert [(block.rows.tolist(), block.seen) for block in blocks] == [([0, 2, 3, 4], 5), ([10], 11)]
     assert [problem.where for problem in problems] == [str(files[number]) for number in (1, 5, 6, 7, 8, 9)]
-    assert all(str(problem).startswith(f"{problem.where}: not an image") for problem in problems)
-    with pytest.raises(DataError, match=r"01\.png: not an image"):
+    assert all(str(problem).startswith(f"{problem.where}: is not an image") for problem in problems)
+    with pytest.raises(DataError, match=r"01\.png: is not an image"):
         list(image_blocks(files, SCALE, batch_size=5, workers=workers))
 
 

@@ -151,7 +151,7 @@ def test_a_stream_goes_on_where_one_cannot_be_read(model, place, tmp_path):
     problems = []
     assert [each.file for each in model.stream(files, report=problems.append)] == [str(files[0]), str(files[2])]
     assert [problem.where for problem in problems] == [str(files[1])]
-    with pytest.raises(DataError, match=r"torn\.png: not an image"):
+    with pytest.raises(DataError, match=r"torn\.png: is not an image"):
         list(model.stream(files))
 
 

@@ -160,7 +160,7 @@ def test_what_a_killed_server_has_left_is_interrupted_and_goes_on(answered, plan
     record = desk.run.path / "finding" / "retraining.json"
     record.write_text(record.read_text().replace('"done"', '"running"'))
     after = Retraining(desk.run, desk.store)
-    assert after.progress().state == "interrupted"
+    wait_for(after, "interrupted")  # as soon as the first has let go of its lock
     with locked(desk.run.path / "finding" / "retraining.lock"):
         assert after.progress().state == "elsewhere"
     after.resume()

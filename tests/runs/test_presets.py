@@ -107,4 +107,4 @@ def test_a_preset_lies_under_everything_for_the_method_chosen_on_top():
     made = resolve_config(*layers)
     assert (made.method.name, made.method.options, made.seed) == ("opml", {"alpha": 0.7, "beta": 0.4}, 1)
     assert with_preset(None, {"seed": 1}) == [{"seed": 1}]
-    assert resolve_config(*with_preset("voc2012", {})).method.name == "opml-sp"
+    assert resolve_config(*with_preset("voc2012", {})).method.name == "opml-plus"

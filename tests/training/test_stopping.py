@@ -137,7 +137,7 @@ def test_a_run_may_stop_between_batches_that_are_scored(train, images, monkeypat
 
 def test_extraction_stops_and_goes_on(train, tmp_path, images, monkeypatch):
     class Impatient(Listener):
-        def extraction(self):
+        def extraction(self, what="extracting features"):
             return lambda done, rows: signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Stopped, match="stopped by Ctrl-C; the features extracted so far are kept; the same command"):

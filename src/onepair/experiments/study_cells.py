@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import Row, Values, values_text
-from onepair.runs.config import Config, differences
+from onepair.runs.config import Config, MethodConfig, differences
 from onepair.runs.folder import Results, RunFolder
 
 
@@ -112,8 +112,11 @@ def unique(cells: Iterable[Cell]) -> list[Cell]:
     return list(by_name.values())
 
 
+_FIRST = Config(method=MethodConfig("opml-sp"))  # the defaults when folders got their names
+
+
 def _digest(config: Config, dataset: Dataset) -> str:
     """What tells a configuration from others, wherever its dataset is kept; settings that are added later do not."""
     data = replace(config.data, source=dataset.identity, format="auto", split="auto")
-    changed = differences(Config(), replace(config, data=data))
+    changed = differences(_FIRST, replace(config, data=data))
     return hashlib.sha256("\n".join(changed).encode()).hexdigest()[:8]
