@@ -4,19 +4,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import uvicorn
-
-from onepair.review.guard import Guard
-from onepair.review.server import listen
+from onepair.review.server import listen, make_server
 
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 
 @contextmanager
-def served(app) -> Iterator[str]:
+def served(app, host: str = "127.0.0.1") -> Iterator[str]:
     """The address of an application, for as long as the block lasts."""
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(Guard(app, listener.rules), log_level="warning", lifespan="off"))
+    listener = listen(host, 0)
+    server = make_server(app, listener.rules)
     thread = threading.Thread(target=server.run, args=([listener.socket],))
     thread.start()
     try:

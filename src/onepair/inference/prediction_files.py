@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
+from onepair.data.dialects import guard
 from onepair.data.problems import Problem, Report
 from onepair.errors import UserError
 from onepair.files import locked, write_atomically, writing
@@ -304,7 +305,8 @@ def _appending(file: Path) -> IO[str]:
 
 def _csv_line(values: Sequence[object]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(values)
+    guarded = (guard(value) if isinstance(value, str) else value for value in values)
+    csv.writer(text, lineterminator="\n").writerow(guarded)
     return text.getvalue()
 
 
