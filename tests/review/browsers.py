@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from onepair.review.server import listen, make_server
 
@@ -10,10 +11,10 @@ DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 
 @contextmanager
-def served(app, host: str = "127.0.0.1") -> Iterator[str]:
-    """The address of an application, for as long as the block lasts."""
-    listener = listen(host, 0)
-    server = make_server(app, listener.rules)
+def served(app, *, token: str | None = None) -> Iterator[str]:
+    """The address of an application, for as long as the block lasts; with a token, as if it listened to others."""
+    listener = listen("127.0.0.1", 0)
+    server = make_server(app, replace(listener.rules, token=token))
     thread = threading.Thread(target=server.run, args=([listener.socket],))
     thread.start()
     try:
