@@ -26,7 +26,6 @@ from review import CLASSES, Browser, serving, write_run
 
 IDLE = 4.0  # seconds after which a connection is opened anew; the server closes it after five
 GRIDS, UNDOS, LISTS = 0.04, 0.04, 0.02  # of all that people do; the rest are answers
-WARM_UP = 0.2  # of the time, after which memory should stay as it is
 AIM = 0.25  # seconds
 
 Said = tuple[str, str, str]  # file, label, answer
@@ -176,10 +175,10 @@ def show_times(reviewers: list[Reviewer]) -> None:
 
 def show_cost(reviewers: list[Reviewer], watch: Watch, processor: float, seconds: float) -> None:
     answers = sum(len(each.said) for each in reviewers)
-    warm = watch.memory[int(WARM_UP * len(watch.memory)) :]
+    fifths = (watch.memory[part * (len(watch.memory) - 1) // 5] for part in range(1, 6))
     print(f"answers: {answers:,}, {answers / seconds:.1f} a second; others were first with {late(reviewers)}")
     print(f"processor: {1000 * processor / answers:.1f} ms an answer, {100 * processor / seconds:.0f} % of a core")
-    print(f"memory: {warm[0]:.0f} MB after a fifth of the time, {warm[-1]:.0f} MB in the end")
+    print(f"memory after each fifth of the time: {', '.join(f'{memory:.0f}' for memory in fifths)} MB")
 
 
 def late(reviewers: list[Reviewer]) -> int:

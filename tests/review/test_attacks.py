@@ -179,11 +179,12 @@ def test_reading_does_not_write(review, header):
 
 @pytest.mark.parametrize("protocol", ["websocket", "h2c", "TLS/1.0"])
 def test_no_other_protocol_is_spoken(review, protocol):
+    lines = (
+        "GET /help HTTP/1.1", f"Host: 127.0.0.1:{port(review)}", "Connection: Upgrade, close", f"Upgrade: {protocol}",
+        "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", "",
+    )  # fmt: skip
     with connect(review.url) as connection:
-        connection.sendall(
-            f"GET /help HTTP/1.1\r\nHost: 127.0.0.1:{port(review)}\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n"
-            "Connection: close\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
-        )
+        connection.sendall("\r\n".join(lines).encode())
         assert read(connection).status == 200  # an ordinary answer, and no 101
 
 

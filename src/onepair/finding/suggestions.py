@@ -122,8 +122,8 @@ def _read_cells(
 
 
 def _as_csv(columns: Sequence[Sequence[object]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)  # ends lines in CR LF, which is also what makes it quote names that hold either
     writer.writerow(COLUMNS)
     files, labels, *numbers = columns
     writer.writerows(zip(*([guard(str(each)) for each in names] for names in (files, labels)), *numbers, strict=True))

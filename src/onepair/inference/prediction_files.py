@@ -304,10 +304,10 @@ def _appending(file: Path) -> IO[str]:
 
 
 def _csv_line(values: Sequence[object]) -> str:
-    text = io.StringIO()
+    text = io.StringIO(newline="")
     guarded = (guard(value) if isinstance(value, str) else value for value in values)
-    csv.writer(text, lineterminator="\n").writerow(guarded)
-    return text.getvalue()
+    csv.writer(text).writerow(guarded)  # which quotes names that hold CR or LF because a line would end in them
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _object(prediction: Prediction) -> str:
