@@ -9,11 +9,13 @@ seeds. Runs that are done are kept; the same command goes on.
 import argparse
 import csv
 import io
+import math
 import statistics
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from onepair.cli.progress import Narration
@@ -47,7 +49,8 @@ class Variant(OPMLPlus):
         scores, fixed = batch.logits, batch.logits.detach()
         trusted = self.trust / (self.trust + self.missing) if self.unknown is None else self.unknown
         counted = batch.negative + trusted * unknown_cells(observed, scores.dtype)
-        positives = (batch.positive * torch.logaddexp(-scores, fixed.new_tensor(self.alpha).log())).sum(1)
+        log_alpha = math.log(self.alpha)
+        positives = (batch.positive * (log_alpha - F.logsigmoid(scores + log_alpha))).sum(1)
         if self.by_row:
             total = counted.sum(1)
             share = counted / total.clamp(min=torch.finfo(scores.dtype).tiny).unsqueeze(1)
@@ -56,7 +59,7 @@ class Variant(OPMLPlus):
                 rest = rest + masked_logsumexp(-scores, share * fixed.sigmoid(), constant=self.alpha)
             return (positives + total / self.kappa * rest).mean()
         low = torch.full_like(scores, self.beta / (self.alpha + self.beta))
-        entropies = torch.nn.functional.binary_cross_entropy_with_logits(scores, low, reduction="none")
+        entropies = F.binary_cross_entropy_with_logits(scores, low, reduction="none")
         return (positives + (counted * entropies).sum(1)).mean()
 
 

@@ -109,7 +109,7 @@ def test_an_unreadable_image_is_a_data_error(table: LabelTable, workers: int, tr
     table.path(6).write_bytes(b"broken")
     with pytest.raises(DataError, match=r"6\.png") as caught:
         read(table, training=training, workers=workers)
-    assert str(caught.value) == f"{table.path(6)}: not an image (JPEG, PNG, WEBP, GIF, BMP, TIFF)"
+    assert str(caught.value) == f"{table.path(6)}: is not an image (JPEG, PNG, WEBP, GIF, BMP, TIFF)"
 
 
 @pytest.mark.parametrize("workers", [0, 2])

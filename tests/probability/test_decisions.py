@@ -118,7 +118,7 @@ def test_positives_alone_do():
     assert after < before / 2
     predicted, true = decisions.labels(test_scores).sum(), test_labels.sum()
     assumed_negative = fit_decisions(scores, np.maximum(observed, NEGATIVE), rule="count").labels(test_scores).sum()
-    assert predicted == pytest.approx(true, rel=0.25)
+    assert predicted == pytest.approx(true, rel=0.1)
     assert abs(predicted - true) < abs(assumed_negative - true)
 
 

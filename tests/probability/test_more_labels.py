@@ -9,7 +9,7 @@ from onepair.probability import fit_decisions
 from onepair.probability.incomplete import infer
 
 CLASSES = 8
-NOISE = 0.035  # of F1 on 3,000 rows, and of thresholds chosen on 800
+NOISE = 0.01  # of F1 on 3,000 rows, and of thresholds chosen on 800
 
 
 def generate(rows, random):
@@ -61,5 +61,5 @@ def test_more_labels_make_nothing_worse(seed):
     f1 = [precision_recall_f1(each.labels(test_scores), test_labels, average="class").f1 for each in (before, after)]
     assert f1[1] > f1[0] - NOISE
     off = [abs(each.probabilities(test_scores).mean() - test_labels.mean()) for each in (before, after)]
-    assert off[1] < off[0] + 0.02
-    assert off[1] < 0.06
+    assert off[1] < off[0] + 0.01
+    assert off[1] < 0.025

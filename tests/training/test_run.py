@@ -20,6 +20,7 @@ from onepair.inference.model_files import load_model
 from onepair.labels import UNKNOWN, observe_positives
 from onepair.methods import METHODS
 from onepair.methods.large_loss import LargeLoss
+from onepair.methods.opml_plus import OPMLPlus
 from onepair.metrics import average_precision, mean_average_precision
 from onepair.probability.decisions import fit_decisions
 from onepair.probability.selection_score import estimated_map
@@ -129,7 +130,7 @@ def test_linear_training_is_that_of_a_plain_loop(train, images, cache, tmp_path)
     done = train(*settings)
     config = tiny_config(images, *settings)
     task = prepare_task(config.data)
-    classifier = running._create_classifier(config, task, Shared())
+    classifier = running._create_classifier(config, task, Shared(), boost=1.0)
     rows = np.arange(len(task.table))
     backbone = classifier.backbone
     features = extract_features(
@@ -285,6 +286,18 @@ def test_to_a_method_both_stages_are_one_training(train, monkeypatch):
     assert epochs == [1, 2, 3, 4, 5]
     config = tiny_config("", "method.name=entmax-apl", "model.mode=linear-init", "method.options.warmup=2")
     assert method_of(config).labelling_epochs == 5 - 2
+
+
+def test_priors_are_estimated_ever_more_rarely(train, monkeypatch):
+    """After epochs 1, 2, 4, 8 of both stages together."""
+    told, epochs = [], []
+    monkeypatch.setattr(OPMLPlus, "take_priors", lambda self, priors: told.append((len(epochs) + 1, priors.tolist())))
+    monkeypatch.setattr(OPMLPlus, "end_epoch", lambda self, epoch, scores: epochs.append(epoch))
+    done = train("method.name=opml-plus", "model.mode=linear-init", "linear.epochs=5", "finetune.epochs=4")
+    assert epochs == list(range(1, 10))
+    assert [epoch for epoch, _ in told] == [1, 2, 4, 8]
+    task = FinishedRun(done.folder.path).task  # all labels of its validation images are known
+    assert told[0][1] == pytest.approx(task.validation_labels.mean(0).tolist())
 
 
 def test_the_second_stage_starts_from_the_best_head_of_the_first(train, monkeypatch):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onepair.runs.config import Config
     from onepair.runs.shared import Shared
 
-FINDER, FOLDS = "opml-sp", 2  # the run that missing labels are found with
+FINDER, FOLDS = "opml-plus", 2  # the run that missing labels are found with
 INTRODUCTION = """Scenes of one to five handwritten digits; the labels say which digits appear.
 
 Every training scene keeps only one of its labels. Three methods learn from these single positives, and a fourth run is
@@ -33,8 +33,8 @@ class DemoRun(NamedTuple):
 
 RUNS = (
     DemoRun("bce", "BCE", "bce", "single-positive"),
-    DemoRun("opml", "OPML", "opml", "single-positive"),
     DemoRun("opml-sp", "OPML-SP", "opml-sp", "single-positive"),
+    DemoRun("opml-plus", "OPML+", "opml-plus", "single-positive"),
     DemoRun("bce-full", "BCE", "bce", "given"),
 )
 
@@ -48,7 +48,7 @@ def demo(
 ) -> None:
     """Learn all labels from one, on data inside the package.
 
-    Trains BCE, OPML and OPML-SP from single positives and BCE from full labels, prints how much of the gap between the
+    Trains BCE, OPML-SP and OPML+ from single positives and BCE from full labels, prints how much of the gap between the
     two is closed, writes a report with charts, and finds the labels that are missing. The same command again goes on
     where it stopped.
     """

@@ -15,7 +15,7 @@ Preset = Annotated[
     typer.Option(help="Settings that are known to work: voc2012, coco2014, nuswide, cub (the paper's) or digits."),
 ]
 # What an option leaves open comes from the preset or the file, or else is the default of the configuration.
-Method = Annotated[str | None, typer.Option(help="See onepair methods.", show_default="opml-sp")]
+Method = Annotated[str | None, typer.Option(help="See onepair methods.", show_default="opml-plus")]
 Mode = Annotated[
     Literal["linear", "finetune", "linear-init"] | None,
     typer.Option(

@@ -16,7 +16,7 @@ class PropensityWeighted(Method):
     """Binary cross entropy that assumes unknown labels negative, and weighs positives by their propensity ρ.
 
     ρ of a class is the chance of its positives to be observed. It is given, as a number for all classes or one for
-    each; or it is what the class priors π say after every epoch, the observed positives over those expected,
+    each; or it is what the class priors π say, estimated on the way: the observed positives over those expected,
     n⁺ / (n π), at most 1, and before the first epoch ends it is 1, which is plain BCE.
     """
 

@@ -17,7 +17,7 @@ class Method(nn.Module):
     """
 
     needs_scores: bool = False  # True: `end_epoch` is given the scores of the whole training set
-    needs_priors: bool = False  # True: `take_priors` is called before every `end_epoch`
+    needs_priors: bool = False  # True: `take_priors` is called before `end_epoch`, after epochs 1, 2, 4, 8, …
     lr_multiplier: float = 1.0  # of the learning rate, for the method's own parameters
     boost: float = 1.0  # of the classifier's activations above 0 at every place of the image; 1: it is not needed
 

@@ -1,6 +1,9 @@
 """OPML+: one set of options from single positives to full labels, by trusting unknown labels as far as they deserve."""
 
+import math
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from onepair.labels import POSITIVE, UNKNOWN
@@ -33,8 +36,9 @@ class OPMLPlus(Method):
       rather than negative, and one that is already low it lets be. Known negatives are kept so, too: that is worth as
       much with full labels.
     - v. Where one positive in ten is missing, an unknown label is as good as a negative; where nine in ten are, pushing
-      it down would undo what the tenth has taught. At a sample whose chance is 1 - t, an unknown label is negative with
-      the probability t / (t + R). R needs no knowing: it is estimated after every epoch, from the class priors.
+      it down would undo what the tenth has taught. With t / (t + R), pulls and pushes of a sample whose chance is 1 - t
+      stand to each other as they would if all labels were known: a positive is observed with the chance ρ = 1 / (1+R),
+      and v (1 - ρp) / ρp = (1 - p) / p at p = 1 - t. R is estimated on the way, from the class priors.
     - κ makes every label count as in a cross entropy, however many there are.
     - Every positive counts by itself, so that nothing changes on the way from one to all of them.
     """
@@ -69,7 +73,8 @@ class OPMLPlus(Method):
         counted = batch.negative + trusted * unknown_cells(observed, scores.dtype)
         total = counted.sum(1)
         share = counted / total.clamp(min=torch.finfo(scores.dtype).tiny).unsqueeze(1)
-        positives = (batch.positive * torch.logaddexp(-scores, fixed.new_tensor(self.alpha).log())).sum(1)
+        log_alpha = math.log(self.alpha)
+        positives = (batch.positive * (log_alpha - F.logsigmoid(scores + log_alpha))).sum(1)
         pull_up = masked_logsumexp(-scores, share * fixed.sigmoid(), constant=self.alpha)
         push_down = masked_logsumexp(scores, share * (-fixed).sigmoid(), constant=self.beta)
         return (positives + total / self.kappa * (pull_up + push_down)).mean()

@@ -25,7 +25,7 @@ class PartialAsymmetric(Method):
         l = -(1-p)^γ₊ log p if positive, -p^γ₋ log(1-p) if negative, -p^γᵤ log(1-p) if unknown
 
     Unknown labels are left out where they are among the `left_out` · B of the batch with the highest probability, or of
-    a class whose prior, estimated after every epoch, exceeds `most_frequent`. γ₊ = 0, γ₋ = 1 to 3, γᵤ = 4 and
+    a class whose prior, estimated on the way, exceeds `most_frequent`. γ₊ = 0, γ₋ = 1 to 3, γᵤ = 4 and
     most_frequent = 0.5 in its authors' work, and left_out = 5, which is little of thousands of classes, and of twenty
     a quarter.
     """

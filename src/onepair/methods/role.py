@@ -26,7 +26,7 @@ class ROLE(Method):
 
     BCE₊ is over known labels, cross entropies are means over batch × labels. g starts at 0.995 for positives, 0.005 for
     negatives, uniformly in (0.4, 0.6) for unknown labels. k, the positives expected per image, is 1.5 on VOC, 2.9 on
-    COCO, 1.9 on NUS, 31.4 on CUB; without it, k is what the images show at first, and after every epoch what the class
+    COCO, 1.9 on NUS, 31.4 on CUB; without it, k is what the images show at first, and then what the estimated class
     priors add up to. g learns 10 times as fast as f.
     """
 

@@ -138,7 +138,7 @@ class ModelConfig:
 class MethodConfig:
     """Which method, and the options that differ from its defaults."""
 
-    name: str = "opml-sp"
+    name: str = "opml-plus"
     """See `onepair methods`."""
     options: Annotated[Mapping[str, Any], BeforeValidator(_options)] = field(default_factory=dict)
     """Those of the method, by name; "none" is no value at all."""

@@ -137,9 +137,10 @@ class Trainer:
         # A run may stop between the batches that are scored: nothing changes before all are.
         scores = self._score(self.task.train, epoch).to(self.fabric.device) if self.method.needs_scores else None
         validation_scores = self._score(self.task.validation, epoch)
-        if self.method.needs_priors:
+        in_all = len(self.earlier) + epoch  # to a method, all stages are one training
+        if self.method.needs_priors and in_all.bit_count() == 1:  # 1, 2, 4, 8, …: they settle, and take time
             self.method.take_priors(self._priors(validation_scores))
-        self.method.end_epoch(len(self.earlier) + epoch, scores)  # to a method, all stages are one training
+        self.method.end_epoch(in_all, scores)
         validation_map = estimated_map(validation_scores, self.task.validation_labels)
         progress = self.progress
         if validation_map > progress.best_map:
