@@ -55,7 +55,7 @@ class Reviewer(Browser):
     def __init__(self, url: str, who: str, seed: int) -> None:
         super().__init__(url, who=who)
         self.who, self.random = who, random.Random(seed)
-        self.times: dict[str, list[float]] = defaultdict(list)
+        self.took: dict[str, list[float]] = defaultdict(list)
         self.said: list[Said] = []
         self.undone = self.late = 0
         self.used = time.monotonic()
@@ -76,7 +76,7 @@ class Reviewer(Browser):
             self.connection.close()
         begun = time.perf_counter()
         response = super().send(method, address, body)
-        self.times["every request"].append(time.perf_counter() - begun)
+        self.took["every request"].append(time.perf_counter() - begun)
         self.used = time.monotonic()
         return response
 
@@ -89,7 +89,7 @@ class Reviewer(Browser):
         elif chance < GRIDS + UNDOS + LISTS:
             begun = time.perf_counter()
             self.send("GET", "/classes").read()
-            self.times["list of classes"].append(time.perf_counter() - begun)
+            self.took["list of classes"].append(time.perf_counter() - begun)
         elif 'class="answers"' in self.text:
             self._answer(self.random.choice(("yes", "yes", "no", "skip")))
         else:
@@ -103,7 +103,7 @@ class Reviewer(Browser):
     def _fill_grid(self) -> None:
         begun = time.perf_counter()
         self.visit(f"/grid?label=class{self.random.randrange(CLASSES):02}")
-        self.times["grid and its 24 images"].append(time.perf_counter() - begun)
+        self.took["grid and its 24 images"].append(time.perf_counter() - begun)
         if 'class="grid"' not in self.text:
             return
         time.sleep(self.random.expovariate(0.2))
@@ -125,9 +125,9 @@ class Reviewer(Browser):
             return False
         following = self.redirected(response)
         stored = time.perf_counter()
-        self.times[f"{what}: stored"].append(stored - begun)
+        self.took[f"{what}: stored"].append(stored - begun)
         self.visit(following)
-        self.times[f"{what}: next page and its images"].append(time.perf_counter() - stored)
+        self.took[f"{what}: next page and its images"].append(time.perf_counter() - stored)
         return True
 
 
@@ -164,12 +164,12 @@ def let_work(reviewers: list[Reviewer], watch: Watch, seconds: float, pause: flo
 
 def show_times(reviewers: list[Reviewer]) -> None:
     print("| what | times | median | 99 % within | slowest |\n|---|---|---|---|---|")
-    for what in sorted({kind for each in reviewers for kind in each.times}):
-        times = np.array([seconds for each in reviewers for seconds in each.times[what]])
+    for what in sorted({kind for each in reviewers for kind in each.took}):
+        times = np.array([seconds for each in reviewers for seconds in each.took[what]])
         median, nearly_all = np.quantile(times, (0.5, 0.99))
         cells = (f"{1000 * value:,.0f} ms" for value in (median, nearly_all, times.max()))
         print(f"| {what} | {len(times):,} | {' | '.join(cells)} |")
-    times = np.array([seconds for each in reviewers for seconds in each.times["every request"]])
+    times = np.array([seconds for each in reviewers for seconds in each.took["every request"]])
     print(f"\nrequests answered within {AIM * 1000:.0f} ms: {100 * np.mean(times <= AIM):.3f} %")
 
 
