@@ -5,6 +5,9 @@ from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+PAGES = ("/", "/suggestion/1", "/suggestion/1/labels", "/grid?label=bar", "/classes", "/training", "/done", "/help",
+         "/name", "/image/0", "/thumbnail/0", "/map/1", "/static/review.js")  # fmt: skip
+
 
 class Reply(NamedTuple):
     """What came back until the server hung up; status 0: nothing."""

@@ -104,6 +104,7 @@ def make_server(app: ASGIApp, rules: Rules) -> uvicorn.Server:
         http=Connection,
         ws="none",
         proxy_headers=False,
+        log_config=None,  # warnings go where Python's warnings go
         log_level="warning",
         access_log=False,  # the first address has the token in it
         server_header=False,
