@@ -12,17 +12,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from html import unescape
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
 from PIL import Image
+
+from onepair.runs.config import build_config, to_toml
+from onepair.runs.folder import Results, RunFolder
+from onepair.runs.task import prepare_task
 
 IMAGES, CLASSES, SUGGESTIONS = 10_000, 80, 100_000
 DIFFERENT = 50  # images; the others are links to them
 SIZE = (500, 375)
 ANSWERS = 40
+HIDDEN = r'type="hidden" name="(\w+)" value="([^"]*)"'
 
 
 def main() -> None:
@@ -30,7 +36,7 @@ def main() -> None:
         folder = Path(name)
         run = write_run(folder)
         begun = time.perf_counter()
-        with serving(run, cache=folder / "cache") as url:
+        with serving(run, cache=folder / "cache") as (url, _):
             show("from the command to its address", time.perf_counter() - begun, None)
             browser = Browser(url)
             show("first page and its image", timed(lambda: browser.visit("/")), 1.0)
@@ -63,7 +69,11 @@ def write_run(folder: Path) -> Path:
             writer.writerow([f"{number:05}.jpg", split, *("1" if each == column else "" for each in range(CLASSES))])
     run = folder / "run"
     (run / "finding").mkdir(parents=True)
-    (run / "config.toml").write_text(f'[data]\nsource = "{folder / "images" / "labels.csv"}"\n')
+    config = build_config({"data": {"source": str(folder / "images" / "labels.csv")}})
+    (run / "config.toml").write_text(to_toml(config))
+    finished = RunFolder(run)
+    finished.write_environment(data=prepare_task(config.data).table.fingerprint(), weights="", processes=1)
+    finished.write_results(Results(method=config.method.name, best_epoch=1, selected_on="nothing", validation_map=0.5))
     cells = random.permutation((IMAGES - 1) * CLASSES) + CLASSES
     unknown = cells[observed[cells // CLASSES] != cells % CLASSES][:SUGGESTIONS]
     with (run / "finding" / "suggestions.csv").open("w", newline="") as text:
@@ -77,7 +87,8 @@ def write_run(folder: Path) -> Path:
 
 
 @contextmanager
-def serving(run: Path, *, cache: Path) -> Iterator[str]:
+def serving(run: Path, *, cache: Path) -> Iterator[tuple[str, int]]:
+    """The page's address, and the number of the process that serves it."""
     command = [sys.executable, "-c", "from onepair.cli.main import main; main()", "review", str(run), "--port", "0"]
     variables = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)  # noqa: S603 (our own)
@@ -85,8 +96,10 @@ def serving(run: Path, *, cache: Path) -> Iterator[str]:
     try:
         text = ""
         while not (found := re.search(r"Open (http://\S+)/ ", text)):
-            text += process.stdout.readline()
-        yield found[1]
+            line = process.stdout.readline()
+            assert line, text
+            text += line
+        yield found[1], process.pid
     finally:
         process.kill()
         process.wait()
@@ -96,7 +109,8 @@ def serving(run: Path, *, cache: Path) -> Iterator[str]:
 class Browser:
     """Loads a page with its images over one connection, and answers questions."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, who: str = "") -> None:
+        self.cookie = {"Cookie": f"onepair_name={quote(who)}"} if who else {}
         self.host = urlsplit(url).netloc
         self.connection = HTTPConnection(self.host)
         self.text = ""
@@ -111,13 +125,17 @@ class Browser:
 
     def answer(self) -> None:
         """Say yes to the question of the page, and load the next page."""
-        form = self.text.split('class="answers"')[1].split("</form>")[0]
-        fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form)) | {"answer": "yes"}
+        fields = [*self.fields('class="answers"'), ("answer", "yes")]
         self.visit(self.redirected(self.send("POST", "/answer", urlencode(fields))))
+
+    def fields(self, mark: str) -> list[tuple[str, str]]:
+        """What the form with a mark would send, but for what people choose."""
+        form = self.text.split(mark)[1].split("</form>")[0]
+        return [(name, unescape(value)) for name, value in re.findall(HIDDEN, form)]
 
     def send(self, method: str, address: str, body: str | None = None) -> HTTPResponse:
         kind = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"http://{self.host}"} if body else {}
-        self.connection.request(method, address, body, kind)
+        self.connection.request(method, address, body, {**kind, **self.cookie})
         return self.connection.getresponse()
 
     def follow(self, response: HTTPResponse) -> None:

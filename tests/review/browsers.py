@@ -3,20 +3,18 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-import uvicorn
-
-from onepair.review.guard import Guard
-from onepair.review.server import listen
+from onepair.review.server import listen, make_server
 
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 
 @contextmanager
-def served(app) -> Iterator[str]:
-    """The address of an application, for as long as the block lasts."""
+def served(app, *, token: str | None = None) -> Iterator[str]:
+    """The address of an application, for as long as the block lasts; with a token, as if it listened to others."""
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(Guard(app, listener.rules), log_level="warning", lifespan="off"))
+    server = make_server(app, replace(listener.rules, token=token))
     thread = threading.Thread(target=server.run, args=([listener.socket],))
     thread.start()
     try:

@@ -1,5 +1,6 @@
-"""A browser, and tabs that fail the test if it complains about a page."""
+"""A browser, tabs that fail the test if it complains about a page, and a server that may not stumble."""
 
+import logging
 import shutil
 
 import pytest
@@ -44,3 +45,10 @@ def tab(browser):
         context.close()
     refused = "Failed to load resource"
     assert [each for each in complaints if not (open_tab.refusals and each.startswith(refused))] == []
+
+
+@pytest.fixture
+def no_stumbling(caplog):
+    """Whatever is sent to it, a server in this process answers without an error of its own."""
+    yield
+    assert [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR] == []

@@ -143,6 +143,13 @@ def test_who_comes_second_sees_what_the_first_one_said(site):
     assert (site.status, site.desk.suggestion(1).answer) == (200, "yes")
 
 
+def test_what_one_is_sent_to_is_given_to_nobody_else_before_it_is_loaded(run):
+    app, desk = open_app(run)
+    ann, bob = (TestClient(app, follow_redirects=False, cookies={"onepair_name": name}) for name in ("Ann", "Bob"))
+    assert ann.get("/").headers["location"] != bob.get("/").headers["location"]
+    assert not desk.store.entries()
+
+
 def test_what_nobody_was_sure_about_is_offered_again_at_the_end(site):
     site.desk.decide(
         [Decision(c.file, c.label, "skip", 0) for c in map(site.desk.suggestion, range(1, 41))],

@@ -1,5 +1,6 @@
 """The `onepair` command."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -77,6 +78,7 @@ def onepair(
 
 def main() -> None:
     """Run the command; a user's mistake, or a signal that stops a run, ends in one sentence, never in a traceback."""
+    os.umask(os.umask(0o077) | 0o002)  # whatever is written, nobody but its owner's group may change it
     try:
         app()
     except UserError as error:

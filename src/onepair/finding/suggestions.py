@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.dialects import guard, unguard
 from onepair.errors import UserError
 from onepair.files import write_atomically
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
@@ -105,7 +106,7 @@ def _read_cells(
             for line in lines:
                 try:
                     file, label, probability, kind = (line[place] for place in places)
-                    row, column = row_of[file], column_of[label]
+                    row, column = row_of[unguard(file)], column_of[unguard(label)]
                     fits = kind == _KINDS[int(observed[row, column])] and 0 <= float(probability) <= 1
                 except (KeyError, ValueError, IndexError):
                     fits = False
@@ -121,10 +122,11 @@ def _read_cells(
 
 
 def _as_csv(columns: Sequence[Sequence[object]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)  # ends lines in CR LF, which is also what makes it quote names that hold either
     writer.writerow(COLUMNS)
-    writer.writerows(zip(*columns, strict=True))
+    files, labels, *numbers = columns
+    writer.writerows(zip(*([guard(str(each)) for each in names] for names in (files, labels)), *numbers, strict=True))
     return text.getvalue().encode()
 
 

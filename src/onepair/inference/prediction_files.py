@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
+from onepair.data.dialects import guard
 from onepair.data.problems import Problem, Report
 from onepair.errors import UserError
 from onepair.files import locked, write_atomically, writing
@@ -303,9 +304,10 @@ def _appending(file: Path) -> IO[str]:
 
 
 def _csv_line(values: Sequence[object]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(values)
-    return text.getvalue()
+    text = io.StringIO(newline="")
+    guarded = (guard(value) if isinstance(value, str) else value for value in values)
+    csv.writer(text).writerow(guarded)  # which quotes names that hold CR or LF because a line would end in them
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _object(prediction: Prediction) -> str:

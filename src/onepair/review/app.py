@@ -33,6 +33,7 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
             order != "second" and not desk.goal[coming - 1] and (after is None or desk.goal[after - 1])
         ):
             return go("/done")
+        desk.hold([coming], who=who)  # from now on, not from when the page is asked for: others come in between
         return go(f"/suggestion/{coming}", order=order)
 
     # One by one

@@ -20,7 +20,10 @@ def create_audit_app(desk: AuditDesk, pictures: Pictures, *, name: str | None) -
 
     def next_open(who: str, *, after: int = 0) -> Response:
         coming = desk.next_open(after=after, who=who)
-        return go("/done") if coming is None else go(f"/image-{coming}")
+        if coming is None:
+            return go("/done")
+        desk.hold(coming, who=who)  # from now on, not from when the page is asked for: others come in between
+        return go(f"/image-{coming}")
 
     @app.get("/")
     def begin(who: Who) -> Response:

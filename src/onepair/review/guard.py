@@ -1,10 +1,10 @@
 """Who may use the page: requests are judged by their Host, their Origin and their token before anything else."""
 
+import re
 import secrets
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -20,6 +20,10 @@ HEADERS = {
     "Referrer-Policy": "same-origin",  # no-referrer would also blank the Origin of forms
 }
 LARGEST_BODY = 1_000_000  # bytes; a grid of answers has a few thousand
+FORM = "application/x-www-form-urlencoded"  # the one kind of body that our pages send
+
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
+_LENGTH = re.compile(r"\d{1,9}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -40,19 +44,23 @@ class Rules:
 
 def judge(request: Request, rules: Rules) -> Response | None:
     """The answer to a request that may not go further; None if it may."""
-    host = request.headers.get("host", "")
-    if not _is_ours(host, rules):
+    hosts = request.headers.getlist("host")
+    if len(hosts) != 1 or not _is_ours(hosts[0], rules):
         return _refuse(HTTPStatus.FORBIDDEN, "This server does not go by that name; use the address it printed.")
-    if request.method not in ("GET", "HEAD"):
-        origin = request.headers.get("origin", "")
-        if not origin or urlsplit(origin).netloc != host:
-            return _refuse(HTTPStatus.FORBIDDEN, "Answers are taken only from the page itself.")
-        if int(request.headers.get("content-length") or LARGEST_BODY + 1) > LARGEST_BODY:
-            return _refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too much for one answer.")
+    reads = request.method in ("GET", "HEAD")
+    if not reads and request.headers.getlist("origin") != [f"http://{hosts[0]}"]:
+        return _refuse(HTTPStatus.FORBIDDEN, "Answers are taken only from the page itself.")
+    if _is_for_another_page(request):
+        return _refuse(HTTPStatus.FORBIDDEN, "Nothing here is for other pages to show.")
+    if not _has_a_fair_size(request, "0" if reads else None):
+        return _refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too much for one answer.")
+    if not reads and request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        return _refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Answers are sent as a form.")
     if rules.token is None or _matches(request.cookies.get(rules.cookie), rules.token):
         return None
     if request.method == "GET" and _matches(request.query_params.get("token"), rules.token):
-        entry = RedirectResponse(request.url.path, HTTPStatus.SEE_OTHER)
+        # One slash: two would lead to another host.
+        entry = RedirectResponse(f"/{request.scope['path'].lstrip('/')}", HTTPStatus.SEE_OTHER)
         entry.set_cookie(rules.cookie, rules.token, httponly=True, samesite="lax")
         return entry
     return _refuse(HTTPStatus.UNAUTHORIZED, "Open the whole address that onepair review printed, with its token.")
@@ -80,10 +88,8 @@ class Guard:
 
 
 def _is_ours(host: str, rules: Rules) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
+    found = _HOST.fullmatch(host)
+    name = found[1].strip("[]").lower() if found else ""
     return name in rules.names or (rules.token is not None and _is_address(name))
 
 
@@ -95,9 +101,23 @@ def _is_address(name: str) -> bool:
     return True
 
 
+def _is_for_another_page(request: Request) -> bool:
+    """Whether a browser fetches this for a page of somebody else; to follow a link from there is fine."""
+    site, mode = request.headers.get("sec-fetch-site"), request.headers.get("sec-fetch-mode")
+    return site in ("cross-site", "same-site") and mode != "navigate"
+
+
+def _has_a_fair_size(request: Request, unsaid: str | None) -> bool:
+    """Whether the body has a length that is said beforehand and is not too large; `unsaid` is what none stands for."""
+    length = request.headers.get("content-length", unsaid)
+    said = length is not None and _LENGTH.fullmatch(length) is not None and "transfer-encoding" not in request.headers
+    return said and int(length or 0) <= LARGEST_BODY
+
+
 def _matches(given: str | None, token: str) -> bool:
     return given is not None and secrets.compare_digest(given.encode(), token.encode())
 
 
 def _refuse(status: HTTPStatus, sentence: str) -> Response:
-    return PlainTextResponse(f"{sentence}\n", status)
+    """Say no, and hang up: what is left of the body is not listened to."""
+    return PlainTextResponse(f"{sentence}\n", status, {"Connection": "close"})

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import stat
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -64,6 +65,7 @@ class Pictures:
             return Frame(width, height, _digest(self.table.pixels[row].tobytes()))
         path = self._path(row)
         try:
+            _require_a_file(path)
             with Image.open(path, formats=FORMATS) as image:
                 turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
                 width, height = reversed(image.size) if turned else image.size
@@ -84,7 +86,8 @@ class Pictures:
         except OSError:
             content = _encode(decode(self._path(row), at_least=side), side, media_type)
         with self._writing, suppress(OSError):  # without room to keep it, it is made anew each time
-            kept.parent.mkdir(parents=True, exist_ok=True)
+            self.cache.mkdir(mode=0o700, parents=True, exist_ok=True)  # the photos may be for their owner alone
+            kept.parent.mkdir(exist_ok=True)
             write_atomically(kept, content)
         return Picture(content, media_type)
 
@@ -93,13 +96,22 @@ class Pictures:
         named = Path(os.path.normpath(self.table.path(row)))
         root = Path(os.path.normpath(self.table.root))
         home = root if named.is_relative_to(root) else named.parent
-        path = named.resolve()
+        try:
+            path = named.resolve()
+        except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a NUL in the name
+            raise DataError(f"{self.table.files[row]}: cannot be found ({error})") from error
         if not self.follow_links and not path.is_relative_to(home.resolve()):
             raise DataError(
                 f"{self.table.files[row]}: is a link to outside of the dataset; "
                 "onepair review --follow-links shows such images"
             )
         return path
+
+
+def _require_a_file(path: Path) -> None:
+    """Whoever opens a pipe waits for somebody to write to it."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError("it is no file")
 
 
 def heat_map(values: NDArray[np.uint8]) -> Picture:

@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from onepair.errors import UserError
 from onepair.files import BusyError, locked, write_atomically, writing
@@ -58,9 +58,15 @@ class Record(BaseModel):
     folds: int  # models that look for what is still missing
     newest: int  # the last decision that it learns from
     begun: str  # ISO 8601, UTC
-    step: int = 0  # the command at hand
+    step: Annotated[int, Field(ge=0)] = 0  # the command at hand
     state: Literal["running", "stopped", "failed", "done"] = "running"
     sentence: str = ""  # that the command ended with, if it failed
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if Path(self.run).name in ("", "..") or "\0" in self.run or self.step >= len(self.commands):
+            raise ValueError("a record names a folder and a command")
+        return self
 
 
 class Progress(NamedTuple):
@@ -120,7 +126,13 @@ class Retraining:
         """Go on with a training that was stopped, failed, or lost its server: every command goes on where it was."""
         record = self._read()
         if record is not None and record.state != "done":
-            self._begin(record.model_copy(update={"state": "running", "sentence": ""}))
+            new = self._new_run(record)
+            if _stem(new) != _stem(_named_folder(self._run.path)):
+                raise RetrainingError(f"{self._record}: is not about a folder beside {self._run.path}; delete the file")
+            # The commands of now: a folder that came from elsewhere may have brought others in its record.
+            commands = planned_commands(self._run, new)
+            again = {"commands": commands, "step": min(record.step, len(commands) - 1)}
+            self._begin(record.model_copy(update={**again, "state": "running", "sentence": ""}))
 
     def stop(self) -> None:
         """End the command at hand, which saves what it has; nothing happens if none is under way here."""
@@ -144,11 +156,14 @@ class Retraining:
         state: State = record.state
         if state == "running" and not self._is_running:
             state = "elsewhere" if self._is_locked() else "interrupted"
-        done, total = _epochs(Path(record.run), record.folds)
+        new = self._new_run(record)
+        done, total = _epochs(new, record.folds)
         words = _last_line(self._log) if state in ("running", "elsewhere") else ""
-        return Progress(
-            state, Path(record.run), commands, record.step, done, total, words, record.sentence, record.newest
-        )
+        return Progress(state, new, commands, record.step, done, total, words, record.sentence, record.newest)
+
+    def _new_run(self, record: Record) -> Path:
+        """The folder beside the run that a record names, wherever the record says it is."""
+        return _named_folder(self._run.path).with_name(Path(record.run).name)
 
     # The work
 
@@ -243,10 +258,18 @@ class Retraining:
 
 def _sibling(path: Path) -> Path:
     """The first free name for another run beside one, as photos-2 beside photos, with a free name for its labels."""
-    path = path if path.name not in ("", "..") else path.resolve()
-    stem = re.sub(r"-\d{1,2}$", "", path.name)  # a longer number is more likely a year
-    others = (path.with_name(f"{stem}-{number}") for number in count(2))
+    path = _named_folder(path)
+    others = (path.with_name(f"{_stem(path)}-{number}") for number in count(2))
     return next(each for each in others if not each.exists() and not _labels_file(each).exists())
+
+
+def _stem(path: Path) -> str:
+    """A run's name without its number; a longer number is more likely a year."""
+    return re.sub(r"-\d{1,2}$", "", path.name)
+
+
+def _named_folder(path: Path) -> Path:
+    return path if path.name not in ("", "..") else path.resolve()
 
 
 def _labels_file(run: Path) -> Path:
@@ -255,15 +278,20 @@ def _labels_file(run: Path) -> Path:
 
 def planned_commands(run: FinishedRun, new: Path) -> list[tuple[str, list[str]]]:
     """Write the labels, train as the run was trained, and find what is still missing."""
-    folder, labels, data, default = str(run.path), str(_labels_file(new)), run.config.data, DataConfig()
+    folder, labels, data, default = _word(run.path), _word(_labels_file(new)), run.config.data, DataConfig()
     changed = [name for name in _OF_THE_FIRST_TABLE if getattr(data, name) != getattr(default, name)]
     settings = [word for name in changed for word in ("--set", f"data.{name}={_written(getattr(default, name))}")]
     maps = [] if (run.path / "finding" / "maps.npy").exists() else ["--no-maps"]
     return [
         ("Writing the labels", ["labels", folder, "--out", labels]),
-        ("Training", ["train", labels, "--config", str(run.path / "config.toml"), *settings, "--out", str(new)]),
-        ("Looking for what is still missing", ["find", str(new), "--folds", str(folds_of(run)), *maps]),
+        ("Training", ["train", labels, "--config", _word(run.path / "config.toml"), *settings, "--out", _word(new)]),
+        ("Looking for what is still missing", ["find", _word(new), "--folds", str(folds_of(run)), *maps]),
     ]
+
+
+def _word(path: Path) -> str:
+    """A path as a word of a command, which would take one that begins with a dash for an option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def _written(value: object) -> str:

@@ -140,7 +140,7 @@ class RunFolder:
     def write_skipped(self, entries: Iterable[tuple[str, str, str]]) -> None:
         """What was left out, and why: images by their files, rows of a table by their places in it."""
         text = io.StringIO(newline="")
-        rows = ((guard(file), reason, place) for file, reason, place in entries)
+        rows = (map(guard, entry) for entry in entries)
         csv.writer(text).writerows([("file", "reason", "place"), *rows])
         write_atomically(self.path / "skipped.csv", text.getvalue().encode("utf-8", "surrogateescape"))
 
