@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test lint bench docs clean
+.PHONY: setup demo test campaign lint bench docs clean
 
 setup: $(INSTALLED)
 
@@ -19,6 +19,10 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -n auto
+
+# The long versions of tests/campaigns, whose figures are in docs/trust.md.
+campaign: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.campaigns.bad_input --cases 10000 --seed 1
 
 lint: setup
 	$(BIN)/ruff format --check

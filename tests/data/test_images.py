@@ -1,8 +1,7 @@
 """Every kind of image file becomes upright RGB, or one sentence that names the file."""
 
 import io
-import struct
-import zlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageFile
 
 from onepair.data.decoding import decode
 from onepair.data.images import normalise, prepare
 from onepair.data.preprocessing import Preprocessing, scale
 from onepair.data.problems import DataError
+from onepair.errors import UserError
+from tests.data.bombs import BOMBS
 
 SQUASH = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
@@ -158,19 +159,58 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         decode(tmp_path)
 
 
-def huge_png() -> bytes:
-    """A few bytes whose header claims 60,000 × 60,000 pixels."""
+@pytest.mark.parametrize("kind", BOMBS)
+@pytest.mark.parametrize("side", [9_500, 20_000, 60_000])  # above the limit, twice it, and far above
+@pytest.mark.filterwarnings("ignore:Image size")
+def test_images_with_more_pixels_than_the_limit_are_refused_before_they_are_decoded(
+    kind: str, side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(DataError, match=r"more pixels than the limit of 89,478,485; .* ONEPAIR_MAX_PIXELS"):
+        decode(BOMBS[kind](side, side))
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+@pytest.mark.parametrize(("limit", "fits"), [("4095", False), ("4096", True)])
+def test_the_limit_is_set_by_the_environment(limit: str, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)  # and back again
+    monkeypatch.setenv("ONEPAIR_MAX_PIXELS", limit)
+    image = encode(Image.fromarray(scene(64, 64)), "PNG")
+    if fits:
+        assert decode(image).shape == (64, 64, 3)
+    else:
+        with pytest.warns(Image.DecompressionBombWarning), pytest.raises(DataError, match="the limit of 4,095"):
+            decode(image)
 
 
-def test_decompression_bombs_are_refused() -> None:
-    with pytest.raises(DataError, match="more pixels"):
-        decode(huge_png())
+def test_a_jpeg_counts_by_the_pixels_that_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)
+    monkeypatch.setenv("ONEPAIR_MAX_PIXELS", "4000")
+    with pytest.warns(Image.DecompressionBombWarning):
+        assert decode(encode(Image.fromarray(scene(80, 80)), "JPEG"), at_least=20).shape == (40, 40, 3)
+
+
+@pytest.mark.parametrize("limit", ["0", "-3", "many", "1e6"])
+def test_a_limit_that_is_no_number_is_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEPAIR_MAX_PIXELS", limit)
+    with pytest.raises(UserError, match="ONEPAIR_MAX_PIXELS must be a whole number"):
+        decode(BOMBS["png"](1, 1))
+
+
+def test_an_image_of_many_bands_is_the_same_as_in_one_piece() -> None:
+    """With transparency, which each band has to keep, and an orientation, which concerns all of them together."""
+    random = np.random.default_rng(1).integers(0, 256, (600, 50, 4), dtype=np.uint8)
+    image = Image.fromarray(random)
+    white = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    np.testing.assert_array_equal(decode(encode(image, "PNG")), np.asarray(white))
+    palette = Image.fromarray(random[..., :3]).convert("P")
+    np.testing.assert_array_equal(decode(encode(palette, "GIF")), np.asarray(palette.convert("RGB")))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such pipes here")
+def test_a_pipe_is_no_image(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(DataError, match=r"pipe\.png: cannot be read as an image: Is a pipe"):
+        decode(tmp_path / "pipe.png")
 
 
 def test_formats_that_start_other_programs_are_refused() -> None:

@@ -84,6 +84,7 @@ def _fix(
     """Write a clean table; it, and what was changed, with remarks."""
     from onepair.data.cleaning import clean
     from onepair.data.problems import DataError, outcome
+    from onepair.data.sources import real
     from onepair.data.table import write_table
     from onepair.data.writing import named_from
 
@@ -91,7 +92,7 @@ def _fix(
         raise DataError(f"{source}: is inside the package, and nothing is wrong with it")
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise DataError(f"{out}: a table is written as .csv or .parquet; name it so")
-    if out.resolve() == source.resolve():
+    if real(out) == real(source):
         raise DataError(f"{out}: is the table to check; name another file")
     if not out.parent.is_dir():
         raise DataError(f"{out}: there is no folder {out.parent}")

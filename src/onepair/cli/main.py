@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -79,10 +80,16 @@ def onepair(
 def main() -> None:
     """Run the command; a user's mistake, or a signal that stops a run, ends in one sentence, never in a traceback."""
     os.umask(os.umask(0o077) | 0o002)  # whatever is written, nobody but its owner's group may change it
+    warnings.filterwarnings("ignore", message="Image size .* decompression bomb")  # there is a limit of our own
     try:
         app()
     except UserError as error:
         typer.echo(f"onepair: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:  # a file that the system refuses, as for its name, before anybody looked at what it holds
+        if error.filename is None:
+            raise
+        typer.echo(f"onepair: {error.filename}: {error.strerror}", err=True)
         sys.exit(2)
     except Stopped as stop:
         if str(stop):  # of several processes, one speaks

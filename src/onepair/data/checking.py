@@ -4,13 +4,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
+from hashlib import blake2b, file_digest
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem
+from onepair.data.sources import exists, is_file
 from onepair.data.spelling import near_names, same_names
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.words import counted, listed
@@ -106,7 +107,7 @@ def _repeated(table: LabelTable, rows: Iterable[tuple[int, Hashable]], what: str
 
 def _missing_files(table: LabelTable, progress: Progress) -> Iterator[Problem]:
     for row in progress(range(len(table))):
-        if not table.path(row).is_file():
+        if not is_file(table.path(row)):
             yield missing_file(table, row)
 
 
@@ -139,11 +140,16 @@ def _look(table: LabelTable, row: int) -> Problem | bytes:
     """Decode an image: what is wrong with it, or a digest of its bytes."""
     from onepair.data.decoding import decode
 
+    path = table.path(row)
     try:
-        content = table.path(row).read_bytes()
-        decode(content)
-    except FileNotFoundError:
-        return missing_file(table, row)
+        decode(path, at_least=1)  # to its end, but at a small scale where the format allows
+        with path.open("rb") as file:
+            return file_digest(file, _digest).digest()
     except (DataError, OSError) as error:
-        return Problem("unreadable image", table.files[row], str(error).removeprefix("image: "))
-    return blake2b(content, digest_size=16).digest()
+        if not exists(path):
+            return missing_file(table, row)
+        return Problem("unreadable image", table.files[row], str(error).removeprefix(f"{path}: "))
+
+
+def _digest() -> blake2b:
+    return blake2b(digest_size=16)

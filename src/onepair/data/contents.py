@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from onepair.data.decoding import require_no_pipe
 from onepair.data.problems import DataError
 from onepair.data.streaming import Source, cores
 
@@ -56,9 +57,10 @@ def _state(image: Source) -> _State | DataError | None:
     if not isinstance(image, Path):
         return None
     try:
+        require_no_pipe(image)
         stat = image.stat()
-    except OSError as error:
-        return DataError(f"{image}: {error.strerror}")
+    except (OSError, ValueError) as error:  # no file, or a name that no file system takes
+        return DataError(f"{image}: {getattr(error, 'strerror', None) or error}")
     return _State(os.path.abspath(image), stat.st_size, stat.st_mtime_ns)  # noqa: PTH100 (links are not followed)
 
 

@@ -1,5 +1,11 @@
-"""From an image file to its pixels, without torch."""
+"""From an image file to its pixels, without torch, and within bounds: a few bytes can claim any number of pixels."""
 
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from errno import EINVAL
 from io import BytesIO
 from pathlib import Path
 
@@ -8,10 +14,20 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from onepair.data.problems import DataError
+from onepair.errors import UserError
 
 # Pillow also opens formats that start other programs or hold no pixels: only these are images to us.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
+
+SETTING = "ONEPAIR_MAX_PIXELS"  # the variable of the environment that sets the limit, for worker processes too
+MOST_PIXELS = (
+    89_478_485  # to decode, which is where Pillow begins to warn: WebP, the hungriest format, takes 1.4 GB then
+)
+LARGE = 16_000_000  # pixels; images above are decoded one at a time, or as many threads would take as many times that
+
+_BAND = 256  # rows that are brought to RGB at once
+_one_at_a_time = threading.Lock()
 
 Pixels = NDArray[np.uint8]
 
@@ -20,29 +36,76 @@ def decode(source: Path | bytes, *, at_least: int | None = None) -> Pixels:
     """Read an image, from its file or its bytes, as upright RGB of shape (H, W, 3).
 
     Transparency is laid on white, 16-bit grey scaled to 8 bits, EXIF orientation applied; of an animation the first
-    frame counts. What cannot be read to its end is a `DataError` that names the file.
+    frame counts. What cannot be read to its end, or has more than `most_pixels`, is a `DataError` that names the file.
 
     Args:
         source: a file, or what it holds.
         at_least: a large JPEG may be decoded at a half, quarter or eighth of its size, as long as both sides keep
             twice this many pixels: less work for an image that is to be scaled down to this size anyway.
     """
-    name = str(source) if isinstance(source, Path) else "image"
+    with open_image(source) as image:
+        if at_least is not None:
+            image.draft(None, (2 * at_least, 2 * at_least))
+        _require_decodable(image)
+        with _one_at_a_time if image.width * image.height > LARGE else nullcontext():
+            ImageOps.exif_transpose(image, in_place=True)
+            return _to_rgb(image)
+
+
+@contextmanager
+def open_image(source: Path | bytes) -> Iterator[Image.Image]:
+    """An image of which nothing but its header is read yet; whatever fails while it is open is a `DataError`."""
+    name, most = str(source) if isinstance(source, Path) else "image", most_pixels()
+    if most != MOST_PIXELS:
+        Image.MAX_IMAGE_PIXELS = most  # Pillow refuses, by the header, twice what it warns of
     try:
+        if isinstance(source, Path):
+            require_no_pipe(source)
         with Image.open(source if isinstance(source, Path) else BytesIO(source), formats=FORMATS) as image:
-            if at_least is not None:
-                image.draft(None, (2 * at_least, 2 * at_least))
-            return np.asarray(_to_rgb(ImageOps.exif_transpose(image)))
+            yield image
     except UnidentifiedImageError:
         raise DataError(f"{name}: is not an image ({', '.join(FORMATS)})") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise DataError(f"{name}: claims more pixels than any photo has; scale it down if it is one") from None
+        raise DataError(
+            f"{name}: claims more pixels than the limit of {most:,}; scale it down, or set {SETTING}"
+        ) from None
     except Exception as error:  # a damaged file makes Pillow's readers fail in every way there is
         reason = (error.strerror if isinstance(error, OSError) else None) or error or type(error).__name__
         raise DataError(f"{name}: cannot be read as an image: {reason}") from error
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def most_pixels() -> int:
+    """How many pixels of an image are decoded at most: what the environment says, or what 2 GB are enough for."""
+    asked = os.environ.get(SETTING, "")
+    if not asked:
+        return MOST_PIXELS
+    if not (asked.isdecimal() and int(asked)):
+        raise UserError(f"{SETTING} must be a whole number of pixels above 0, got {asked!r}")
+    return int(asked)
+
+
+def require_no_pipe(path: Path) -> None:
+    """Refuse what is no file on a disk: to open a pipe is to wait for somebody who writes to it."""
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(EINVAL, "Is a pipe or a device", str(path))
+
+
+def _require_decodable(image: Image.Image) -> None:
+    if image.width * image.height > most_pixels():
+        raise Image.DecompressionBombError
+
+
+def _to_rgb(image: Image.Image) -> Pixels:
+    """The pixels (H, W, 3), made band by band: each step on the whole image would take a copy of it."""
+    pixels = np.empty((image.height, image.width, 3), np.uint8)
+    for top in range(0, image.height, _BAND):
+        band = image.crop((0, top, image.width, min(top + _BAND, image.height)))
+        pixels[top : top + _BAND] = np.asarray(_band_to_rgb(band))
+    return pixels
+
+
+def _band_to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
         grey = np.asarray(image).astype(np.uint32)
         return Image.fromarray(((grey + 128) // 257).astype(np.uint8)).convert("RGB")

@@ -7,8 +7,15 @@ import numpy as np
 from PIL import Image
 
 from onepair.data.decoding import Pixels
+from onepair.errors import UserError
 
 Augmentation = Literal["crop", "strong"]  # what may be done to training images, besides mirroring them
+
+LARGEST_SIZE = 4096  # pixels: more than any network takes, and few enough to hold a batch of them
+
+
+class PreprocessingError(UserError, ValueError):
+    """An image cannot be prepared as asked."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +34,8 @@ class Preprocessing:
     flip: float = 0.5  # how often an image is mirrored in training; 0 where left and right matter
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"an image size must be at least 1, got {self.size}")
+        if not 1 <= self.size <= LARGEST_SIZE:
+            raise PreprocessingError(f"an image size must be from 1 to {LARGEST_SIZE:,} pixels, got {self.size:,}")
         if self.resize not in ("squash", "crop"):
             raise ValueError(f"resize must be 'squash' or 'crop', got {self.resize!r}")
         if self.interpolation not in ("bicubic", "bilinear"):

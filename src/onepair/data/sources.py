@@ -13,18 +13,34 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
 from onepair.labels import Labels
 
+LARGEST = 1_000_000_000  # bytes of a label file: as text and as cells it takes several times that
+
 
 def exists(path: Path) -> bool:
     """Whether there is such a file or folder; a name that no file system takes is one that is not there."""
     return os.path.exists(path)  # noqa: PTH110 (Path.exists raises on such names)
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is such a file, as `exists` has it."""
+    return os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises on such names)
+
+
+def real(path: Path) -> Path:
+    """Where a path leads, links followed; one that leads in a circle leads to itself."""
+    return Path(os.path.realpath(path))
+
+
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file, or a sentence that says why not."""
     try:
+        if path.stat().st_size > LARGEST:
+            raise DataError(f"{path}: is larger than {LARGEST // 10**6:,} MB; cut it into several")
         return path.read_bytes()
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file; is the dataset complete?") from None
+    except DataError:
+        raise
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
 

@@ -16,6 +16,8 @@ from onepair.data.preprocessing import Preprocessing, scale
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.labels import Indices
 
+SHOWN = 512  # pixels that a panel of a chart or page has at most
+
 Source = Path | Pixels  # of an image: its file, or its pixels (H, W, 3)
 _Read = tuple[Source, Pixels | Problem]
 
@@ -75,8 +77,8 @@ def images_of(table: LabelTable, rows: Indices) -> Iterator[Source]:
 
 
 def pixels_of(table: LabelTable, row: int) -> Pixels:
-    """The whole image of a row, (H, W, 3)."""
-    return decode(table.path(row)) if table.pixels is None else table.pixels[row]
+    """The whole image of a row, (H, W, 3), as large as pages show it or larger."""
+    return decode(table.path(row), at_least=SHOWN) if table.pixels is None else table.pixels[row]
 
 
 def cores() -> int:

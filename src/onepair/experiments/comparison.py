@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.sources import real
 from onepair.labels import Labels
 from onepair.probability.resampling import Interval, paired_interval, resampled_maps
 from onepair.report import RunSummary
@@ -70,7 +71,7 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
     >>> distinct_names([Path("a/seed-0"), Path("b/seed-0")]), distinct_names([Path("x"), Path("x-2")])
     (['a/seed-0', 'b/seed-0'], ['x', 'x-2'])
     """
-    folders = [path.resolve().parts for path in paths]
+    folders = [real(path).parts for path in paths]
     if len(set(folders)) < len(folders):
         raise RunError("name each run once")
     depth = next(n for n in count(1) if len({parts[-n:] for parts in folders}) == len(folders))

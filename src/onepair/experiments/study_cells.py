@@ -1,15 +1,21 @@
 """One run of a study: its folder, whether it is done, and what is kept of it."""
 
 import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pydantic import BaseModel
+
+from onepair.data.stored import read_record
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import Row, Values, values_text
 from onepair.runs.config import Config, MethodConfig, differences
 from onepair.runs.folder import Results, RunFolder
+
+
+class _Failure(BaseModel):
+    reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +61,8 @@ class Cell:
     @property
     def failure(self) -> str | None:
         """Why training could not go on, if so."""
-        try:
-            reason: str = json.loads((self.folder.path / "failure.json").read_text("utf-8"))["reason"]
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return reason
+        failure = read_record(self.folder.path / "failure.json", _Failure)
+        return None if failure is None else failure.reason
 
     def fail(self, reason: str) -> None:
         self.folder.write_json("failure.json", {"reason": reason})

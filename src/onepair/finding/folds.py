@@ -48,9 +48,11 @@ def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrat
         raise RunError(
             f"{run.path}: is a fold, which has no part of its own to be held out; name the run it belongs to"
         )
+    # What cannot be is refused before any fold is trained, and a number of folds before there are so many of them.
+    task_of(replace(config.data, fold=f"{folds}/{folds}"), machine.shared)
     configs = [replace(config, data=replace(config.data, fold=f"{part}/{folds}")) for part in range(1, folds + 1)]
     for each in configs:
-        task_of(each.data, machine.shared)  # refuses what cannot be, before any fold is trained
+        task_of(each.data, machine.shared)
     for part, each in enumerate(configs, start=1):
         fold = _fold(run, each)
         if not fold.finished:

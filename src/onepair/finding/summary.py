@@ -1,13 +1,14 @@
 """What was found, class by class."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import BaseModel
 
+from onepair.data.stored import StoredError, read_record
 from onepair.finding.filter import likely, thresholds
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, validate_labels
 from onepair.probability.counting import Estimate
@@ -39,13 +40,19 @@ class ClassSummary:
         return low, high
 
 
+class _Summary(BaseModel):
+    """What is looked at of the file."""
+
+    classes: list[ClassSummary]
+
+
 def read_summary(run: Path) -> list[ClassSummary]:
     """What `onepair find` found in a run, class by class; nothing where it was not run, or by another version."""
     try:
-        stored = json.loads((run / "finding" / "summary.json").read_bytes())
-        return [ClassSummary(**each) for each in stored["classes"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        summary = read_record(run / "finding" / "summary.json", _Summary)
+    except StoredError:
         return []
+    return [] if summary is None else summary.classes
 
 
 def summarise(

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onepair import __version__
 from onepair.data.preprocessing import Preprocessing
+from onepair.data.stored import read_json
 from onepair.errors import UserError, first_mistake
 from onepair.files import write_atomically
 from onepair.probability.decisions import Decisions, StoredDecisions
@@ -87,14 +88,9 @@ def write_description(folder: Path, description: Description) -> None:
 def read_description(folder: Path) -> Description:
     """What model.json says."""
     path = folder / NAME
-    try:
-        stored = json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ModelError(f"{folder}: holds no model; a finished run has model.json and model.safetensors") from None
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: is not JSON ({error})") from None
+    stored = read_json(path, error=ModelError)
+    if stored is None:
+        raise ModelError(f"{folder}: holds no model; a finished run has model.json and model.safetensors")
     return parse_description(stored, where=path)
 
 

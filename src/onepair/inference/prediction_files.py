@@ -13,8 +13,11 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
+from pydantic import BaseModel, NonNegativeInt
+
 from onepair.data.dialects import guard
 from onepair.data.problems import Problem, Report
+from onepair.data.stored import StoredError, read_record
 from onepair.errors import UserError
 from onepair.files import locked, write_atomically, writing
 from onepair.inference.prediction import Model, Prediction, Stream
@@ -142,6 +145,19 @@ def write_predictions(
             out.with_name(f"{out.name}.lock").unlink(missing_ok=True)
 
 
+class _State(BaseModel):
+    """What OUT.progress says."""
+
+    key: str  # of the model and the form
+    images: str  # digest of those that are done
+    predicted: NonNegativeInt
+    unreadable: NonNegativeInt
+    engine: str
+    complete: bool
+    bytes: NonNegativeInt  # of the lines that count
+    skipped_bytes: NonNegativeInt
+
+
 class _Work:
     """One attempt, and what is on disk of the ones before."""
 
@@ -187,9 +203,12 @@ class _Work:
     def _resume(self, listed: "_Listed") -> int | None:
         """Go to where an earlier attempt stopped, and return how many images it had done; None to start anew."""
         try:
-            state = json.loads(self.marker.read_bytes())
-        except (OSError, ValueError):
+            stored = read_record(self.marker, _State)
+        except StoredError:
             return None
+        if stored is None:
+            return None
+        state = stored.model_dump()
         if state["key"] != self.key:
             self.say(f"{self.part}: is of another model; starting anew")
             return None

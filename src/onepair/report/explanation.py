@@ -8,6 +8,7 @@ import numpy as np
 
 from onepair.data.labeltable import LabelTable
 from onepair.data.loading import table_of_files
+from onepair.data.sources import real
 from onepair.data.streaming import pixels_of
 from onepair.errors import UserError
 from onepair.inference.heat_maps import suggestion_maps
@@ -84,7 +85,7 @@ class Explainer:
             return self.task.table, int(image)
         if self.task and self.task.table.pixels is None:
             for row, file in enumerate(self.task.table.files):
-                if Path(file).name == path.name and self.task.table.path(row).resolve() == path.resolve():
+                if Path(file).name == path.name and real(self.task.table.path(row)) == real(path):
                     return self.task.table, row
         return table_of_files([path], self.run.classes), 0
 

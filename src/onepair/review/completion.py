@@ -13,6 +13,7 @@ from PIL import Image
 
 from onepair.data.dialects import guard
 from onepair.data.labeltable import LabelTable
+from onepair.data.sources import real
 from onepair.data.writing import named_from, write_labels, written_format
 from onepair.files import write_atomically, writing
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
@@ -65,7 +66,7 @@ def write_completed(
         format: one of `onepair.data.writing.WRITTEN`; csv and parquet go by the suffix.
     """
     format = written_format(out, format)
-    if out.resolve() == Path(run.config.data.source).resolve():
+    if real(out) == real(Path(run.config.data.source)):
         raise ReviewError(f"{out}: holds the labels that the run began with; name another file")
     last = {(entry.file, entry.label): entry for entry in entries}
     shown = {entry.label for entry in last.values() if entry.answer == "yes"}

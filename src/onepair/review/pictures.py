@@ -3,7 +3,6 @@
 import hashlib
 import io
 import os
-import stat
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-from onepair.data.decoding import FORMATS, decode
+from onepair.data.decoding import decode, open_image
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
 from onepair.files import write_atomically
@@ -65,13 +64,13 @@ class Pictures:
             return Frame(width, height, _digest(self.table.pixels[row].tobytes()))
         path = self._path(row)
         try:
-            _require_a_file(path)
-            with Image.open(path, formats=FORMATS) as image:
+            with open_image(path) as image:
                 turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
                 width, height = reversed(image.size) if turned else image.size
-            facts = path.stat()
-        except Exception as error:  # a damaged file makes Pillow's readers fail in every way there is
-            raise DataError(f"{self.table.files[row]}: cannot be read as an image ({error})") from error
+                facts = path.stat()
+        except DataError as error:
+            reason = str(error).removeprefix(f"{path}: ").removeprefix("cannot be read as an image: ")
+            raise DataError(f"{self.table.files[row]}: cannot be read as an image ({reason})") from error
         return Frame(width, height, _digest(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}".encode()))
 
     def picture(self, row: int, side: int) -> Picture:
@@ -106,12 +105,6 @@ class Pictures:
                 "onepair review --follow-links shows such images"
             )
         return path
-
-
-def _require_a_file(path: Path) -> None:
-    """Whoever opens a pipe waits for somebody to write to it."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError("it is no file")
 
 
 def heat_map(values: NDArray[np.uint8]) -> Picture:

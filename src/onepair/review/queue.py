@@ -1,6 +1,5 @@
 """What `onepair find` left in a run's folder, in the order in which people are asked about it."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +7,9 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, FiniteFloat
 
+from onepair.data.stored import StoredError, map_array, read_record
 from onepair.errors import UserError
 from onepair.finding.suggestions import Suggestions, read_suggestions
 from onepair.labels import NEGATIVE, POSITIVE, Indices
@@ -22,6 +23,12 @@ LIKELY = 0.5  # the probability from which on a suggestion is likely; the others
 
 class ReviewError(UserError, ValueError):
     """A run cannot be reviewed as it is."""
+
+
+class _Summary(BaseModel):
+    """What is looked at of it."""
+
+    missing: FiniteFloat
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,12 +107,11 @@ def answers_file(run: FinishedRun) -> Path:
 
 def estimated_missing(run: FinishedRun) -> float | None:
     """How many labels `onepair find` said are missing; None if it left no summary."""
-    source = run.path / "finding" / "summary.json"
     try:
-        missing = json.loads(source.read_text("utf-8"))["missing"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        summary = read_record(run.path / "finding" / "summary.json", _Summary)
+    except StoredError:
         return None
-    return float(missing) if isinstance(missing, int | float) else None
+    return None if summary is None else summary.missing
 
 
 def read_queue(run: FinishedRun) -> Queue:
@@ -123,13 +129,8 @@ def read_queue(run: FinishedRun) -> Queue:
 
 def _read_maps(folder: Path, found: Suggestions) -> NDArray[np.uint8] | None:
     source = folder / "finding" / "maps.npy"
-    if not source.exists():
-        return None
-    try:
-        maps: NDArray[np.uint8] = np.load(source, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # numpy parses the header with Python's own tokenizer, whose errors are many
-        raise ReviewError(f"{source}: cannot be read ({error}); run onepair find again") from None
-    if maps.dtype != np.uint8 or maps.ndim != 3 or len(maps) != len(found):
+    maps = map_array(source, np.uint8, 3, advice="run onepair find again", error=ReviewError)
+    if maps is not None and (len(maps) != len(found) or 0 in maps.shape[1:]):
         raise ReviewError(
             f"{source}: does not hold one map for each of {len(found)} suggestions; run onepair find again"
         )

@@ -4,17 +4,17 @@ It lives in audit/ of the run's folder as two plain files: sample.json says what
 of the images that are complete.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from onepair.data import table as tables
 from onepair.data.labeltable import LabelTable
+from onepair.data.stored import read_record
 from onepair.errors import UserError
 from onepair.files import write_atomically, writing
 from onepair.labels import UNKNOWN, Indices, Labels
@@ -132,15 +132,7 @@ def _halving(length: int) -> Indices:
 def read_sample(run: "FinishedRun") -> Sample | None:
     """What was drawn so far, if anything."""
     source = audit_folder(run) / "sample.json"
-    try:
-        return Sample.model_validate(json.loads(source.read_text("utf-8")))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise AuditError(f"{source}: cannot be read ({error.strerror})") from None
-    except (ValidationError, ValueError) as error:
-        reason = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else error
-        raise AuditError(f"{source}: is damaged ({reason}); bring it back from a copy, or move it away") from None
+    return read_record(source, Sample, advice="bring it back from a copy, or move it away", error=AuditError)
 
 
 # The labels

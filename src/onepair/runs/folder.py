@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from onepair.data.dialects import guard
+from onepair.data.stored import map_array, read_json, read_record, read_stored
 from onepair.errors import UserError, first_mistake
 from onepair.files import locked, write_atomically, writing
 from onepair.runs.config import Config, ConfigError, build_config, differences, read_config, to_toml
 
+_EPOCH = TypeAdapter(dict[str, Any])
 _VERSIONS = ("onepair", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
 
 
@@ -113,7 +115,7 @@ class RunFolder:
 
     def environment(self) -> dict[str, Any]:
         """What the run ran on: at least the fingerprints of its data and of the weights it began with."""
-        facts = self._read_json("environment.json")
+        facts = read_json(self.path / "environment.json", error=RunError)
         if not (isinstance(facts, dict) and {"data", "weights"} <= facts.keys()):
             raise RunError(f"{self.path}: was made by another version of onepair; train it again in another folder")
         return facts
@@ -130,12 +132,13 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """The epochs so far."""
         source = self.path / "metrics.jsonl"
+        text = read_stored(source, error=RunError)
+        if text is None:
+            raise RunError(f"{self.path}: has no metrics.jsonl")
         try:
-            return [json.loads(line) for line in source.read_text("utf-8").splitlines()]
-        except FileNotFoundError:
-            raise RunError(f"{self.path}: has no metrics.jsonl") from None
-        except ValueError as error:
-            raise RunError(f"{source}: is damaged ({error})") from None
+            return [_EPOCH.validate_json(line) for line in text.splitlines()]
+        except ValidationError as error:
+            raise RunError(f"{source}: is damaged, {first_mistake(error.errors())}") from None
 
     def write_skipped(self, entries: Iterable[tuple[str, str, str]]) -> None:
         """What was left out, and why: images by their files, rows of a table by their places in it."""
@@ -152,15 +155,10 @@ class RunFolder:
     def scores(self, split: str) -> NDArray[np.float32] | None:
         """The scores that were kept of a split, if any."""
         source = self.path / f"scores_{split}.npy"
-        try:
-            scores: NDArray[np.float32] = np.load(source, allow_pickle=False)
-        except FileNotFoundError:
-            return None
-        except Exception as error:  # numpy parses the header with Python's own tokenizer, whose errors are many
-            raise RunError(f"{source}: cannot be read ({error}); delete it to compute the scores anew") from None
-        if scores.dtype != np.float32 or scores.ndim != 2 or not np.isfinite(scores).all():
+        scores = map_array(source, np.float32, 2, advice="delete it to compute the scores anew", error=RunError)
+        if scores is not None and not np.isfinite(scores).all():
             raise RunError(f"{source}: holds no finite scores; delete it to compute them anew")
-        return scores
+        return None if scores is None else np.array(scores)
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         write_atomically(
@@ -192,22 +190,7 @@ class RunFolder:
 
     def results(self) -> Results:
         """What a finished run found out."""
-        stored = self._read_json("results.json")
-        if stored is None:
+        found = read_record(self.path / "results.json", Results, error=RunError)
+        if found is None:
             raise RunError(f"{self.path}: holds no finished run; train one with onepair train")
-        try:
-            return Results.model_validate(stored)
-        except ValidationError as error:
-            raise RunError(f"{self.path / 'results.json'}: is damaged, {first_mistake(error.errors())}") from None
-
-    def _read_json(self, name: str) -> Any:
-        """What a file holds; None if there is no such file."""
-        source = self.path / name
-        try:
-            return json.loads(source.read_text("utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise RunError(f"{source}: cannot be read ({error.strerror})") from None
-        except (ValueError, RecursionError) as error:
-            raise RunError(f"{source}: is not JSON ({error})") from None
+        return found

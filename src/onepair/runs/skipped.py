@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from onepair.data.checking import missing_file
 from onepair.data.problems import Problem
+from onepair.data.sources import exists
 from onepair.runs.task import Task
 
 
@@ -34,6 +35,6 @@ def skipped_images(task: Task, problems: Iterable[Problem]) -> list[Skipped]:
 def _skipped_image(task: Task, row: int, problem: Problem) -> Skipped:
     table = task.table
     place = table.places[row] if table.places else ""
-    if not table.path(row).exists():
+    if not exists(table.path(row)):
         return Skipped(table.files[row], missing_file(table, row).what, place)
     return Skipped(table.files[row], f"{table.files[row]} {problem.what}" if place else problem.what, place)

@@ -1,0 +1,108 @@
+"""What the campaign spoils: images with tables of every kind, and a run with all that commands leave in its folder."""
+
+import contextlib
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+
+from onepair.errors import Stopped
+from onepair.review.answers import Decision, Store
+from onepair.review.queue import answers_file, open_run, read_queue
+from onepair.runs.config import to_toml
+from tests.training.tiny import CLASSES, Listener, tiny_config, train_tiny, write_images
+
+
+def write_sample(folder: Path, onepair: Callable[..., int]) -> None:
+    """Images and tables in images/, runs in run/ and other/, one that was stopped in stopped/, and model.onnx."""
+    (folder / "images").mkdir()
+    source = write_images(folder / "images")
+    rows = list(csv.DictReader(source.open()))
+    _write_tables(folder / "images", rows)
+    cache = folder / "cache"
+    run, sheet = folder / "run", folder / "sheet.csv"
+    train_tiny(source, out=run, cache=cache)
+    train_tiny(source, "seed=4", out=folder / "other", cache=cache)
+    with contextlib.suppress(Stopped):
+        train_tiny(source, out=folder / "stopped", cache=cache, watch=_Stopping())
+    steps: list[list[object]] = [
+        ["find", run, "--folds", "2", "--cache", cache, "--workers", "0", "--min-probability", "0"],
+        ["audit", run, "--images", "4", "--split", "test", "--sheet", sheet],
+        ["audit", run, "--images", "4", "--split", "test", "--answers", sheet],
+        ["export", run, "--out", folder / "model.onnx"],
+    ]
+    for step in steps:
+        if onepair(*step):
+            raise RuntimeError(f"the sample cannot be made: {step}")
+    _write_answers(run)
+    _write_begun(folder)
+    (folder / "settings.toml").write_text(to_toml(tiny_config(source, "data.observe=given")))
+
+
+def _write_tables(folder: Path, rows: list[dict[str, str]]) -> None:
+    """The labels in other forms: the same columns, lists, and annotations."""
+    numbers = [{name: int(cell) if name in CLASSES else cell for name, cell in row.items()} for row in rows]
+    lists = [[name for name in CLASSES if row[name]] for row in numbers]
+    columns = {name: [row[name] for row in numbers] for name in numbers[0]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "labels.parquet")
+    lines = [
+        {"file": row["file"], "split": row["split"], "labels": names} for row, names in zip(rows, lists, strict=True)
+    ]
+    (folder / "labels.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    coco = {
+        "images": [{"id": number, "file_name": row["file"]} for number, row in enumerate(rows)],
+        "categories": [{"id": number, "name": name} for number, name in enumerate(CLASSES)],
+        "annotations": [
+            {"id": 100 * number + CLASSES.index(name), "image_id": number, "category_id": CLASSES.index(name)}
+            for number, names in enumerate(lists)
+            for name in names
+        ],
+    }
+    (folder / "instances.json").write_text(json.dumps(coco))
+    tasks = [
+        {
+            "data": {"image": row["file"]},
+            "annotations": [{"result": [{"type": "choices", "value": {"choices": names}}]}],
+        }
+        for row, names in zip(rows, lists, strict=True)
+    ]
+    (folder / "tasks.json").write_text(json.dumps(tasks))
+
+
+class _Stopping(Listener):
+    """Stops a run after its second epoch."""
+
+    def epoch(self, record):
+        super().epoch(record)
+        if len(self.epochs) == 2:
+            raise Stopped("", code=143)
+
+
+def _write_begun(folder: Path) -> None:
+    """Predictions that were interrupted after the first images."""
+    from onepair.inference import prediction_files
+    from onepair.inference.prediction import load
+
+    (folder / "begun").mkdir()
+    images = sorted((folder / "images").glob("*.png"))
+
+    def interrupt(done: int) -> None:
+        raise Stopped("", code=143)
+
+    prediction_files.SECONDS_PER_COMMIT = 0
+    with contextlib.suppress(Stopped):
+        prediction_files.write_predictions(
+            load(folder / "run"), lambda: iter(images), folder / "begun" / "out.csv", on_progress=interrupt
+        )
+
+
+def _write_answers(run: Path) -> None:
+    opened = open_run(run)
+    queue = read_queue(opened)
+    store = Store(answers_file(opened))
+    for row, column, answer in zip(queue.rows.tolist(), queue.columns.tolist(), ("yes", "no", "skip"), strict=False):
+        store.record([Decision(opened.table.files[row], opened.table.classes[column], answer, 0)], who="Ann")
+    store.add_class("dotted", who="Ann")

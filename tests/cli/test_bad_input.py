@@ -1,0 +1,106 @@
+"""What once was a traceback, a hang or a flood of memory, and is a sentence. `tests/campaigns` looks for more."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.training.tiny import train_tiny, write_images
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sound")
+    (folder / "images").mkdir()
+    source = write_images(folder / "images")
+    train_tiny(source, out=folder / "run", cache=folder / "cache")
+    return folder
+
+
+@pytest.fixture
+def place(sound, tmp_path, monkeypatch):
+    """A copy of the run, to spoil, beside the images."""
+    shutil.copytree(sound / "run", tmp_path / "run")
+    (tmp_path / "images").symlink_to(sound / "images")
+    (tmp_path / "text.txt").write_text("no weights\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(result):
+    """The sentence that a command ended with."""
+    assert result.returncode == 2, result
+    assert "Traceback" not in result.stderr
+    return " ".join(result.stderr.replace("│", " ").split())
+
+
+WORDS = {
+    "features images/labels.csv --backbone small-cnn --cache text.txt": "text.txt",
+    "features images/labels.csv --backbone resnet10t --weights text.txt --cache cache": "holds no readable weights",
+    "features images/labels.csv --backbone small-cnn --image-size -5": "greater than or equal to 1",
+    "features images/labels.csv --backbone small-cnn --image-size 1000000000 --cache cache": "from 1 to 4,096 pixels",
+    "find run --folds 1000000000 --workers 0": "cannot be cut into 1000000000 folds",
+    f"predict run {'x' * 5000}": "File name too long",
+    f"evaluate {'x' * 5000}": "File name too long",
+    f"explain run {'x' * 5000}": "File name too long",
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_words_that_make_no_sense(place, in_process, words):
+    assert WORDS[words] in refused(in_process(*words.split()))
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b.png"])
+@pytest.mark.parametrize("command", ["check {}", "check {} --images", "features {} --backbone small-cnn --cache cache"])
+def test_names_that_no_file_system_takes(place, in_process, command, name):
+    """They are files that are missing: left out, and named."""
+    (place / "labels.csv").write_text(f"file,split,cat,dog\n{name},train,1,0\n", "utf-8")
+    result = in_process(*command.format("labels.csv").split())
+    assert result.returncode in (0, 2)
+    assert name[:50] in " ".join(result.stdout.split()) + result.stderr
+
+
+def change(path, **changes):
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in {**stored, **changes}.items() if value is not ...}))
+
+
+SPOILED = {
+    "evaluate": {
+        "a shape": lambda run: np.save(run / "scores_test.npy", np.zeros((3, 4), np.float32)),
+        "infinities": lambda run: np.save(run / "scores_test.npy", np.full((9, 4), np.inf, np.float32)),
+        "objects": lambda run: np.save(run / "scores_test.npy", np.array([[{}] * 4] * 9)),
+        "classes": lambda run: change(run / "model.json", classes=...),
+        "other classes": lambda run: change(run / "model.json", classes=["red"]),
+        "preprocessing": lambda run: change(run / "model.json", preprocessing=7),
+        "decisions": lambda run: change(run / "model.json", decisions={"thresholds": "high"}),
+        "results": lambda run: change(run / "results.json", best_epoch=...),
+        "a folder": lambda run: ((run / "results.json").unlink(), (run / "results.json").mkdir()),
+    },
+    "decide": {
+        "truncated": lambda run: os.truncate(run / "scores_validation.npy", 90),
+        "infinities": lambda run: np.save(run / "scores_validation.npy", np.full((8, 4), np.nan, np.float32)),
+    },
+    "compare": {"results": lambda run: change(run / "results.json", validation_map="high")},
+}
+
+
+@pytest.mark.parametrize(("command", "what"), [(command, what) for command, each in SPOILED.items() for what in each])
+def test_a_run_whose_files_were_spoiled(sound, place, in_process, command, what):
+    SPOILED[command][what](place / "run")
+    others = [sound / "run"] if command == "compare" else []
+    assert "run" in refused(in_process(command, "run", *others))
+
+
+def test_a_split_without_rows(place, in_process):
+    (place / "labels.csv").write_text("file,split,red,green\nimages/00.png,train,1,0\n")
+    assert "has no test images" in refused(in_process("evaluate", "run", "--data", "labels.csv"))
+
+
+def test_a_label_file_that_is_too_large_is_not_read(place, in_process):
+    (place / "labels.csv").touch()
+    os.truncate(place / "labels.csv", 1 << 30)  # which takes no room on the disk
+    assert "is larger than 1,000 MB" in refused(in_process("check", "labels.csv"))
