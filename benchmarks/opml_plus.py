@@ -2,7 +2,7 @@
 
     python benchmarks/opml_plus.py VOCdevkit [--runs DIR] [--out results/voc2012/opml_plus.csv]
 
-Linear classifiers on EfficientNet-Lite0 features, Adam at 3e-4, batch 16, 25 epochs, all options as they come, three
+Linear classifiers on EfficientNet-Lite0 features, Adam at 3e-4, batch 16, 25 epochs, all options as they come, two
 seeds. Runs that are done are kept; the same command goes on.
 """
 
@@ -34,7 +34,7 @@ LABELS: dict[str, dict[str, Any]] = {
     "a tenth known": {"observe": "fraction", "known": 0.1},
     "all labels": {"observe": "given"},
 }
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 
 
 class Variant(OPMLPlus):
