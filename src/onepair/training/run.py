@@ -155,7 +155,7 @@ class _Run:
             ),
         )
         self._tell_of_task()
-        self.method.begin(torch.from_numpy(self.task.observed))
+        self.method.begin(torch.from_numpy(self.task.observed.dense()))
         make_stage = {"linear": self._linear, "finetune": self._finetune}
         for name in self.config.stages:
             trainer = Trainer(
@@ -267,7 +267,7 @@ class _Run:
         )
         asked = None if task.table.asked is None else task.table.asked[task.train]
         self.say(f"labels: {recognise(task.observed, asked, process=data.process).sentence}")
-        positives = (task.observed == POSITIVE).sum(0)
+        positives = task.observed.count(POSITIVE)
         nothing = [name for name, number in zip(task.table.classes, positives, strict=True) if number == 0]
         if nothing:
             self.say(f"without a positive to learn from: {listed(nothing)}")
