@@ -1,6 +1,7 @@
 """The one form that every dataset is read into."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,7 @@ class LabelTable:
     root: Path
     pixels: NDArray[np.uint8] | None = None  # (N, H, W, 3) images held in memory, where there are no files
     asked: NDArray[np.bool_] | None = None  # (N, L) the labels that are known because a model suggested to ask for them
-    places: tuple[str, ...] | None = None  # where each row was read, as "labels.csv, line 7"
+    places: Sequence[str] | None = None  # where each row was read, as "labels.csv, line 7"
 
     def __post_init__(self) -> None:
         labels = LabelMatrix.of(self.labels)

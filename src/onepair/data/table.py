@@ -24,6 +24,7 @@ from onepair.data.dialects import (
 )
 from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.locating import locate
+from onepair.data.plain_lists import is_large, read_plain_lists
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sheets import Sheet, is_sheet, pyarrow_for, read_sheet
 from onepair.data.sources import exists
@@ -71,6 +72,11 @@ def read(
         label_columns: the columns of classes, or the one with lists, if they are not to be recognised.
         report: called with every problem; the default stops at the first one.
     """
+    check_unlisted(unlisted)
+    if label_columns is None and is_large(path):
+        plain = read_plain_lists(path, images or path.parent, unlisted=unlisted)
+        if plain is not None:
+            return plain
     sheet = read_sheet(path, report)
     return interpret(sheet, images or path.parent, unlisted=unlisted, label_columns=label_columns, report=report)
 
