@@ -15,6 +15,11 @@ _MOST_DENSE = 2**32  # cells that anybody may ask for at once
 _BLOCK = 2**24  # cells that are looked at at once
 
 
+def too_many(rows: int, classes: int) -> bool:
+    """Whether nothing should be held for every one of these cells."""
+    return rows * classes > MOST_CELLS
+
+
 class TooManyCellsError(UserError, MemoryError):
     """Something needs a whole matrix that is too large to be one."""
 
@@ -117,6 +122,11 @@ class LabelMatrix:
     def size(self) -> int:
         """How many cells there are."""
         return self.shape[0] * self.shape[1]
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there are too many cells for anything to be held for each of them."""
+        return too_many(*self.shape)
 
     @property
     def entries(self) -> int:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onepair.data.labeltable import LabelTable
 from onepair.inference.model_files import Description, load_model, read_description, write_description
-from onepair.label_matrix import LabelMatrix
+from onepair.label_matrix import MOST_CELLS, LabelMatrix, too_many
 from onepair.labels import UNKNOWN, Indices, Labels
 from onepair.probability.decisions import Decisions
 from onepair.runs.audit import Audit, read_audit
@@ -165,6 +165,12 @@ class FinishedRun:
                     f"{self.path}: scores_{split}.npy is not of {size}; delete it to compute the scores anew"
                 )
             return kept
+        images, classes = len(rows), len(self.table.classes)
+        if too_many(images, classes):
+            raise RunError(
+                f"{self.path}: this needs scores of all {images:,} {split} images for {classes:,} classes at once, and "
+                f"there can be {MOST_CELLS:,} of them; onepair predict goes image by image"
+            )
         from onepair.inference.scoring import score_images
 
         return score_images(self.classifier, self.table, rows, precision=self.description.precision, workers=workers)

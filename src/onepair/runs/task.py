@@ -31,6 +31,8 @@ from onepair.words import counted
 
 Split = Literal["train", "validation", "test"]
 
+MOST_JUDGED = 2**25  # cells of a split that probabilities are computed of
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
@@ -53,6 +55,16 @@ class Task:
     def images(self) -> Indices:
         """All rows that are used, ascending."""
         return np.unique(np.concatenate([self.train, self.validation, self.test]))
+
+    def judged(self, split: Split) -> Indices:
+        """By which rows of a split, counted from 0, probabilities are fitted and figures computed.
+
+        By all of them, or where they are too many a random sample.
+        """
+        rows, most = len(self.rows(split)), max(1, MOST_JUDGED // len(self.table.classes))
+        if rows <= most:
+            return np.arange(rows)
+        return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
     @property
     def asked_validation(self) -> NDArray[np.bool_] | None:
