@@ -42,12 +42,12 @@ def take_census(table: LabelTable) -> Census:
     return Census(
         images={split: splits.count(split) for split in SPLITS if split in splits},
         classes=table.classes,
-        positive=(labels == POSITIVE).sum(0),
-        negative=(labels == NEGATIVE).sum(0),
-        unknown=(labels == UNKNOWN).sum(0),
-        verified_empty=int((labels == NEGATIVE).all(1).sum()),
-        not_annotated=int((labels == UNKNOWN).all(1).sum()),
-        cardinality=float((labels == POSITIVE).sum(1).mean()),
+        positive=labels.count(POSITIVE),
+        negative=labels.count(NEGATIVE),
+        unknown=labels.count(UNKNOWN),
+        verified_empty=int((labels.row_count(NEGATIVE) == len(table.classes)).sum()),
+        not_annotated=int((labels.row_count(UNKNOWN) == len(table.classes)).sum()),
+        cardinality=float(labels.row_count(POSITIVE).mean()),
     )
 
 
@@ -67,7 +67,7 @@ def find_problems(table: LabelTable, *, images: bool = False, progress: Progress
 
 
 def _rare_classes(table: LabelTable) -> Iterator[Problem]:
-    positives = dict(zip(table.classes, (table.labels == POSITIVE).sum(0).tolist(), strict=True))
+    positives = dict(zip(table.classes, table.labels.count(POSITIVE).tolist(), strict=True))
     for name, number in positives.items():
         if number == 0:
             yield Problem("class without positives", f"class {name}", "has no positive, so it cannot be learned")

@@ -7,15 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from onepair.data import coco, cub, folders, huggingface, labelstudio, nuswide, table, voc
 from onepair.data.dialects import split_of
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Report, refuse
 from onepair.data.sources import exists
 from onepair.data.table import Unlisted
-from onepair.labels import NEGATIVE
 
 
 @dataclass(frozen=True)
@@ -169,14 +166,13 @@ def read_dataset(
 
 def _completed(table: LabelTable, splits: Sequence[str], path: Path) -> LabelTable:
     """The table with what is unknown in some splits as negative."""
-    labels = table.labels.copy()
+    labels = table.labels
     for name in splits:
         split = split_of(name)
         if split is None or split not in table.split:
             there = ", ".join(dict.fromkeys(table.split.tolist()))
             raise DataError(f"{path}: has no split {name} that could be complete; there are {there}")
-        rows = table.rows(split)
-        labels[rows] = np.maximum(labels[rows], NEGATIVE)
+        labels = labels.with_unknown_negative(table.rows(split))
     return replace(table, labels=labels)
 
 

@@ -24,10 +24,12 @@ from onepair.data.dialects import (
 )
 from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.locating import locate
+from onepair.data.plain_lists import is_large, read_plain_lists
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sheets import Sheet, is_sheet, pyarrow_for, read_sheet
 from onepair.data.sources import exists
 from onepair.files import write_atomically
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.words import counted
 
@@ -70,6 +72,11 @@ def read(
         label_columns: the columns of classes, or the one with lists, if they are not to be recognised.
         report: called with every problem; the default stops at the first one.
     """
+    check_unlisted(unlisted)
+    if label_columns is None and is_large(path):
+        plain = read_plain_lists(path, images or path.parent, unlisted=unlisted)
+        if plain is not None:
+            return plain
     sheet = read_sheet(path, report)
     return interpret(sheet, images or path.parent, unlisted=unlisted, label_columns=label_columns, report=report)
 
@@ -233,7 +240,7 @@ def _complete(sheet: Sheet, column: int | None, rows: list[list[int]], report: R
 
 def _read_wide(
     sheet: Sheet, rows: Indices, columns: list[int], complete: NDArray[np.bool_], report: Report
-) -> tuple[list[str], Labels]:
+) -> tuple[list[str], LabelMatrix]:
     labels = np.stack([labels_of(sheet.columns[column])[rows] for column in columns], axis=1)
     bad = labels == BAD
     for i, j in np.argwhere(bad):
@@ -243,7 +250,7 @@ def _read_wide(
     labels[bad] = UNKNOWN
     _remark_on_minus_one(sheet, columns, labels, report)
     labels[(labels == UNKNOWN) & ~bad & complete[:, None]] = NEGATIVE
-    return [sheet.header[column] for column in columns], labels
+    return [sheet.header[column] for column in columns], LabelMatrix.of(labels)
 
 
 def _remark_on_minus_one(sheet: Sheet, columns: list[int], labels: Labels, report: Report) -> None:
@@ -266,23 +273,22 @@ def _read_lists(
     lists: list[list[str] | None],
     complete: NDArray[np.bool_],
     report: Report,
-) -> tuple[list[str], Labels]:
+) -> tuple[list[str], LabelMatrix]:
     used = [[lists[row] for row in found] for found in rows]
     classes = sorted({name for found in used for names in found for name in names or ()})
     if not classes:
         raise DataError(f"{sheet.source}: its column {sheet.header[column]} names no class at all")
     position = {name: i for i, name in enumerate(classes)}
-    labels = np.full((len(rows), len(classes)), UNKNOWN, np.int8)
-    labels[complete] = NEGATIVE
     for image, found in enumerate(used):
         if None in found:
             row = rows[image][found.index(None)]
             what = f"holds {sheet.columns[column][row]!r}; write names separated by ; or a JSON list of names"
             report(Problem("bad value", sheet.where(row, column), what))
-            labels[image] = UNKNOWN
+            complete[image] = False
     counts = [sum(len(names or ()) for names in found) for found in used]
     positives = [position[name] for found in used for names in found for name in names or ()]
-    labels[np.repeat(np.arange(len(rows)), counts), positives] = POSITIVE
+    images = np.repeat(np.arange(len(rows)), counts)
+    labels = LabelMatrix.from_entries((len(rows), len(classes)), images, positives, POSITIVE, complete=complete)
     return classes, labels
 
 
@@ -328,11 +334,9 @@ def _asked_names(table: LabelTable) -> list[list[str]] | None:
 def _cells(table: LabelTable) -> Iterator[list[str]]:
     text = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
     asked = _asked_names(table)
-    for row, (file, split, labels) in enumerate(
-        zip(table.files, table.split.tolist(), table.labels.tolist(), strict=True)
-    ):
+    for row, (file, split, labels) in enumerate(zip(table.files, table.split.tolist(), table.labels, strict=True)):
         named = [] if asked is None else [guard(write_names(asked[row]))]
-        yield [guard(file), split, *named, *(text[label] for label in labels)]
+        yield [guard(file), split, *named, *(text[label] for label in labels.tolist())]
 
 
 def _render_csv(table: LabelTable) -> bytes:
@@ -348,7 +352,7 @@ def _render_parquet(table: LabelTable, pyarrow: Any) -> bytes:
     asked = _asked_names(table)
     if asked is not None:
         columns.append(pyarrow.array(asked, pyarrow.list_(pyarrow.string())))
-    columns += [pyarrow.array(column, mask=column == UNKNOWN) for column in table.labels.T]
+    columns += [pyarrow.array(column, mask=column == UNKNOWN) for column in table.labels.dense().T]
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(columns, names=_header(table, table.classes)), sink)
     return bytes(sink.getvalue())

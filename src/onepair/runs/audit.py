@@ -17,6 +17,7 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.stored import read_record
 from onepair.errors import UserError
 from onepair.files import write_atomically, writing
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
 
@@ -145,7 +146,7 @@ def read_audit(run: "FinishedRun") -> Audit | None:
     if sample is None or not source.exists():
         return None
     table = read_answers(run, sample.split, source)
-    if (table.labels == UNKNOWN).any():
+    if table.labels.has(UNKNOWN):
         row, column = np.argwhere(table.labels == UNKNOWN)[0].tolist()
         raise AuditError(f"{source}: {table.files[row]} has no answer for {table.classes[column]}; write 1 or 0 there")
     files = [run.table.files[row] for row in run.rows(sample.split).tolist()]
@@ -181,11 +182,12 @@ def read_answers(run: "FinishedRun", split: AuditedSplit, path: Path) -> LabelTa
         raise AuditError(f"{path}: its columns are not the classes of the run, as {strange}; write a sheet anew")
     columns = [table.classes.index(name) for name in run.table.classes]
     _places([run.table.files[row] for row in run.rows(split).tolist()], table.files, path)
-    return LabelTable(table.files, run.table.classes, table.labels[:, columns], table.split, table.root)
+    return LabelTable(table.files, run.table.classes, LabelMatrix.of(table.labels[:, columns]), table.split, table.root)
 
 
 def _table(run: "FinishedRun", sample: Sample, files: tuple[str, ...], labels: Labels) -> LabelTable:
-    return LabelTable(files, run.table.classes, labels, np.full(len(files), sample.split), run.table.root)
+    split = np.full(len(files), sample.split)
+    return LabelTable(files, run.table.classes, LabelMatrix.of(labels), split, run.table.root)
 
 
 def _places(files: list[str], wanted: tuple[str, ...], source: Path) -> list[int]:
