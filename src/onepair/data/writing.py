@@ -58,7 +58,7 @@ def named_from(table: LabelTable, folder: Path) -> LabelTable:
     """The table with its files named from another folder, which becomes its root; whole paths stay as they are."""
     folder = Path(os.path.realpath(folder))
     root = Path(os.path.realpath(table.root))
-    if root == folder:
+    if root == folder or table.ids:
         return replace(table, root=folder)
     files = (file if Path(file).is_absolute() else os.path.relpath(root / file, folder) for file in table.files)
     return replace(table, files=tuple(files), root=folder)
