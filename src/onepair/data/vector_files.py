@@ -34,11 +34,11 @@ def read_vectors(source: str | Path) -> Vectors:
     Of several arrays or columns, the one called vectors, features, embeddings or X is taken, or the one named after the
     path, as in `clip.npz:image`. Nothing is unpickled. .npy is mapped from the disk; the others are read into memory.
     """
-    path, chosen = _chosen(source)
+    path, name = chosen(source)
     if path.is_dir():
-        parts = _read_shards(path, chosen)
+        parts = _read_shards(path, name)
     elif path.suffix.lower() in _READERS:
-        parts = [_READERS[path.suffix.lower()](path, chosen)]
+        parts = [_READERS[path.suffix.lower()](path, name)]
     elif exists(path):
         raise DataError(f"{path}: vectors are {', '.join(SUFFIXES)}, or a folder of {' or '.join(SHARDS)} shards")
     else:
@@ -51,13 +51,7 @@ def read_vectors(source: str | Path) -> Vectors:
     )
 
 
-def is_vectors(path: Path) -> bool:
-    """Whether a file or folder may hold vectors, by its name."""
-    found = _chosen(path)[0]
-    return found.is_dir() or found.suffix.lower() in SUFFIXES
-
-
-def _chosen(source: str | Path) -> tuple[Path, str | None]:
+def chosen(source: str | Path) -> tuple[Path, str | None]:
     """The file, and the array or column of it that is named after a colon."""
     head, colon, name = str(source).rpartition(":")
     if colon and name and not exists(Path(source)) and exists(Path(head)):
@@ -65,7 +59,7 @@ def _chosen(source: str | Path) -> tuple[Path, str | None]:
     return Path(source), None
 
 
-def _read_npy(path: Path, chosen: str | None) -> _Part:
+def _read_npy(path: Path, wanted: str | None) -> _Part:
     try:
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # numpy parses the header with Python's own tokenizer, whose errors are many
@@ -73,10 +67,10 @@ def _read_npy(path: Path, chosen: str | None) -> _Part:
     return _Part(_checked(np.asarray(array), path), None)  # a plain view is faster to index than a memmap
 
 
-def _read_npz(path: Path, chosen: str | None) -> _Part:
+def _read_npz(path: Path, wanted: str | None) -> _Part:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            name = _pick(archive.files, chosen, path, "array")
+            name = _pick(archive.files, wanted, path, "array")
             values = archive[name]
             ids = next((archive[each] for each in _IDS if each in archive.files and each != name), None)
     except DataError:
@@ -89,16 +83,16 @@ def _read_npz(path: Path, chosen: str | None) -> _Part:
     return _Part(values, None if ids is None else [str(each) for each in ids.tolist()])
 
 
-def _read_parquet(path: Path, chosen: str | None) -> _Part:
+def _read_parquet(path: Path, wanted: str | None) -> _Part:
     pyarrow = pyarrow_for(path)
     try:
         file = pyarrow.parquet.ParquetFile(path, memory_map=True)
         lists = [field.name for field in file.schema_arrow if _is_list_of_numbers(field.type, pyarrow)]
         if not lists:
             raise DataError(f"{path}: has no column of vectors, that is of lists of numbers")
-        if chosen is not None and chosen not in lists:
-            raise DataError(f"{path}: has no column {chosen} of vectors; there are {', '.join(lists)}")
-        name = _pick(lists, chosen, path, "column")
+        if wanted is not None and wanted not in lists:
+            raise DataError(f"{path}: has no column {wanted} of vectors; there are {', '.join(lists)}")
+        name = _pick(lists, wanted, path, "column")
         named = next((each for each in _IDS if each in file.schema_arrow.names and each not in lists), None)
         table = file.read([name] if named is None else [name, named])
         column = table[name].combine_chunks()
@@ -127,7 +121,7 @@ _READERS: dict[str, Callable[[Path, str | None], _Part]] = {
 }
 
 
-def _read_shards(folder: Path, chosen: str | None) -> list[_Part]:
+def _read_shards(folder: Path, wanted: str | None) -> list[_Part]:
     """The shards of a folder in the order of their names, which must be that of their numbers."""
     files = sorted(each for each in folder.iterdir() if each.suffix.lower() in SHARDS and each.name[0] != ".")
     if not files:
@@ -141,7 +135,7 @@ def _read_shards(folder: Path, chosen: str | None) -> list[_Part]:
                 f"{folder}: by name {one.name} comes before {other.name}, by number after it; give all numbers as many "
                 "digits"
             )
-    parts = [_READERS[each.suffix.lower()](each, chosen) for each in files]
+    parts = [_READERS[each.suffix.lower()](each, wanted) for each in files]
     for file, part in zip(files, parts, strict=True):
         if part.values.shape[1] != parts[0].values.shape[1]:
             raise DataError(
@@ -164,12 +158,12 @@ def _is_list_of_numbers(kind: Any, pyarrow: Any) -> bool:
     return bool(is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)))
 
 
-def _pick(names: Sequence[str], chosen: str | None, path: Path, what: str) -> str:
+def _pick(names: Sequence[str], wanted: str | None, path: Path, what: str) -> str:
     """The array or column with the vectors."""
-    if chosen is not None:
-        if chosen not in names:
-            raise DataError(f"{path}: has no {what} {chosen}; there are {listed(list(names))}")
-        return chosen
+    if wanted is not None:
+        if wanted not in names:
+            raise DataError(f"{path}: has no {what} {wanted}; there are {listed(list(names))}")
+        return wanted
     others = [name for name in names if name not in _IDS]
     known = [name for name in _NAMES if name in others]
     if not known and len(others) != 1:

@@ -12,6 +12,7 @@ from onepair.data.problems import DataError
 from onepair.labels import Indices
 from onepair.words import counted, listed
 
+VECTORS, TFIDF = "vectors", "tfidf"  # in place of a backbone: vectors as they are given, or made of texts
 NOT_FINITE = "holds NaN or an infinite value; compute it anew, or leave the row out"
 
 _AT_ONCE = 2**26  # bytes that are looked at together, and of the sample that tells vectors from others

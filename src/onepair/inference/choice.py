@@ -54,8 +54,8 @@ class Engines:
 
     @cached_property
     def _head(self) -> Engine:
-        assert isinstance(self.network, Classifier)  # nobody computes what is given
-        return TorchEngine(self.network.head, None, devices=self.devices, precision=self.precision)
+        network = self.network.head if isinstance(self.network, Classifier) else self.network
+        return TorchEngine(network, None, devices=self.devices, precision=self.precision)
 
     @cached_property
     def _plain(self) -> Engine:

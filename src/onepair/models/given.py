@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
+from onepair.data.vectors import TFIDF, VECTORS
 from onepair.labels import Indices
 from onepair.models.backbone import Backbone
 
-VECTORS, TFIDF = "vectors", "tfidf"  # the names of these backbones
 WIDTH = 512  # of the vectors that texts become, at most
 TERMS = 30_000  # words and pairs of words that count, at most
 
@@ -74,7 +74,7 @@ class TextBackbone(GivenVectors):
         return backbone.eval()
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The vectors (n, D) of texts, their values about as large as those of a network; zeros without a known term."""
+        """The vectors (n, D) of texts, with values as large as a network's; zeros for one without a known term."""
         vectorizer = _vectorizer(vocabulary={term: place for place, term in enumerate(self.vocabulary)})
         idf, components = (tensor.cpu().numpy() for tensor in (self._buffer("idf"), self._buffer("components")))
         vectorizer.idf_ = idf
