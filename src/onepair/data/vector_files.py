@@ -69,7 +69,7 @@ def _read_npy(path: Path, wanted: str | None) -> _Part:
 
 def _read_npz(path: Path, wanted: str | None) -> _Part:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:  # numpy leaves a damaged one open
             name = _pick(archive.files, wanted, path, "array")
             values = archive[name]
             ids = next((archive[each] for each in _IDS if each in archive.files and each != name), None)
