@@ -1,16 +1,20 @@
 """The whole way on vectors from elsewhere, and on texts: from a table to predictions and completed labels."""
 
 import csv
+import html
 import json
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 import onepair
 from onepair.data import read_dataset
-from onepair.review.pictures import Pictures
+from onepair.review.answers import Decision
 from onepair.review.queue import open_run, read_queue
 from onepair.runs.finished import FinishedRun
+from tests.review.audits import open_audit_app
+from tests.review.runs import open_app
 
 CLASSES = ("cat", "dog", "sofa")
 TRAIN, ROWS, WIDTH = 90, 120, 8
@@ -81,6 +85,10 @@ def test_the_whole_way_on_vectors(folder, in_process):
     assert not (folder / "run" / "finding" / "maps.npy").exists()
     assert len(read_queue(open_run(folder / "run"))) > 0
 
+    app, desk = open_app(folder / "run")
+    client = TestClient(app)
+    assert "has neither a text nor an image to show" in client.get("/suggestion/1").text
+    desk.decide([Decision(desk.suggestion(1).file, desk.suggestion(1).label, "yes", 0)], who="Ann")
     run("labels", "run", "--out", "completed.csv")
     completed = read_dataset("completed.csv", features="v.npy")
     np.testing.assert_array_equal(completed.vectors.take(np.arange(ROWS - 1)), vectors[kept])
@@ -95,7 +103,9 @@ def test_the_whole_way_on_vectors(folder, in_process):
     named = list(csv.DictReader(output.splitlines()))
     assert [row["file"] for row in named] == ["x", "y", "z"]
     for one, other in zip(named, found[5:8], strict=True):
-        assert [float(one[name]) for name in CLASSES] == pytest.approx([float(other[name]) for name in CLASSES], abs=1e-4)
+        assert [float(one[name]) for name in CLASSES] == pytest.approx(
+            [float(other[name]) for name in CLASSES], abs=1e-4
+        )
     model = onepair.load("run")
     by_array = model.predict(vectors[:4])
     assert [each.file for each in by_array] == [None] * 4
@@ -153,15 +163,25 @@ def test_bad_vectors_fail_before_anything_is_written(folder, in_process):
     np.save(folder / "v.npy", vectors[:-1])
     code, _, errors = in_process("train", "labels.csv", *GIVEN)
     assert (code, "holds 119 vectors, and labels.csv has 120 rows" in errors) == (2, True), errors
+    np.save(folder / "v.npy", vectors)
     code, output, _ = in_process("check", "labels.csv", "--features", "v.npy")
-    assert code == 2
+    assert (code, "v.npy, row 20: of id 20 holds NaN" in output) == (2, True)
     assert not (folder / "runs").exists()
 
 
 # Texts
 
-WORDS = {"cat": ("purring", "whiskers", "meow"), "dog": ("barking", "leash", "fetch"), "sofa": ("cushion", "lounge", "seat")}
+WORDS = {
+    "cat": ("purring", "whiskers", "meow"),
+    "dog": ("barking", "leash", "fetch"),
+    "sofa": ("cushion", "lounge", "seat"),
+}
 HOSTILE = "<script>alert('x')</script> & \"quotes\"\nsecond line"
+
+
+def unquoted(page):
+    """Jinja writes quotes by their numbers, Python's html by a name and a number."""
+    return page.replace("&#34;", "&quot;").replace("&#39;", "&#x27;")
 
 
 @pytest.fixture
@@ -174,7 +194,7 @@ def texts(folder):
         for row, positives in enumerate(labels):
             names = [CLASSES[i] for i in np.flatnonzero(positives)]
             words = [random.choice(WORDS[name]) for name in names for _ in range(3)]
-            text = " ".join([*words, *random.choice(["the", "a", "this", "one"], 4)]) + (HOSTILE if row == 4 else "")
+            text = " ".join([*words, *random.choice(["the", "a", "this", "one"], 4)]) + HOSTILE
             train = row < TRAIN
             table.writerow([text, "train" if train else "test", names[0] if train else ";".join(names)])
     return folder
@@ -191,8 +211,29 @@ def test_the_whole_way_on_texts(texts, in_process):
     (folder / "scores_test.npy").unlink()
     np.testing.assert_allclose(FinishedRun(folder).scores("test"), scores, atol=1e-5)
 
-    shown = Pictures(run.table, cache=texts / "thumbnails").passage(4)
-    assert shown.text.endswith(HOSTILE)
+    # Pages show the text, as text.
+    app, desk = open_app(folder)
+    audit, _ = open_audit_app(folder)
+    cell = desk.suggestion(1)
+    escaped = html.escape(run.table.texts[cell.row])
+    pages = {
+        "review": TestClient(app).get("/suggestion/1").text,
+        "grid": TestClient(app).get(f"/grid?label={cell.label}&suggested=1&likely={int(cell.likely)}").text,
+        "audit": TestClient(audit).get("/image-1").text,
+    }
+    assert "alert(" in escaped
+    assert escaped in unquoted(pages["review"])
+    for name, page in pages.items():
+        assert "&lt;script&gt;alert(" in page, name
+        assert "<script>alert(" not in page, name
+        assert "<img" not in page, name
+    assert "Does this text belong to" in pages["review"]
+    code, _, errors = in_process("compare", folder, folder, "--out", "report.html")
+    assert code == 0, errors
+    report = (texts / "report.html").read_text()
+    assert html.escape(run.table.texts[TRAIN]) in unquoted(report)
+    assert "<script>alert(" not in report
+    desk.decide([Decision(cell.file, cell.label, "yes", 0)], who="Ann")
 
     (texts / "more.txt").write_text("purring meow whiskers\nthe leash, barking\n\n")
     code, output, errors = in_process("predict", folder, "more.txt")
