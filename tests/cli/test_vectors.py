@@ -3,6 +3,7 @@
 import csv
 import html
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -228,7 +229,8 @@ def test_the_whole_way_on_texts(texts, in_process):
         assert "<script>alert(" not in page, name
         assert "<img" not in page, name
     assert "Does this text belong to" in pages["review"]
-    code, _, errors = in_process("compare", folder, folder, "--out", "report.html")
+    other = shutil.copytree(folder, texts / "other")
+    code, _, errors = in_process("compare", folder, other, "--out", "report.html")
     assert code == 0, errors
     report = (texts / "report.html").read_text()
     assert html.escape(run.table.texts[TRAIN]) in unquoted(report)

@@ -12,7 +12,7 @@ from onepair.cli.settings import Strict
 from onepair.words import counted, plural
 
 if TYPE_CHECKING:
-    from onepair.data.streaming import Source
+    from onepair.data.streaming import Input
     from onepair.inference.prediction import Model
     from onepair.inference.prediction_files import Written
 
@@ -55,7 +55,7 @@ def _predict(model: Path, images: list[Path], out: Path | None, strict: bool) ->
             raise DataError(f"{path}: cannot be read, there is no such file or folder")
     loaded = load(model)
 
-    def files() -> "Iterator[Source]":
+    def files() -> "Iterator[Input]":
         return loaded.each(images)
 
     if out is None:
@@ -64,7 +64,7 @@ def _predict(model: Path, images: list[Path], out: Path | None, strict: bool) ->
         _tell(_write(loaded, files, out, strict), out, loaded.noun)
 
 
-def _print(model: "Model", files: "Iterator[Source]", strict: bool) -> None:
+def _print(model: "Model", files: "Iterator[Input]", strict: bool) -> None:
     from onepair.data.problems import naming
     from onepair.inference.prediction_files import Csv, lines
 
@@ -80,7 +80,7 @@ def _print(model: "Model", files: "Iterator[Source]", strict: bool) -> None:
         typer.echo(_could_not_be_read(len(unreadable), model.noun), err=True)
 
 
-def _write(model: "Model", files: "Callable[[], Iterator[Source]]", out: Path, strict: bool) -> "Written":
+def _write(model: "Model", files: "Callable[[], Iterator[Input]]", out: Path, strict: bool) -> "Written":
     """Write the predictions, with a bar on a terminal; nobody knows beforehand how many there will be."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

@@ -27,8 +27,9 @@ class Row(NamedTuple):
     value: NDArray[Any] | str
 
 
-Source = Path | Pixels | Row  # of an image, its file, or its pixels (H, W, 3)
-_Read = tuple[Source, Pixels | Problem]
+Source = Path | Pixels  # of an image: its file, or its pixels (H, W, 3)
+Input = Source | Row
+_Read = tuple[Input, Pixels | Problem]
 Vectorise = Callable[[Sequence[Any]], NDArray[Any]]  # from vectors or texts to (B, D)
 
 
@@ -38,11 +39,11 @@ class Block(NamedTuple):
     inputs: NDArray[Any]  # images (B, S, S, 3) uint8, or features (B, D)
     rows: Indices  # (B,) which they are, counted from 0; those that cannot be read are missing
     seen: int  # how many there have been so far, with those that cannot be read
-    sources: Sequence[Source] = ()  # of images, where they came from
+    sources: Sequence[Input] = ()  # of images, where they came from
 
 
 def image_blocks(
-    images: Iterable[Source],
+    images: Iterable[Input],
     preprocessing: Preprocessing,
     *,
     batch_size: int,
@@ -74,7 +75,7 @@ def image_blocks(
 
 
 def row_blocks(
-    rows: Iterable[Source], vectorise: Vectorise, *, batch_size: int, report: Report = refuse
+    rows: Iterable[Input], vectorise: Vectorise, *, batch_size: int, report: Report = refuse
 ) -> Iterator[Block]:
     """Vectors or texts in blocks, as `image_blocks` has images; those that are not finite are reported."""
     seen, left = 0, iter(rows)
@@ -82,7 +83,7 @@ def row_blocks(
         inputs = vectorise([row.value for row in batch])
         places = np.arange(seen, seen + len(batch))
         seen += len(batch)
-        good = np.isfinite(inputs).all(1)
+        good: NDArray[np.bool_] = np.isfinite(inputs).all(1)
         for place in np.flatnonzero(~good).tolist():
             report(Problem("bad vector", batch[place].name or f"row {places[place]}", NOT_FINITE))
         if good.any():
@@ -113,9 +114,9 @@ def cores() -> int:
 
 
 def _in_turn(
-    images: Iterator[Source], preprocessing: Preprocessing, batch_size: int, workers: int
+    images: Iterator[Input], preprocessing: Preprocessing, batch_size: int, workers: int
 ) -> Iterator[list[_Read]]:
-    def read(image: Source) -> _Read:
+    def read(image: Input) -> _Read:
         return image, _read(image, preprocessing)
 
     batches = iter(lambda: list(islice(images, batch_size)), [])
@@ -128,7 +129,7 @@ def _in_turn(
             yield list(batch)
 
 
-def _read(image: Source, preprocessing: Preprocessing) -> Pixels | Problem:
+def _read(image: Input, preprocessing: Preprocessing) -> Pixels | Problem:
     if isinstance(image, Row):
         raise TypeError("vectors and texts are no images")
     try:

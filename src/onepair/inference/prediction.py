@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError, Report, refuse
 from onepair.data.row_sources import text_rows, vector_rows
-from onepair.data.streaming import Row, Source, image_blocks, row_blocks
+from onepair.data.streaming import Input, Row, Source, image_blocks, row_blocks
 from onepair.data.walking import image_files
 from onepair.inference.engine import MANY, Engine, Float32
 from onepair.inference.model_files import NAME, WEIGHTS, ModelError, load_model, parse_description, read_description
@@ -70,7 +70,7 @@ class Model:
         """What it takes, in a word."""
         return "image" if self.preprocessing is not None else "vector" if self.encode is None else "text"
 
-    def each(self, given: Image | Iterable[Image]) -> Iterator[Source]:
+    def each(self, given: Image | Iterable[Image]) -> Iterator[Input]:
         """Every single image, vector or text."""
         if self.preprocessing is not None:
             return one_by_one(given)
@@ -107,7 +107,7 @@ class Model:
                 on_progress(scored.seen, len(each))
         return scores
 
-    def score(self, images: Iterator[Source], *, before: int = 0, report: Report = refuse) -> Stream:
+    def score(self, images: Iterator[Input], *, before: int = 0, report: Report = refuse) -> Stream:
         """Single images on their way, after `before` others that were scored at another time."""
         first = _first(images)
         engine = self.engines(before + len(first))
@@ -167,7 +167,7 @@ def one_by_one(images: Image | Iterable[Image]) -> Iterator[Source]:
             yield from one_by_one(image)
 
 
-def _name_of(source: Source) -> str | None:
+def _name_of(source: Input) -> str | None:
     if isinstance(source, Row):
         return source.name
     return None if isinstance(source, np.ndarray) else str(source)
@@ -177,9 +177,9 @@ def _stacked(vectors: Sequence[NDArray[Any]]) -> Float32:
     return np.stack(vectors).astype(np.float32, copy=False)
 
 
-def _first(images: Iterator[Source]) -> list[Source]:
+def _first(images: Iterator[Input]) -> list[Input]:
     """As many images as tell whether they are many; but arrays, which may be large, do not wait."""
-    first: list[Source] = []
+    first: list[Input] = []
     for image in images:
         first.append(image)
         if isinstance(image, np.ndarray) or len(first) == MANY:

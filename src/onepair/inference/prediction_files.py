@@ -18,7 +18,7 @@ from pydantic import BaseModel, NonNegativeInt
 from onepair.data.dialects import guard
 from onepair.data.problems import Problem, Report
 from onepair.data.stored import StoredError, read_record
-from onepair.data.streaming import Row, Source
+from onepair.data.streaming import Input, Row
 from onepair.errors import UserError
 from onepair.files import locked, write_atomically, writing
 from onepair.inference.prediction import Model, Prediction, Stream
@@ -107,7 +107,7 @@ def require_form(out: Path) -> type[Form]:
         raise UserError(f"{out}: predictions are written as {', '.join(FORMS)}") from None
 
 
-def lines(model: Model, images: Iterable[Source], form: Form, *, report: Report) -> Iterator[str]:
+def lines(model: Model, images: Iterable[Input], form: Form, *, report: Report) -> Iterator[str]:
     """Everything that a file would hold, as it comes."""
     yield form.head
     between = ""
@@ -120,7 +120,7 @@ def lines(model: Model, images: Iterable[Source], form: Form, *, report: Report)
 
 def write_predictions(
     model: Model,
-    images: Callable[[], Iterator[Source]],
+    images: Callable[[], Iterator[Input]],
     out: Path,
     *,
     report: Report = lambda _: None,
@@ -185,7 +185,7 @@ class _Work:
         self.state: dict[str, Any] = {}
         self._skipped: IO[str]
 
-    def run(self, images: Callable[[], Iterator[Source]]) -> Written:
+    def run(self, images: Callable[[], Iterator[Input]]) -> Written:
         listed = _Listed(images())
         before = self._resume(listed)
         if before is None:
@@ -286,15 +286,15 @@ class _Listed:
     Of vectors and texts, their names and what they are.
     """
 
-    def __init__(self, files: Iterator[Source]) -> None:
+    def __init__(self, files: Iterator[Input]) -> None:
         self.files, self.given = files, 0
-        self._waiting: deque[Source] = deque()
+        self._waiting: deque[Input] = deque()
         self._digest = hashlib.blake2b()
 
     def __iter__(self) -> "_Listed":
         return self
 
-    def __next__(self) -> Source:
+    def __next__(self) -> Input:
         file = next(self.files)
         self._waiting.append(file)
         self.given += 1
@@ -316,7 +316,7 @@ class _Listed:
     def digest(self) -> str:
         return self._digest.copy().hexdigest()
 
-    def _add(self, file: Source) -> None:
+    def _add(self, file: Input) -> None:
         if isinstance(file, Row):
             self._digest.update(str(file.name).encode("utf-8", "surrogateescape"))
             self._digest.update(file.value.encode("utf-8", "replace") if isinstance(file.value, str) else file.value)

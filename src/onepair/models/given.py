@@ -75,6 +75,8 @@ class TextBackbone(GivenVectors):
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """The vectors (n, D) of texts, with values as large as a network's; zeros for one without a known term."""
+        if len(texts) == 0:
+            return np.empty((0, self.feature_dim), np.float32)
         vectorizer = _vectorizer(vocabulary={term: place for place, term in enumerate(self.vocabulary)})
         idf, components = (tensor.cpu().numpy() for tensor in (self._buffer("idf"), self._buffer("components")))
         vectorizer.idf_ = idf
