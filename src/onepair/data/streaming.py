@@ -83,7 +83,7 @@ def row_blocks(
         inputs = vectorise([row.value for row in batch])
         places = np.arange(seen, seen + len(batch))
         seen += len(batch)
-        good: NDArray[np.bool_] = np.isfinite(inputs).all(1)
+        good: NDArray[np.bool_] = np.asarray(np.isfinite(inputs).all(1))
         for place in np.flatnonzero(~good).tolist():
             report(Problem("bad vector", batch[place].name or f"row {places[place]}", NOT_FINITE))
         if good.any():

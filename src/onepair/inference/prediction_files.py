@@ -319,7 +319,8 @@ class _Listed:
     def _add(self, file: Input) -> None:
         if isinstance(file, Row):
             self._digest.update(str(file.name).encode("utf-8", "surrogateescape"))
-            self._digest.update(file.value.encode("utf-8", "replace") if isinstance(file.value, str) else file.value)
+            value = file.value
+            self._digest.update(value.encode("utf-8", "replace") if isinstance(value, str) else value.tobytes())
             return
         if not isinstance(file, Path):
             raise TypeError("what is in memory has no name to go on by")

@@ -82,8 +82,7 @@ class TextBackbone(GivenVectors):
         vectorizer.idf_ = idf
         reduced = np.asarray(vectorizer.transform(texts) @ components.T, np.float32)
         length = np.linalg.norm(reduced, axis=1, keepdims=True)
-        scaled: NDArray[np.float32] = reduced / np.where(length > 0, length, 1) * np.float32(self.feature_dim**0.5)
-        return scaled
+        return np.asarray(reduced / np.where(length > 0, length, 1) * self.feature_dim**0.5, np.float32)
 
     def _buffer(self, name: str) -> Tensor:
         return self.network.get_buffer(name)
