@@ -17,7 +17,8 @@ from onepair.data.feature_store import FeatureStore
 from tests.training.tiny import SETTINGS
 
 TIMES = ("images_per_second", "seconds")
-QUICK = (*SETTINGS, "method.name=opml-sp", "linear.epochs=2", "finetune.epochs=2")
+BATCH = ("linear.batch_size=16", "finetune.batch_size=16")  # two batches make an epoch
+QUICK = (*SETTINGS, *BATCH, "method.name=opml-sp", "linear.epochs=2", "finetune.epochs=2")
 
 
 class Job(NamedTuple):
@@ -46,7 +47,20 @@ def jobs(sample: Path) -> list[Job]:
         job("predict parquet", "predict", "run", images, "--out", "out.parquet", needs=("run",)),
         job("labels", "labels", "run", "--out", "completed.csv", needs=("run",)),
         job("export", "export", "run", "--out", "model.onnx", needs=("run",)),
-        job("tune", "tune", source, *settings, "--trials", "2", "--workers", "0", "--out", "tuned"),
+        job(
+            "tune",
+            "tune",
+            source,
+            *settings,
+            "--set",
+            "linear.epochs=1",
+            "--trials",
+            "2",
+            "--workers",
+            "0",
+            "--out",
+            "tuned",
+        ),
         job("decide", "decide", "run", "--rule", "precision", needs=("run",)),
         job("check", "check", source, "--fix", "clean.csv"),
         job("audit", "audit", "run", "--split", "test", "--answers", sample / "sheet.csv", needs=("run",)),

@@ -53,6 +53,8 @@ class Campaign:
 
     def __init__(self, place: Path, seed: int) -> None:
         self.sample, self.folder = place / "sample", place / "job"
+        if "KILLS_SAMPLE" in os.environ:
+            self.sample = Path(os.environ["KILLS_SAMPLE"])  # DEV
         self.seed = seed
         self.counts: collections.Counter[str] = collections.Counter()
         self.wrong = 0
@@ -61,8 +63,9 @@ class Campaign:
         self.seconds: dict[str, float] = {}
 
     def make_sample(self) -> None:
-        self.sample.mkdir()
-        in_a_child(lambda: _write_sample(self.sample))
+        if not self.sample.exists():
+            self.sample.mkdir()
+            in_a_child(lambda: _write_sample(self.sample))
         _warm_up(self.sample)
 
     def run(self, job: Job, **disturbed: Any) -> Ended:
