@@ -1,7 +1,8 @@
 """File operations that can be counted, and that end the process or fail at the n-th of them.
 
-What is watched is all that Python does below a folder: files made, written, made durable, renamed, removed, cut, folders
-made, and statements by which SQLite changes a file. A write at which the process ends, or the disk is full, has written half.
+What is watched is all that Python does below a folder: files made, written, made durable, renamed, removed, cut,
+folders made, and statements by which SQLite changes a file. A write at which the process ends, or the disk fails, has
+written half.
 """
 
 import builtins
@@ -43,7 +44,7 @@ class Faults:
     def below(self, file: Any) -> bool:
         if isinstance(file, int):
             try:
-                file = os.readlink(f"/proc/self/fd/{file}")
+                file = Path(f"/proc/self/fd/{file}").readlink()
             except OSError:
                 return False
         return os.path.abspath(os.fsdecode(file)).startswith(self.folder)  # noqa: PTH100 (links are not followed)

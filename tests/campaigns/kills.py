@@ -8,14 +8,15 @@ Each command of `jobs` runs on a small sample, undisturbed, and then again and a
 - killed at every file operation there is, one after another;
 - with a disk that is full, read-only or broken from every file operation on.
 
-After each, whatever is there under its own name is whole, and the same command ends with the same bytes as if nothing had
-happened, and leaves nothing else. `--job NAME --at N` repeats one.
+After each, whatever is there under its own name is whole, and the same command ends with the same bytes as if nothing
+had happened, and leaves nothing else. `--job NAME --at N` repeats one.
 """
 
 import argparse
 import collections
 import contextlib
 import errno
+import gc
 import itertools
 import os
 import select
@@ -37,8 +38,15 @@ from tests.campaigns.forked import in_a_child, onepair
 from tests.campaigns.jobs import Job, broken, contents, jobs, leave_to_last, prepare, shorten_commits
 
 SECONDS = 120
+MEMORY = "/dev/shm"  # noqa: S108 (folders there are made with a name of their own)
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 SAYS = {signal.SIGTERM: (143, "stopped by SIGTERM"), signal.SIGINT: (130, "stopped by Ctrl-C")}
+IMPORTED = (
+    *(f"onepair.{room}" for room in ("training.run", "finding.finding", "inference.export", "inference.onnx_engine")),
+    *(f"onepair.{room}" for room in ("review.completion", "review.audit_app", "runs.audited", "data.cleaning")),
+    *("onepair.experiments.tuning", "onepair.experiments.history", "onnxscript", "optuna.samplers", "pandas"),
+    *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "sklearn.isotonic", "sklearn.linear_model"),
+)
 TOO_EARLY = 99  # a signal before the command began, or after it
 
 
@@ -76,7 +84,7 @@ class Campaign:
             os.close(reader)
             _be_the_command(job, self.folder, writer, **disturbed)
         os.close(writer)
-        with open(reader, "rb") as counted:
+        with open(reader, "rb") as counted:  # noqa: PTH123 (it is no path)
             if "moment" in disturbed:
                 _send(child, disturbed["moment"], disturbed["number"])
             watched = os.pidfd_open(child)
@@ -268,9 +276,7 @@ def _write_sample(folder: Path) -> None:
 
 def _warm_up(sample: Path) -> None:
     """Import what the commands import; what they compute may start threads, which would not survive a fork."""
-    for module in ("training.run", "finding.finding", "review.completion", "experiments.tuning", "experiments.history"):
-        import_module(f"onepair.{module}")
-    for module in ("onepair.inference.export", "onepair.inference.onnx_engine", "onnxscript", "optuna.samplers"):
+    for module in IMPORTED:
         import_module(module)
     with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):  # noqa: PTH123
         commands = [
@@ -282,6 +288,8 @@ def _warm_up(sample: Path) -> None:
         for command in commands:
             if onepair(*command):
                 raise RuntimeError(f"the sample is not sound: {command}")
+    gc.collect()
+    gc.freeze()  # what is collected in a child would be copied first
 
 
 def main() -> None:
@@ -292,7 +300,7 @@ def main() -> None:
     parser.add_argument("--job", action="append", help="these alone")
     parser.add_argument("--at", type=int, help="this file operation alone")
     asked = parser.parse_args()
-    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # what is killed is the process: no disk has to turn
+    memory = MEMORY if Path(MEMORY).is_dir() else None  # what is killed is the process: no disk has to turn
     with tempfile.TemporaryDirectory(prefix="onepair-kills-", dir=memory) as place:
         campaign = Campaign(Path(place), asked.seed)
         campaign.make_sample()

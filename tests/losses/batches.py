@@ -49,7 +49,7 @@ class Extreme(NamedTuple):
 
 
 def extreme_cases() -> Iterator[Extreme]:
-    """Every edge case in every dtype, with logits from none to as large as half precision has, of both signs in turn."""
+    """Every edge case in every dtype, with logits from none to the largest of half precision, of both signs."""
     dtypes = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
     for (name, rows), dtype, scale in product(EDGE_CASES.items(), dtypes, (0.0, 1.0, -1.0, 50.0, -50.0, 1e4, -1e4)):
         labels = torch.tensor(rows)
