@@ -76,6 +76,7 @@ def _print(model: "Model", files: "Iterator[Input]", strict: bool) -> None:
 
     for line in lines(model, files, Csv(model.classes), report=naming(say, strict=strict)):
         sys.stdout.write(line)
+    sys.stdout.flush()  # or a full disk would be told of by the interpreter
     if unreadable:
         typer.echo(_could_not_be_read(len(unreadable), model.noun), err=True)
 

@@ -153,8 +153,6 @@ def write_table(table: LabelTable, path: Path) -> None:
     except UnicodeEncodeError as error:
         near = error.object[max(error.start - 20, 0) : error.end + 20]
         raise DataError(f"{path}: {near!r} cannot be written as UTF-8; rename that file or class") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
 def check_unlisted(unlisted: str) -> None:

@@ -20,7 +20,7 @@ from onepair.data.problems import Problem, Report
 from onepair.data.stored import StoredError, read_record
 from onepair.data.streaming import Input, Row
 from onepair.errors import UserError
-from onepair.files import locked, write_atomically, writing
+from onepair.files import locked, replacing, write_atomically, writing
 from onepair.inference.prediction import Model, Prediction, Stream
 
 SECONDS_PER_COMMIT = 2.0  # so much work at most is done again after a crash
@@ -85,14 +85,13 @@ class Parquet(JsonLines):
 
         columns = [pa.field(name, pa.float32()) for name in self.classes]
         schema = pa.schema([pa.field("file", pa.string()), pa.field("labels", pa.list_(pa.string())), *columns])
-        made = part.with_name(f"{part.name}.parquet")
-        with part.open(encoding="utf-8", errors="replace") as lines, pq.ParquetWriter(made, schema) as writer:
+        lines = part.open(encoding="utf-8", errors="replace")
+        with lines, replacing(out) as made, pq.ParquetWriter(made, schema) as writer:
             for objects in iter(lambda: [json.loads(line) for line in islice(lines, ROWS_IN_MEMORY)], []):
                 values = [[each[name] for each in objects] for name in ("file", "labels")]
                 values += [[each["probabilities"][name] for each in objects] for name in self.classes]
                 arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-        made.replace(out)
         part.unlink()
 
 
@@ -225,7 +224,7 @@ class _Work:
             try:
                 os.truncate(self.part, state["bytes"])
                 os.truncate(self.skipped_part, state["skipped_bytes"])
-            except OSError:
+            except FileNotFoundError:
                 self.say(f"{self.part}: is gone; starting anew")
                 return None
         return done
