@@ -50,7 +50,7 @@ def exit_code(process: Any) -> int:
 
 
 def exit_codes(processes: Sequence[Any]) -> list[int]:
-    """Those of processes that end by themselves. Such as hang are killed, which must not pass for a kill of the test's."""
+    """Those of processes that end by themselves. What hangs is killed, which must not pass for a kill of the test's."""
     for process in processes:
         process.join(timeout=SECONDS)
     hanging = [process for process in processes if process.is_alive()]
