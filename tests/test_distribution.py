@@ -1,4 +1,4 @@
-"""What is sent to PyPI: the same bytes from the same tree, and a source distribution that is enough to build and test."""
+"""What is sent to PyPI: the same bytes from the same tree, and sources that are enough to build and to test."""
 
 import hashlib
 import os
@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "runs", "site")
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "runs", "site"
+)
 
 
 def build(tree: Path, out: Path, *, kind: str, umask: int = 0o022) -> Path:

@@ -39,7 +39,9 @@ def import_everything() -> None:
 def check_losses() -> None:
     """Their gradients are those of their values."""
     logits = torch.linspace(-3, 3, 12, dtype=torch.float64).reshape(3, 4).requires_grad_()
-    labels = torch.tensor([[POSITIVE, UNKNOWN, NEGATIVE, UNKNOWN], [UNKNOWN] * 4, [POSITIVE, POSITIVE, UNKNOWN, UNKNOWN]])
+    labels = torch.tensor(
+        [[POSITIVE, UNKNOWN, NEGATIVE, UNKNOWN], [UNKNOWN] * 4, [POSITIVE, POSITIVE, UNKNOWN, UNKNOWN]]
+    )
     for loss in (onepair.OPMLLoss(alpha=0.6, beta=0.4), onepair.ZLPRLoss()):
         assert torch.autograd.gradcheck(lambda scores, loss=loss: loss(scores, labels), (logits,))
 
