@@ -65,6 +65,7 @@ AtLeast = Annotated[float, Strict(), Field(ge=0)]
 Share = Annotated[float, Strict(), Field(gt=0, lt=1)]
 OrNothing = BeforeValidator(_or_nothing)
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Stage = Annotated[str, Field(coerce_numbers_to_str=True)]  # a stage may have a number for a name
 Observe = Literal["given", "single-positive", "few-positives", "fraction", "most-frequent", "largest-object"]
 
 
@@ -132,7 +133,7 @@ class ModelConfig:
     also changes its colours or geometry at random; "none" is what the published results have."""
     mode: Literal["linear", "finetune", "linear-init"] = "finetune"
     """Which stages there are: the classifier on fixed features, the whole network, or one after the other."""
-    train_from: Annotated[str | None, OrNothing] = None
+    train_from: Annotated[Stage | None, OrNothing] = None
     """From where on the network learns in fine-tuning, as blocks.5 or layer4. What lies before is frozen and computed
     once, unless images are augmented; "none" is all of it."""
 
