@@ -10,6 +10,7 @@ from onepair.labels import POSITIVE, UNKNOWN
 from onepair.losses.cells import cells, unknown_cells
 from onepair.losses.opml import odds
 from onepair.methods.method import Method
+from onepair.methods.observed import Observed, count
 from onepair.methods.registry import register
 
 
@@ -54,14 +55,13 @@ class OPMLPlus(Method):
         odds(trust=trust)  # lies between 0 and 1, too
         self.trust = trust
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
         self.register_buffer("missing", torch.ones((), device=observed.device))  # until priors are known
 
     def take_priors(self, priors: Tensor) -> None:
         observed = self.observed
-        shown = (observed == POSITIVE).sum(0)
-        unknown = (observed == UNKNOWN).sum(0)
+        shown, unknown = (count(observed, value).to(priors.device) for value in (POSITIVE, UNKNOWN))
         missing = (len(observed) * priors - shown).clamp(min=0).minimum(unknown)
         self.missing.copy_(missing.sum() / shown.sum().clamp(min=1))
 
