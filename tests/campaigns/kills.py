@@ -56,8 +56,6 @@ class Campaign:
 
     def __init__(self, place: Path, seed: int) -> None:
         self.sample, self.folder = place / "sample", place / "job"
-        if "KILLS_SAMPLE" in os.environ:
-            self.sample = Path(os.environ["KILLS_SAMPLE"])  # DEV
         self.seed = seed
         self.counts: collections.Counter[str] = collections.Counter()
         self.wrong = self.without = 0
@@ -67,9 +65,8 @@ class Campaign:
 
     def make_sample(self) -> list[Job]:
         """What the commands work on; returns them."""
-        if not self.sample.exists():
-            self.sample.mkdir()
-            in_a_child(lambda: _write_sample(self.sample))
+        self.sample.mkdir()
+        in_a_child(lambda: _write_sample(self.sample))
         return jobs(self.sample)
 
     def run(self, job: Job, **disturbed: Any) -> Ended:
