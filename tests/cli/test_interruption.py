@@ -30,7 +30,7 @@ def interrupted(*_, **__):
 
 
 def test_an_interrupt_says_what_is_kept():
-    sentence = "stopped by Ctrl-C; nothing was written; the same command begins anew"
+    sentence = "stopped by Ctrl-C; nothing is half-written; the same command begins anew"
     with pytest.raises(Stopped, match=sentence) as stop, on_interrupt(NOTHING):
         interrupted()
     assert stop.value.code == 130

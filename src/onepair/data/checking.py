@@ -13,6 +13,7 @@ from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem
 from onepair.data.sources import exists, is_file
 from onepair.data.spelling import near_names, same_names
+from onepair.data.vectors import NOT_FINITE, Vectors
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.words import counted, listed
 
@@ -62,7 +63,9 @@ def find_problems(table: LabelTable, *, images: bool = False, progress: Progress
     yield from _rare_classes(table)
     yield from _spellings(table)
     yield from _repeated(table, enumerate(table.files), "file")
-    if table.pixels is None:
+    if table.vectors is not None:
+        yield from _bad_vectors(table, table.vectors)
+    if table.pixels is None and not table.ids:
         yield from _damaged_images(table, progress) if images else _missing_files(table, progress)
 
 
@@ -103,6 +106,14 @@ def _repeated(table: LabelTable, rows: Iterable[tuple[int, Hashable]], what: str
         else:
             splits = f"the one in {table.split[row]}, the other in {table.split[earlier]}"
             yield Problem("leak between splits", table.files[row], f"{same}, {splits}")
+
+
+def _bad_vectors(table: LabelTable, vectors: Vectors) -> Iterator[Problem]:
+    for start, block in vectors.blocks():
+        for row in (start + np.flatnonzero(~np.isfinite(block).all(1))).tolist():
+            yield Problem(
+                "bad vector", f"{vectors.source}, {vectors.words_on(row)}", f"of {table.files[row]} {NOT_FINITE}"
+            )
 
 
 def _missing_files(table: LabelTable, progress: Progress) -> Iterator[Problem]:

@@ -46,7 +46,7 @@ def clean(
             table = _merge_classes(table, [one, other], changes)
         elif one in table.classes and other in table.classes:
             doubts.append(Problem("names much alike", f"class {other}", f"may be class {one} by another name", True))
-    table = _without_bad_images(table, changes, progress)
+    table = table if table.ids else _without_bad_images(table, changes, progress)
     return Cleaned(_without_empty_classes(table, changes), changes, doubts)
 
 
@@ -121,6 +121,9 @@ def _with_rows(table: LabelTable, rows: list[int]) -> LabelTable:
         split=table.split[rows],
         asked=None if table.asked is None else table.asked[rows],
         places=None if table.places is None else tuple(table.places[row] for row in rows),
+        texts=None if table.texts is None else tuple(table.texts[row] for row in rows),
+        vectors=None if table.vectors is None else table.vectors.of_rows(np.array(rows)),
+        numbered=None if table.numbered is None else table.numbered._replace(rows=table.numbered.rows[rows]),
     )
 
 

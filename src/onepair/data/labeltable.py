@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.problems import DataError
+from onepair.data.vectors import Numbered, Vectors
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import Indices
 
@@ -30,6 +31,10 @@ class LabelTable:
     pixels: NDArray[np.uint8] | None = None  # (N, H, W, 3) images held in memory, where there are no files
     asked: NDArray[np.bool_] | None = None  # (N, L) the labels that are known because a model suggested to ask for them
     places: Sequence[str] | None = None  # where each row was read, as "labels.csv, line 7"
+    texts: tuple[str, ...] | None = None  # (N,) of each row, where the dataset has any
+    vectors: Vectors | None = None  # (N, D) of each row, where they are given
+    numbered: Numbered | None = None  # where each row stood in a table's file
+    ids: bool = False  # whether `files` are any names, as those of texts or vectors: there need be no such files
 
     def __post_init__(self) -> None:
         labels = LabelMatrix.of(self.labels)
@@ -42,6 +47,9 @@ class LabelTable:
             )
         if self.asked is not None and self.asked.shape != labels.shape:
             raise DataError(f"what was asked for has shape {self.asked.shape}, the labels {labels.shape}")
+        for what, rows in (("texts", self.texts), ("vectors", self.vectors)):
+            if rows is not None and len(rows) != len(labels):
+                raise DataError(f"a table needs one of its {what} per row; got {len(rows)} for {len(labels)} rows")
         strange = sorted(set(self.split.tolist()) - set(SPLITS))
         if strange:
             raise DataError(f"split {strange[0]!r} is not one of {', '.join(SPLITS)}")

@@ -43,7 +43,7 @@ class Places(Sequence[str]):
         return f"{self.name}, {self.unit} {range(self.rows)[row] + (2 if self.unit == 'line' else 1)}"
 
 
-def read_plain_lists(path: Path, root: Path, *, unlisted: str) -> LabelTable | None:
+def read_plain_lists(path: Path, root: Path, *, unlisted: str, with_vectors: bool = False) -> LabelTable | None:
     """The table that `onepair.data.table.read` would give, or None if anything in it is not plain.
 
     Plain are columns file, labels and perhaps split and no other, one row for each file, a split in every row or in
@@ -70,8 +70,7 @@ def read_plain_lists(path: Path, root: Path, *, unlisted: str) -> LabelTable | N
     if named is None or (splits is not None and split is None):
         return None
     written = files.to_pylist()
-    _, located = locate(written, [root])
-    if located != written:  # which is worth a remark
+    if not with_vectors and locate(written, [root])[1] != written:  # which is worth a remark
         return None
     counts, names, codes = named
     order = np.argsort(np.array(names, object))
@@ -85,6 +84,7 @@ def read_plain_lists(path: Path, root: Path, *, unlisted: str) -> LabelTable | N
         split=np.full(len(written), "train") if split is None else split,
         root=root,
         places=Places(path.name, unit, len(written)),
+        ids=with_vectors,
     )
 
 

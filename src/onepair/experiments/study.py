@@ -149,7 +149,7 @@ class Study:
 
     def _grid(self, line: Line) -> Grid:
         config = make_config(*line, {}, seed=FIRST_SEED, wishes=self.wishes)
-        return grid_of(line.row.method, mode=self.wishes.mode, lr=config.stages[config.last_stage].optimiser.lr)
+        return grid_of(line.row.method, mode=config.last_stage, lr=config.stages[config.last_stage].optimiser.lr)
 
     def _cell(self, line: Line, values: Values, *, seed: int, epochs: int | None = None, shown: bool = False) -> Cell:
         config = make_config(*line, values, seed=seed, wishes=self.wishes, epochs=epochs)

@@ -15,10 +15,11 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.problems import Report, refuse
 from onepair.data.streaming import image_blocks, images_of
 from onepair.inference.choice import Engines
+from onepair.inference.engine import Engine
 from onepair.inference.inputs import Shard, Source
 from onepair.inference.stream import stream_scores
 from onepair.labels import Indices
-from onepair.models import Classifier
+from onepair.models import Classifier, GivenVectors
 
 
 def shard_of(fabric: Fabric) -> Shard:
@@ -120,6 +121,8 @@ def score_images(
         report: told of each image that cannot be read; if it returns, the image's scores are NaN.
     """
     engine = Engines(classifier, precision=precision)(len(rows))
+    if isinstance(classifier.backbone, GivenVectors):
+        return _score_vectors(engine, classifier.backbone, table, rows)
     preprocessing = classifier.backbone.preprocessing
     images, size = images_of(table, rows), engine.batch_size
     blocks = image_blocks(images, preprocessing, batch_size=size, workers=workers, report=report)
@@ -127,3 +130,12 @@ def score_images(
     for scored in stream_scores(engine, blocks):
         scores[scored.rows] = scored.scores
     return scores
+
+
+def _score_vectors(engine: Engine, backbone: GivenVectors, table: LabelTable, rows: Indices) -> NDArray[np.float32]:
+    """The same of rows whose vectors are given, or made of texts."""
+    at_once = engine.batch_size
+    parts = [
+        engine(backbone.vectors_of(table, rows[start : start + at_once])) for start in range(0, len(rows), at_once)
+    ]
+    return np.concatenate(parts)

@@ -15,7 +15,7 @@ from onepair.data.dialects import guard
 from onepair.data.labeltable import LabelTable
 from onepair.data.sources import real
 from onepair.data.writing import named_from, write_labels, written_format
-from onepair.files import write_atomically, writing
+from onepair.files import replacing, write_atomically, writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 from onepair.review.answers import Answer, Entry
@@ -140,7 +140,8 @@ def _write_images(table: LabelTable, images: NDArray[np.uint8], folder: Path) ->
     for file, pixels in zip(table.files, images, strict=True):
         path = folder / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path, "PNG")
+        with replacing(path) as image:
+            Image.fromarray(pixels).save(image, "PNG")
 
 
 def _render_decisions(files: Sequence[str], before: LabelMatrix, decided: Iterable[Located]) -> bytes:

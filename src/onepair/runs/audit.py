@@ -176,7 +176,7 @@ def write_sheet(run: "FinishedRun", sample: Sample, path: Path) -> None:
 
 def read_answers(run: "FinishedRun", split: AuditedSplit, path: Path) -> LabelTable:
     """A table of images of a split and of the run's classes, in the run's order of classes."""
-    table = tables.read(path)
+    table = tables.read(path, with_vectors=run.table.ids)
     if set(table.classes) != set(run.table.classes):
         strange = sorted(set(table.classes) ^ set(run.table.classes))[0]
         raise AuditError(f"{path}: its columns are not the classes of the run, as {strange}; write a sheet anew")
@@ -186,8 +186,10 @@ def read_answers(run: "FinishedRun", split: AuditedSplit, path: Path) -> LabelTa
 
 
 def _table(run: "FinishedRun", sample: Sample, files: tuple[str, ...], labels: Labels) -> LabelTable:
+    table, text_of = run.table, dict(zip(run.table.files, run.table.texts or (), strict=False))
+    texts = tuple(text_of[file] for file in files) if table.texts is not None else None
     split = np.full(len(files), sample.split)
-    return LabelTable(files, run.table.classes, LabelMatrix.of(labels), split, run.table.root)
+    return LabelTable(files, table.classes, LabelMatrix.of(labels), split, table.root, texts=texts, ids=table.ids)
 
 
 def _places(files: list[str], wanted: tuple[str, ...], source: Path) -> list[int]:

@@ -78,6 +78,11 @@ class FinishedRun:
                 f"{self.path}: {self.config.data.source} has changed since it was trained (its files, classes, splits "
                 "or labels); bring the old one back, or train a new run"
             )
+        if environment.get("vectors") not in (None, task.given):
+            what = self.config.data.features or f"the texts of {self.config.data.source}"
+            raise RunError(
+                f"{self.path}: {what} have changed since it was trained; bring the old ones back, or train a new run"
+            )
         return task.without(self.results.skipped_images)
 
     @property

@@ -1,9 +1,10 @@
 """What there is to learn: the rows of each split, the labels the learner sees, and those it is judged by."""
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,16 @@ class Task:
     selected_on: str  # a few words on what those are
     holds_out: bool = False  # whether the test rows are training rows that a fold holds out
     found: Sequence[Problem] = ()  # remarks on the label files, and what was wrong with them and became of it
+
+    @property
+    def given(self) -> dict[str, Any] | None:
+        """What tells the vectors, or else the texts of the table from any others; None where it has images alone."""
+        if self.table.vectors is not None:
+            return self.table.vectors.facts()
+        if self.table.texts is None:
+            return None
+        texts = "".join(f"{len(text)}\n{text}" for text in self.table.texts)
+        return {"texts": len(self.table.texts), "digest": hashlib.sha256(texts.encode("utf-8", "replace")).hexdigest()}
 
     def rows(self, split: Split) -> Indices:
         return {"train": self.train, "validation": self.validation, "test": self.test}[split]
@@ -118,6 +129,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         images=config.images,
         label_columns=config.label_columns or None,
         complete_splits=config.complete_splits,
+        features=config.features,
         report=noting(found, strict=config.on_error == "raise"),
     )
     official = table.rows("train")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from onepair.data.loading import image_batches
 from onepair.data.problems import Problem
+from onepair.data.vectors import TFIDF
 from onepair.inference.inputs import ActivationSource, FeatureSource, FrozenSource, ImageSource, Source
 from onepair.inference.model_files import save_model
 from onepair.inference.scoring import score
@@ -20,7 +21,7 @@ from onepair.label_matrix import too_many
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import Method
 from onepair.methods.observed import Observed, ObservedRows
-from onepair.models import Backbone, Classifier, create_backbone, parse_weights
+from onepair.models import Backbone, Classifier, GivenVectors, TextBackbone, create_backbone, parse_weights
 from onepair.models.depth import Cut, LearningPart, cut_at
 from onepair.probability.decisions import Decisions, fit_decisions
 from onepair.probability.evaluation import evaluate
@@ -31,6 +32,7 @@ from onepair.runs.learning import knows_negatives, method_of
 from onepair.runs.shared import Shared
 from onepair.runs.skipped import Skipped, skipped_cells, skipped_images
 from onepair.runs.task import Split, Task, task_of
+from onepair.runs.without_images import WITHOUT_IMAGES
 from onepair.training.fixed import Fixed
 from onepair.training.loop import EpochRecord, Stage, Trainer
 from onepair.training.machine import Machine, Narrator, Silence
@@ -79,6 +81,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     if not test:
         task = replace(task, test=task.test[:0])
     method.require_room(*task.observed.shape)
+    _require_inputs(config, task)
     classifier = _create_classifier(config, task, machine.shared, boost=method.boost)
     cut = _cut(config.model, classifier.backbone)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
@@ -92,16 +95,36 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     return results
 
 
+def _require_inputs(config: Config, task: Task) -> None:
+    """Refuse, before anything is begun, a dataset without what the model would look at."""
+    table, backbone = task.table, config.model.backbone
+    if table.vectors is not None:
+        table.vectors.require_finite(table.files)
+    elif backbone == TFIDF and table.texts is None:
+        raise ConfigError(f"model.backbone tfidf reads texts, and {config.data.source} has no column text")
+    elif backbone != TFIDF and table.ids:
+        raise ConfigError(
+            f"{config.data.source}: holds texts, and none of its files is there to be seen by {backbone}; "
+            "choose --backbone tfidf, or name the folder of the images with --folder"
+        )
+
+
 def _create_classifier(config: Config, task: Task, shared: Shared, *, boost: float) -> Classifier:
     wanted = config.model
 
     def make() -> tuple[Backbone, torch.Tensor]:
         torch.manual_seed(config.seed)
+        if task.table.vectors is not None:
+            return GivenVectors(task.table.vectors.width), torch.get_rng_state()
+        if wanted.backbone == TFIDF:
+            texts = task.table.texts or ()
+            return TextBackbone.fit([texts[row] for row in task.train.tolist()]), torch.get_rng_state()
         backbone = create_backbone(wanted.backbone, weights=parse_weights(wanted.weights), image_size=wanted.image_size)
         backbone.preprocessing = replace(backbone.preprocessing, flip=wanted.flip)
         return backbone, torch.get_rng_state()
 
-    fixed = wanted.mode == "linear"  # elsewhere the backbone learns, and each run needs its own
+    # Elsewhere the backbone learns, and each run needs its own; that of texts has learned from a fold's own.
+    fixed = wanted.mode == "linear" and wanted.backbone not in WITHOUT_IMAGES
     backbone, random = shared.once(("backbone", wanted, config.seed), make) if fixed else make()
     torch.set_rng_state(random)  # the head's weights are drawn after the backbone's, whoever made that
     return Classifier(backbone, task.table.classes, boost=boost)
@@ -155,6 +178,7 @@ class _Run:
                 data=data,
                 weights=weights,
                 processes=self.fabric.world_size,
+                vectors=self.task.given if isinstance(self.backbone, GivenVectors) else None,
                 with_all_negatives=knows_negatives(self.config),
             ),
         )
@@ -190,11 +214,19 @@ class _Run:
             name="linear",
             model=head,
             classifier=head,
-            source=FeatureSource(self.fixed.features(self.backbone, self.task).by_row),
+            source=self._features(),
             groups=[Group(head)],
             config=self.config.linear,
             scoring_batch=max(1, min(FEATURES_TO_SCORE, CELLS_TO_SCORE // len(self.task.table.classes))),
         )
+
+    def _features(self) -> FeatureSource:
+        backbone, table, device = self.backbone, self.task.table, self.fabric.device
+        if not isinstance(backbone, GivenVectors):
+            return FeatureSource(self.fixed.features(backbone, self.task).by_row)
+        if table.vectors is not None:
+            return FeatureSource(table.vectors, device)
+        return FeatureSource(torch.from_numpy(backbone.vectors_of(table, np.arange(len(table)))).to(device))
 
     def _finetune(self) -> Stage:
         config, head = self.config.finetune, self.classifier.to(self.fabric.device).head
@@ -224,7 +256,7 @@ class _Run:
 
     def _unreadable(self) -> list[Problem]:
         """What is wrong with images, found before anything is learned: a method needs to know their number."""
-        if self.task.table.pixels is not None:
+        if self.task.table.pixels is not None or isinstance(self.backbone, GivenVectors):
             return []
         if "linear" in self.config.stages:
             return self.fixed.features(self.backbone, self.task).unreadable
