@@ -17,7 +17,12 @@ _BLOCK = 2**24  # cells that are looked at at once
 
 def too_many(rows: int, classes: int) -> bool:
     """Whether nothing should be held for every one of these cells."""
-    return rows * classes > MOST_CELLS
+    return rows * classes > limit()
+
+
+def limit() -> int:
+    """How many cells there may be of a matrix that is held as a whole."""
+    return MOST_CELLS
 
 
 class TooManyCellsError(UserError, MemoryError):
