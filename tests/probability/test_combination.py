@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import minimize
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_fraction, observe_positives
-from onepair.probability.calibration import expected_calibration_error, fit_platt
 from onepair.probability import combination as room
+from onepair.probability.calibration import expected_calibration_error, fit_platt
 from onepair.probability.combination import fit_combination, sureness
 from onepair.probability.incomplete import infer
 from onepair.probability.observation import recognise
