@@ -1,6 +1,6 @@
 """What an audit buys: finding the hidden labels of VOC 2012 where validation images show one positive each as well.
 
-    python benchmarks/audit.py VOCdevkit [--folds 5] [--draws 5] [--runs DIR] [--out results/audit_voc2012.csv]
+    python benchmarks/audit.py VOCdevkit [--folds 5] [--draws 5] [--audited 100 200] [--runs DIR] [--out results/audit_voc2012.csv]
 
 A linear classifier on EfficientNet-Lite0 features is trained and selected on single positives alone. Then 0, 50, 100,
 200 and all validation images are audited, with the truth as the person's answers, each number with several draws. The
@@ -95,6 +95,7 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--audited", type=int, nargs="+", default=AUDITED)
     parser.add_argument("--runs", type=Path, default=Path("runs/audit_voc2012"))
     parser.add_argument("--out", type=Path, default=Path("results/audit_voc2012.csv"))
     arguments = parser.parse_args()
@@ -105,14 +106,16 @@ def main() -> None:
         train(configuration(arguments.runs / "single_positives.csv"), folder, machine=machine, watch=narration)
         run = FinishedRun(folder.path, shared=machine.shared)
         shutil.rmtree(audit_folder(run), ignore_errors=True)
-        for images in AUDITED:
-            for seed in range(1 if images in (AUDITED[0], AUDITED[-1]) else arguments.draws):
+        everything = int((truth.split == "validation").sum())
+        for images in arguments.audited:
+            for seed in range(arguments.draws if 0 < images < everything else 1):
                 audited = audit(run, truth, images, seed)
                 after = FinishedRun(folder.path, shared=machine.shared)
                 scored = score_out_of_sample(after, arguments.folds, machine=machine, watch=narration)
                 rows.append({"audited": audited, "draw": seed, **measure(scored, truth.labels[scored.rows])})
+                rows.sort(key=lambda row: (row["audited"], row["draw"]))
+                write(arguments.out, rows)
     show(rows)
-    write(arguments.out, rows)
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -133,7 +136,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             f"{inside} of {len(drawn)}",
         )
         print("| " + " | ".join(values) + " |")
-    print(f"\n{rows[0]['truth']:,} labels are missing; means over the draws")
+    print(f"\nof {rows[0]['truth']:,} labels that are missing with {rows[0]['audited']} audited; means over the draws")
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
