@@ -144,7 +144,7 @@ class Study:
     def _require_test_labels(self, line: Line) -> None:
         data = make_config(*line, {}, seed=FIRST_SEED, wishes=self.wishes).data
         task = self.machine.shared.once(("task", data, False), lambda: prepare_task(data))
-        if not (task.table.labels[task.test] == POSITIVE).any():
+        if not task.table.labels.take(task.test).has(POSITIVE):
             raise DataError(f"{data.source}: has no test images with labels, which every table and figure needs")
 
     def _grid(self, line: Line) -> Grid:
