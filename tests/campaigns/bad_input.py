@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from onepair.cli.main import main as command_line
+from tests.campaigns.forked import in_a_child, onepair
 from tests.campaigns.mutations import ODD_VALUES, mutate
 from tests.data.bombs import BOMBS
 
@@ -331,16 +331,6 @@ def _be_the_command(command: list[str], folder: Path) -> None:
         os._exit(code)
 
 
-def onepair(*arguments: object) -> int:
-    """Run the command in this process, and return its exit code."""
-    sys.argv = ["onepair", *map(str, arguments)]
-    try:
-        command_line()
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    return 0
-
-
 def _address_space() -> int:
     """What this process has reserved, most of which libraries never touch."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -369,7 +359,7 @@ def campaign(cases: Sequence[int], seed: int) -> int:
     with tempfile.TemporaryDirectory(prefix="onepair-campaign-") as place:
         sample = Path(place) / "sample"
         sample.mkdir()
-        _in_a_child(lambda: _write_sample(sample))
+        in_a_child(lambda: _write_sample(sample))
         _warm_up(sample, light=True)
         light = [number for number in cases if kind_of(number, seed) in LIGHT]
         with contextlib.suppress(KeyboardInterrupt):  # what was done by then is counted
@@ -401,23 +391,6 @@ def _write_sample(folder: Path) -> None:
     from tests.campaigns.sample import write_sample
 
     write_sample(folder, onepair)
-
-
-def _in_a_child(make: Callable[[], None]) -> None:
-    """Threads that training starts would not survive the forks that follow."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 (for as long as the process lives)
-            make()
-            code = 0
-        except BaseException:
-            traceback.print_exc(file=sys.__stderr__)
-        finally:
-            os._exit(code)
-    if os.waitpid(child, 0)[1]:
-        raise RuntimeError("the sample could not be made")
 
 
 def _warm_up(sample: Path, *, light: bool) -> None:

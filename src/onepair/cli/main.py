@@ -21,6 +21,7 @@ from onepair.cli.explain import explain
 from onepair.cli.export import export
 from onepair.cli.features import features
 from onepair.cli.find import find
+from onepair.cli.interruption import terminable
 from onepair.cli.labels import labels
 from onepair.cli.methods import methods
 from onepair.cli.predict import predict
@@ -85,14 +86,16 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may be no text, and is shown all the same
     warnings.filterwarnings("ignore", message="Image size .* decompression bomb")  # there is a limit of our own
     try:
-        app()
+        with terminable():
+            app()
     except UserError as error:
         typer.echo(f"onepair: {error}", err=True)
         sys.exit(2)
     except OSError as error:  # a file that the system refuses, as for its name, before anybody looked at what it holds
-        if error.filename is None:
+        if error.errno is None:
             raise
-        typer.echo(f"onepair: {error.filename}: {error.strerror}", err=True)
+        where = "what is printed" if error.filename is None else error.filename  # all other files have a name
+        typer.echo(f"onepair: {where}: {error.strerror}", err=True)
         sys.exit(2)
     except Stopped as stop:
         if str(stop):  # of several processes, one speaks
