@@ -362,25 +362,22 @@ def campaign(cases: Sequence[int], seed: int) -> int:
         in_a_child(lambda: _write_sample(sample))
         _warm_up(sample, light=True)
         light = [number for number in cases if kind_of(number, seed) in LIGHT]
-        with contextlib.suppress(KeyboardInterrupt):  # what was done by then is counted
-            for number in [*light, None, *(set(cases) - set(light))]:
-                if number is None:
-                    _warm_up(sample, light=False)
-                    continue
-                folder = Path(place) / f"case-{number}"
-                folder.mkdir()
-                case, outcome = run_case(number, seed, sample, folder)
-                counts[case.kind] += 1
-                codes[outcome.code] += 1
-                slowest, largest = max(slowest, outcome.seconds), max(largest, outcome.memory)
-                if outcome.mistake:
-                    wrong += 1
-                    spoiled = "; ".join(case.spoiled)
-                    print(
-                        f"case {number}: {outcome.mistake}: onepair {' '.join(case.command)}\n  {spoiled}", flush=True
-                    )
-                    print("  " + "\n  ".join(outcome.said.strip().splitlines()[-6:]), flush=True)
-                shutil.rmtree(folder, ignore_errors=True)
+        for number in [*light, None, *(set(cases) - set(light))]:
+            if number is None:
+                _warm_up(sample, light=False)
+                continue
+            folder = Path(place) / f"case-{number}"
+            folder.mkdir()
+            case, outcome = run_case(number, seed, sample, folder)
+            counts[case.kind] += 1
+            codes[outcome.code] += 1
+            slowest, largest = max(slowest, outcome.seconds), max(largest, outcome.memory)
+            if outcome.mistake:
+                wrong += 1
+                spoiled = "; ".join(case.spoiled)
+                print(f"case {number}: {outcome.mistake}: onepair {' '.join(case.command)}\n  {spoiled}", flush=True)
+                print("  " + "\n  ".join(outcome.said.strip().splitlines()[-6:]), flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
     print(f"{counts.total():,} cases: {', '.join(f'{count:,} {kind}' for kind, count in counts.most_common())}")
     print(f"worked: {codes[0]:,}, answered with a sentence: {codes[2]:,}, wrong: {wrong:,}")
     print(f"the slowest took {slowest:.1f} s, the largest {largest / 1e9:.2f} GB")
