@@ -1,6 +1,7 @@
 """What the rows of a table are called, and where they stood: files as they are found, or any names."""
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ def has_ids(sheet: Sheet, columns: Columns, root: Path, report: Report) -> bool:
     """Whether rows are texts and nothing else: they name no files, or none that is there."""
     if columns.text is None or columns.file is None:
         return columns.text is not None
-    names = [cell for cell in sheet.columns[columns.file] if isinstance(cell, str) and cell.strip()]
-    if any(exists(root / _as_found(root, name)) for name in names[:_LOOKED_FOR]):
+    cells = (cell for cell in sheet.columns[columns.file] if isinstance(cell, str) and cell.strip())
+    names = [_as_found(root, cell) for cell in islice(cells, _LOOKED_FOR)]
+    if any(exists(root / name) for name in locate(names, [root])[1]):
         return False
     what = f"none of its files is in {root}; taken for texts with names"
     report(Problem("texts", sheet.source.name, what, remark=True))
