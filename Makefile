@@ -23,6 +23,7 @@ test: setup
 # The long versions of tests/campaigns, whose figures are in docs/trust.md.
 campaign: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.campaigns.bad_input --cases 10000 --seed 1
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.campaigns.kills --times 50 --seed 1
 
 # New environments of up to 6 GB each, removed afterwards: the lowest versions that are allowed; every Python found.
 test-lowest: setup

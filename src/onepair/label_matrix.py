@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,12 @@ _BLOCK = 2**24  # cells that are looked at at once
 
 def too_many(rows: int, classes: int) -> bool:
     """Whether nothing should be held for every one of these cells."""
-    return rows * classes > MOST_CELLS
+    return rows * classes > limit()
+
+
+def limit() -> int:
+    """How many cells there may be of a matrix that is held as a whole."""
+    return MOST_CELLS
 
 
 class TooManyCellsError(UserError, MemoryError):
@@ -137,10 +142,6 @@ class LabelMatrix:
     def nbytes(self) -> int:
         return sum(each.nbytes for each in (self.starts, self.columns, self.values, self.most))
 
-    @overload
-    def __getitem__(self, key: tuple[int, int]) -> np.int8: ...
-    @overload
-    def __getitem__(self, key: Any) -> Labels: ...
     def __getitem__(self, key: Any) -> Any:
         """Dense labels, as of an array: `[rows]`, `[row]`, `[rows, columns]`, `[:, columns]`."""
         if isinstance(key, tuple):
@@ -242,7 +243,7 @@ class LabelMatrix:
                 digest.update(block.tobytes())
             return
         for part in (self.starts, self.columns, self.values, self.most):
-            digest.update(memoryview(np.ascontiguousarray(part)).cast("B"))
+            digest.update(np.ascontiguousarray(part).data)
 
     # Others like it
 
@@ -298,7 +299,15 @@ class LabelMatrix:
     # Inside
 
     def _row_numbers(self, rows: Any) -> Indices:
-        return np.atleast_1d(np.arange(len(self))[rows])
+        """Rows as an array of them takes, from 0 on; of a few of very many rows, without looking at the others."""
+        if isinstance(rows, slice):
+            return np.arange(*rows.indices(len(self)))
+        given = np.atleast_1d(np.asarray(rows))
+        if given.dtype.kind not in "iu" or given.ndim != 1 or (len(given) and given.min() < 0):
+            return np.atleast_1d(np.arange(len(self))[given if given.size else given.astype(np.intp)])
+        if len(given) and given.max() >= len(self):
+            raise IndexError(f"row {given.max()} is not one of {len(self)}")
+        return given.astype(np.intp, copy=False)
 
     def _entries(self, rows: Indices) -> tuple[Indices, Indices]:
         """How many entries each row has, and where all of them are."""
@@ -330,7 +339,8 @@ class LabelMatrix:
         entries = slice(self.starts[row], self.starts[row + 1])
         own = self.columns[entries]
         at = int(np.searchsorted(own, column))
-        return self.values[entries][at] if at < len(own) and own[at] == column else self.most[row]
+        kept = at < len(own) and own[at] == column
+        return np.int8(self.values[entries][at] if kept else self.most[row])
 
     def _columns(self, columns: Any) -> Labels:
         """All rows of some columns, or (N,) of one."""

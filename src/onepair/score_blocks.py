@@ -97,7 +97,7 @@ class HighestUnknown:
     def __init__(self, labels: LabelMatrix, most: Indices) -> None:
         """Args: labels (N, L); most (L,), how many are wanted of each class."""
         self.labels, self.most = labels, most
-        self._floor = np.where(most > 0, -np.inf, np.inf).astype(np.float32)  # what is lower is none of them
+        self._floor = np.where(most > 0, -np.inf, np.inf)  # what is lower is none of them
         self._kept: list[tuple[Indices, Indices, NDArray[Any]]] = []  # rows, columns, scores
         self._waiting = 0
 
@@ -107,7 +107,7 @@ class HighestUnknown:
         # The n highest of a block are among its n + k highest cells, if k of its labels are known.
         place = len(block) - self.most - (len(block) - part.count(UNKNOWN))
         lowest = ascending[np.arange(len(place)), np.clip(place, 0, len(block) - 1)]
-        floor = np.maximum(self._floor, np.where(place >= 0, lowest, -np.inf))
+        floor = np.maximum(self._floor, np.where(place >= 0, lowest, -np.inf)).astype(block.dtype)
         row, column = np.nonzero(block >= floor)
         unknown = part[row, column] == UNKNOWN
         row, column = row[unknown], column[unknown]

@@ -27,6 +27,7 @@ class Job(NamedTuple):
     name: str
     command: list[str]
     needs: tuple[str, ...] = ()  # of the sample, copied into the folder
+    imports: tuple[str, ...] = ()  # what it would spend most of its time on
 
 
 def jobs(sample: Path) -> list[Job]:
@@ -35,35 +36,60 @@ def jobs(sample: Path) -> list[Job]:
     settings = [part for setting in QUICK for part in ("--set", setting)]
     here = ["--cache", "cache", "--workers", "0"]
 
-    def job(name: str, *command: object, needs: tuple[str, ...] = ()) -> Job:
-        return Job(name, [*map(str, command)], needs)
+    def job(name: str, *command: object, needs: tuple[str, ...] = (), imports: tuple[str, ...] = ()) -> Job:
+        return Job(name, [*map(str, command)], needs, imports)
 
+    fits = ("sklearn.isotonic", "sklearn.linear_model", "pandas")
+    training, drawing = (
+        ("onepair.training.run", *fits),
+        ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
+    )
+    tuning = ("onepair.experiments.tuning", "onepair.experiments.history", "optuna.samplers", *training, *drawing)
+    onnx = ("onepair.inference.export", "onepair.inference.onnx_engine", "onnxscript")
+    auditing = ("onepair.review.audit_app", "onepair.runs.audited")
     return [
-        job("train linear", "train", source, *settings, *here, "--out", "run"),
-        job("train finetune", "train", source, *settings, "--mode", "finetune", *here, "--out", "run"),
+        job("train linear", "train", source, *settings, *here, "--out", "run", imports=training),
+        job(
+            "train finetune", "train", source, *settings, "--mode", "finetune", *here, "--out", "run", imports=training
+        ),
         job("features", "features", source, "--backbone", "small-cnn", *here, "--out", "features.npy"),
-        job("find", "find", "run", "--folds", "2", *here, "--out", "found.parquet", needs=("run", "cache")),
+        job(
+            "find",
+            *("find", "run", "--folds", "2", *here, "--out", "found.parquet"),
+            needs=("run", "cache"),
+            imports=("onepair.finding.finding", *training),
+        ),
         job("predict", "predict", "run", images, "--out", "out.csv", needs=("run",)),
-        job("predict parquet", "predict", "run", images, "--out", "out.parquet", needs=("run",)),
-        job("labels", "labels", "run", "--out", "completed.csv", needs=("run",)),
-        job("export", "export", "run", "--out", "model.onnx", needs=("run",)),
+        job("predict parquet", "predict", "run", images, "--out", "out.parquet", needs=("run",), imports=("pandas",)),
+        job(
+            "labels", "labels", "run", "--out", "completed.csv", needs=("run",), imports=("onepair.review.completion",)
+        ),
+        job("export", "export", "run", "--out", "model.onnx", needs=("run",), imports=onnx),
         job(
             "tune",
-            "tune",
-            source,
-            *settings,
-            "--set",
-            "linear.epochs=1",
-            "--trials",
-            "2",
-            "--workers",
-            "0",
-            "--out",
-            "tuned",
+            *(
+                "tune",
+                source,
+                *settings,
+                "--set",
+                "linear.epochs=1",
+                "--trials",
+                "2",
+                "--workers",
+                "0",
+                "--out",
+                "tuned",
+            ),
+            imports=tuning,
         ),
-        job("decide", "decide", "run", "--rule", "precision", needs=("run",)),
-        job("check", "check", source, "--fix", "clean.csv"),
-        job("audit", "audit", "run", "--split", "test", "--answers", sample / "sheet.csv", needs=("run",)),
+        job("decide", "decide", "run", "--rule", "precision", needs=("run",), imports=fits),
+        job("check", "check", source, "--fix", "clean.csv", imports=("onepair.data.cleaning",)),
+        job(
+            "audit",
+            *("audit", "run", "--split", "test", "--answers", sample / "sheet.csv"),
+            needs=("run",),
+            imports=auditing,
+        ),
     ]
 
 

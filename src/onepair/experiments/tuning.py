@@ -70,13 +70,14 @@ class Tuning:
                 if not self._do_one():
                     self.watch.waiting(self.trials - len(self.tried()))
                     time.sleep(SECONDS_BETWEEN_LOOKS)
-        return self.tried()
+            return self._write_best()  # whoever told of the last trial may have been killed before it did
 
     def tried(self) -> list[Tried]:
         """The trials that are over, in order."""
         with journal_study(self.out / "trials.journal", STUDY) as study:
-            over = [trial for trial in _whole(study, self.space) if trial.state.is_finished()]
-        return [Tried(trial.number, _rounded(trial.params), trial.value) for trial in over]
+            whole = list(enumerate(_whole(study, self.space)))
+        over = [(number, trial) for number, trial in whole if trial.state.is_finished()]
+        return [Tried(number, _rounded(trial.params), trial.value) for number, trial in over]
 
     def _do_one(self) -> bool:
         """Do a trial that nobody is at; whether there was one."""
@@ -90,7 +91,7 @@ class Tuning:
                     do(cell, machine=self.machine, watch=self.watch, test=False)
                 except BusyError:  # another process extracts the features that this one needs
                     return False
-                cell.reduce()
+            cell.reduce()
             self._tell(number, cell)
         self.watch.finished(cell)
         return True
@@ -98,8 +99,8 @@ class Tuning:
     def _take(self, claim: ExitStack) -> tuple[int, Cell] | None:
         """A trial that was left by a process that is gone, or a new one, and the claim to its run."""
         with journal_study(self.out / "trials.journal", STUDY) as study:
-            known = study.get_trials(deepcopy=False)
-            for trial in _whole(study, self.space):
+            known = _whole(study, self.space)
+            for trial in known:
                 if not trial.state.is_finished():
                     cell = self._cell(trial.params)
                     try:
@@ -107,7 +108,7 @@ class Tuning:
                     except BusyError:
                         continue
                     return trial.number, cell
-            if len(_whole(study, self.space)) >= self.trials:
+            if len(known) >= self.trials:
                 return None
             new = self._ask(study, len(known))
             cell = self._cell(new.params)
@@ -119,9 +120,10 @@ class Tuning:
 
     def _ask(self, study: "Study", known: int) -> "Trial":
         from optuna.samplers import TPESampler
+        from optuna.trial import TrialState
 
         study.sampler = TPESampler(seed=self.config.seed + known)
-        if known == 0:
+        if known == 0 and not study.get_trials(deepcopy=False, states=[TrialState.WAITING]):
             study.enqueue_trial(dict(start_of(self.config)))
         trial = study.ask()
         for name, choices in self.space.items():
@@ -139,12 +141,17 @@ class Tuning:
                 study.tell(number, cell.results().validation_map)
             else:
                 study.tell(number, state=TrialState.FAIL)
+        self._write_best()
+
+    def _write_best(self) -> list[Tried]:
+        """Write the best configuration so far; returns the trials that it is the best of."""
         tried = self.tried()
         if best := best_of_trials(tried):
             path, value = self.out / "best.toml", 100 * (best.validation_map or 0.0)
             header = f"# Trial {best.number + 1}, the best of {len(tried)}: validation mAP {value:.2f}.\n"
             header += f"# Train with it: onepair train --config {path}\n\n"
             write_atomically(path, (header + to_toml(with_values(self.config, best.values))).encode())
+        return tried
 
     def _cell(self, params: dict[str, Any]) -> Cell:
         values = _rounded(params)

@@ -77,8 +77,8 @@ def _rows_of(blocks: ScoreBlocks, rows: Indices) -> NDArray[np.float64]:
 
 def _bound(observation: Observation, labels: NDArray[np.int8]) -> Observation:
     """How the labels of other rows came to be known, by the process of the sample: rows known in full say nothing."""
-    known = labels != UNKNOWN
-    free = np.repeat(known.all(1)[:, None], labels.shape[1], axis=1)
+    known_in_full = (labels != UNKNOWN).all(1, keepdims=True)
+    free = np.broadcast_to(known_in_full | observation.free.all(), labels.shape)
     return Observation(observation.sentence, observation.drawn, free, np.zeros(labels.shape, bool), observation.empty)
 
 

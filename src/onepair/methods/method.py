@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from onepair.errors import UserError
-from onepair.label_matrix import MOST_CELLS, too_many
+from onepair.label_matrix import limit, too_many
 from onepair.losses import Loss
 from onepair.methods.observed import Observed, ObservedRows
 from onepair.score_blocks import ScoreBlocks
@@ -50,7 +50,7 @@ class Method(nn.Module):
         if self.keeps_matrix and too_many(rows, classes):
             raise UserError(
                 f"this method has a number for each of {classes:,} labels of each of {rows:,} images, and there can be "
-                f"{MOST_CELLS:,} of them; choose another method, as opml-plus"
+                f"{limit():,} of them; choose another method, as opml-plus"
             )
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onepair.data.labeltable import LabelTable
 from onepair.inference.model_files import Description, load_model, read_description, write_description
-from onepair.label_matrix import MOST_CELLS, LabelMatrix, too_many
+from onepair.label_matrix import LabelMatrix, limit, too_many
 from onepair.labels import UNKNOWN, Indices, Labels
 from onepair.probability.decisions import Decisions
 from onepair.runs.audit import Audit, read_audit
@@ -174,7 +174,7 @@ class FinishedRun:
         if too_many(images, classes):
             raise RunError(
                 f"{self.path}: this needs scores of all {images:,} {split} images for {classes:,} classes at once, and "
-                f"there can be {MOST_CELLS:,} of them; onepair predict goes image by image"
+                f"there can be {limit():,} of them; onepair predict goes image by image"
             )
         from onepair.inference.scoring import score_images
 
