@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.settings import CompleteSplit, Folder, Format, LabelColumns, Unlisted
+from onepair.cli.settings import CompleteSplit, Features, Folder, Format, LabelColumns, Unlisted
 from onepair.words import counted, plural
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def check(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
     format: Format = None,
     folder: Folder = None,
+    features: Features = None,
     unlisted: Unlisted = None,
     label_columns: LabelColumns = None,
     complete_split: CompleteSplit = None,
@@ -57,6 +58,7 @@ def check(
         images=folder,
         label_columns=names_in(label_columns),
         complete_splits=names_in(complete_split) or (),
+        features=features,
         report=found.append,
     )
     if fix is not None:

@@ -1,5 +1,6 @@
 """The `onepair` command."""
 
+import io
 import os
 import sys
 import warnings
@@ -81,6 +82,8 @@ def onepair(
 def main() -> None:
     """Run the command; a user's mistake, or a signal that stops a run, ends in one sentence, never in a traceback."""
     os.umask(os.umask(0o077) | 0o002)  # whatever is written, nobody but its owner's group may change it
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may be no text, and is shown all the same
     warnings.filterwarnings("ignore", message="Image size .* decompression bomb")  # there is a limit of our own
     try:
         with terminable():

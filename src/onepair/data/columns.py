@@ -21,7 +21,9 @@ _ADVICE = "name those that hold labels in label_columns, as --label-columns cat,
 class Columns:
     """The place of each column in a sheet; either `names` or `classes` is there."""
 
-    file: int
+    file: int | None  # None where rows have no names but their numbers
+    text: int | None
+    vector: int | None  # which of given vectors a row has
     split: int | None
     complete: int | None  # whether all classes that a row does not name are known to be negative
     asked: int | None  # names of classes that are known because a model suggested them
@@ -29,7 +31,9 @@ class Columns:
     classes: list[int]
 
 
-def find_columns(sheet: Sheet, label_columns: Sequence[str] | None, report: Report) -> Columns:
+def find_columns(
+    sheet: Sheet, label_columns: Sequence[str] | None, report: Report, *, with_vectors: bool = False
+) -> Columns:
     """Tell the columns of a sheet apart by their names and by what they hold.
 
     Args:
@@ -37,19 +41,34 @@ def find_columns(sheet: Sheet, label_columns: Sequence[str] | None, report: Repo
         label_columns: the names of the columns of classes, or of the one with lists of names. Without it, these are
             the column called labels (or label, tags, classes), else all columns whose cells are mostly labels.
         report: called with every problem, and with a remark on every column that is left out.
+        with_vectors: whether rows have vectors beside them, so that any name will do for them.
     """
+    text = sheet.find("text")
+    text = None if text is not None and not _other_values(sheet, text) else text  # a class may be called text
     file = file_column(sheet.header)
-    if file is None:
+    if file is None and (with_vectors or text is not None):
+        file = sheet.find("id")
+    if file is None and text is None:
         raise DataError(f"{sheet.source}: no column named file among its columns {', '.join(sheet.header[:5])}")
     split, complete, asked = (sheet.find(name) for name in ("split", "complete", "asked"))
     split = _split_by_values(sheet, report) if split is None else split
-    taken = {file, split, complete, asked}
+    vector = _vector_column(sheet) if with_vectors else None
+    taken = {file, text, vector, split, complete, asked}
     others = [i for i in range(len(sheet.header)) if i not in taken]
     if label_columns:
         names, classes = _as_named(sheet, label_columns)
     else:
         names, classes = _as_recognised(sheet, others, report)
-    return Columns(file, split, complete, asked, names, _without_repeats(sheet, classes, report))
+    return Columns(file, text, vector, split, complete, asked, names, _without_repeats(sheet, classes, report))
+
+
+def _vector_column(sheet: Sheet) -> int | None:
+    """The column vector, if it holds a number of its own for every row; a class of that name holds 1 and 0."""
+    column = sheet.find("vector")
+    if column is None:
+        return None
+    cells = [str(cell).strip() for cell in sheet.columns[column]]
+    return column if all(map(str.isdecimal, cells)) and len(set(cells)) == len(cells) else None
 
 
 def _split_by_values(sheet: Sheet, report: Report) -> int | None:

@@ -23,11 +23,12 @@ from onepair.data.dialects import (
     write_names,
 )
 from onepair.data.labeltable import SPLITS, LabelTable
-from onepair.data.locating import locate
+from onepair.data.plain_lists import is_large, read_plain_lists
 from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.row_names import has_ids, numbered, row_names, texts_of
 from onepair.data.sheets import Sheet, is_sheet, pyarrow_for, read_sheet
-from onepair.data.sources import exists
 from onepair.files import write_atomically
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.words import counted
 
@@ -42,6 +43,7 @@ def read(
     unlisted: Unlisted = "unknown",
     images: Path | None = None,
     label_columns: Sequence[str] | None = None,
+    with_vectors: bool = False,
     report: Report = refuse,
 ) -> LabelTable:
     """Read a table in one of three shapes, images in the order of the file.
@@ -59,6 +61,10 @@ def read(
     classes that the row leaves out are negative. A column `asked` lists the classes that are known because a model
     suggested them.
 
+    A column `text` holds the text of each row. Where it does and none of the files is there, or where vectors are
+    given, rows may have any names, in the column of files or one called id; texts without either go by their numbers. A
+    column `vector` may say which of the given vectors each row has, counted from 0.
+
     CSV is UTF-8, UTF-16 or cp1252, separated by commas, semicolons, tabs or bars. In Parquet, null is blank, and
     `labels` may hold lists. Names of classes lose the spaces around them.
 
@@ -68,10 +74,23 @@ def read(
             with "negative" it is an image verified to show none of the classes. Wide tables say it cell by cell.
         images: the folder that file names are relative to, if not that of the table.
         label_columns: the columns of classes, or the one with lists, if they are not to be recognised.
+        with_vectors: whether vectors are given for the rows, which then need no files.
         report: called with every problem; the default stops at the first one.
     """
+    check_unlisted(unlisted)
+    if label_columns is None and is_large(path):
+        plain = read_plain_lists(path, images or path.parent, unlisted=unlisted, with_vectors=with_vectors)
+        if plain is not None:
+            return plain
     sheet = read_sheet(path, report)
-    return interpret(sheet, images or path.parent, unlisted=unlisted, label_columns=label_columns, report=report)
+    return interpret(
+        sheet,
+        images or path.parent,
+        unlisted=unlisted,
+        label_columns=label_columns,
+        with_vectors=with_vectors,
+        report=report,
+    )
 
 
 def interpret(
@@ -80,12 +99,14 @@ def interpret(
     *,
     unlisted: Unlisted = "unknown",
     label_columns: Sequence[str] | None = None,
+    with_vectors: bool = False,
     report: Report = refuse,
 ) -> LabelTable:
     """The table that a sheet holds, with file names relative to `root`; see `read`."""
     check_unlisted(unlisted)
-    columns = find_columns(sheet, label_columns, report)
-    named = _named_images(sheet, columns, root, report)
+    columns = find_columns(sheet, label_columns, report, with_vectors=with_vectors)
+    ids = with_vectors or has_ids(sheet, columns, root, report)
+    named = _named_images(sheet, columns, None if ids else root, report)
     if not named:
         what = f"; none of its {counted(len(sheet.places), 'row')} has a file and a split" if sheet.places else ""
         raise DataError(f"{sheet.source}: lists no image{what}")
@@ -101,6 +122,7 @@ def interpret(
         complete |= unlisted == "negative"
         classes, labels = _read_lists(sheet, rows, columns.names or 0, lists, complete, report)
     files, splits = zip(*named, strict=True)
+    texts = None if columns.text is None else texts_of(sheet.columns[columns.text])
     return LabelTable(
         files=files,
         classes=tuple(classes),
@@ -109,6 +131,9 @@ def interpret(
         root=root,
         asked=None if columns.asked is None else _asked(sheet, columns.asked, rows, classes, report),
         places=tuple(sheet.places[found[0]] for found in rows),
+        texts=None if texts is None else tuple(texts[found[0]] for found in rows),
+        numbered=numbered(sheet, columns.vector, rows),
+        ids=ids,
     )
 
 
@@ -138,40 +163,17 @@ def check_unlisted(unlisted: str) -> None:
 # Reading
 
 
-def _named_images(sheet: Sheet, columns: Columns, root: Path, report: Report) -> dict[tuple[str, str], list[int]]:
-    """The images, each a file in a split, and the rows that are about it."""
+def _named_images(
+    sheet: Sheet, columns: Columns, root: Path | None, report: Report
+) -> dict[tuple[str, str], list[int]]:
+    """The images, each a file in a split, and the rows that are about it; without a root, each by any name."""
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
     splits = _splits(sheet, columns.split, report)
-    files = _files(sheet, columns.file, root, report)
+    files = row_names(sheet, columns.file, root, report)
     for row, (file, split) in enumerate(zip(files, splits, strict=True)):
         if file is not None and split is not None:
             rows[file, split].append(row)
     return rows
-
-
-def _files(sheet: Sheet, column: int, root: Path, report: Report) -> list[str | None]:
-    """The file of each row, as it is found in `root`: another machine may have had it elsewhere."""
-    cells = sheet.columns[column]
-    written = {row: cell for row, cell in enumerate(cells) if isinstance(cell, str) and cell.strip()}
-    for row, cell in enumerate(cells):
-        if row not in written:
-            report(Problem("no file name", sheet.where(row, column), f"holds {cell!r}, not the name of a file"))
-    names = [_as_found(root, cell) for cell in written.values()]
-    _, located = locate(names, [root])
-    moved = [(old, new) for old, new in zip(names, located, strict=True) if old != new]
-    if moved:
-        what = f"{counted(len(moved), 'file')} found by the end of the name, as {moved[0][0]}, which is {moved[0][1]}"
-        report(Problem("found elsewhere", sheet.source.name, what, remark=True))
-    file_of = dict(zip(written, located, strict=True))
-    return [file_of.get(row) for row in range(len(cells))]
-
-
-def _as_found(root: Path, file: str) -> str:
-    """The name of a file as it was written, unless only one without spaces around it or backslashes is there."""
-    if "\\" not in file and file == file.strip():
-        return file
-    forms = (file, file.strip(), file.replace("\\", "/"), file.strip().replace("\\", "/"))
-    return next((form for form in forms if exists(root / form)), file)
 
 
 def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str | None]:
@@ -231,7 +233,7 @@ def _complete(sheet: Sheet, column: int | None, rows: list[list[int]], report: R
 
 def _read_wide(
     sheet: Sheet, rows: Indices, columns: list[int], complete: NDArray[np.bool_], report: Report
-) -> tuple[list[str], Labels]:
+) -> tuple[list[str], LabelMatrix]:
     labels = np.stack([labels_of(sheet.columns[column])[rows] for column in columns], axis=1)
     bad = labels == BAD
     for i, j in np.argwhere(bad):
@@ -241,7 +243,7 @@ def _read_wide(
     labels[bad] = UNKNOWN
     _remark_on_minus_one(sheet, columns, labels, report)
     labels[(labels == UNKNOWN) & ~bad & complete[:, None]] = NEGATIVE
-    return [sheet.header[column] for column in columns], labels
+    return [sheet.header[column] for column in columns], LabelMatrix.of(labels)
 
 
 def _remark_on_minus_one(sheet: Sheet, columns: list[int], labels: Labels, report: Report) -> None:
@@ -264,23 +266,22 @@ def _read_lists(
     lists: list[list[str] | None],
     complete: NDArray[np.bool_],
     report: Report,
-) -> tuple[list[str], Labels]:
+) -> tuple[list[str], LabelMatrix]:
     used = [[lists[row] for row in found] for found in rows]
     classes = sorted({name for found in used for names in found for name in names or ()})
     if not classes:
         raise DataError(f"{sheet.source}: its column {sheet.header[column]} names no class at all")
     position = {name: i for i, name in enumerate(classes)}
-    labels = np.full((len(rows), len(classes)), UNKNOWN, np.int8)
-    labels[complete] = NEGATIVE
     for image, found in enumerate(used):
         if None in found:
             row = rows[image][found.index(None)]
             what = f"holds {sheet.columns[column][row]!r}; write names separated by ; or a JSON list of names"
             report(Problem("bad value", sheet.where(row, column), what))
-            labels[image] = UNKNOWN
+            complete[image] = False
     counts = [sum(len(names or ()) for names in found) for found in used]
     positives = [position[name] for found in used for names in found for name in names or ()]
-    labels[np.repeat(np.arange(len(rows)), counts), positives] = POSITIVE
+    images = np.repeat(np.arange(len(rows)), counts)
+    labels = LabelMatrix.from_entries((len(rows), len(classes)), images, positives, POSITIVE, complete=complete)
     return classes, labels
 
 
@@ -304,7 +305,7 @@ def _asked(
 
 def _check_writable(table: LabelTable) -> None:
     for name in table.classes:
-        if name.lower() in RESERVED or not name or name != name.strip():
+        if name.lower() in (*RESERVED, *_more(table)) or not name or name != name.strip():
             raise DataError(
                 f"no class in a table can be named {name!r}: {', '.join(RESERVED)} mean something else there, and "
                 "names are not blank and have no spaces around them"
@@ -325,12 +326,11 @@ def _asked_names(table: LabelTable) -> list[list[str]] | None:
 
 def _cells(table: LabelTable) -> Iterator[list[str]]:
     text = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
-    asked = _asked_names(table)
-    for row, (file, split, labels) in enumerate(
-        zip(table.files, table.split.tolist(), table.labels.tolist(), strict=True)
-    ):
+    asked, more = _asked_names(table), list(_more(table).values())
+    for row, (file, split, labels) in enumerate(zip(table.files, table.split.tolist(), table.labels, strict=True)):
         named = [] if asked is None else [guard(write_names(asked[row]))]
-        yield [guard(file), split, *named, *(text[label] for label in labels)]
+        others = [guard(str(cells[row])) for cells in more]
+        yield [guard(file), split, *others, *named, *(text[label] for label in labels.tolist())]
 
 
 def _render_csv(table: LabelTable) -> bytes:
@@ -343,14 +343,24 @@ def _render_csv(table: LabelTable) -> bytes:
 
 def _render_parquet(table: LabelTable, pyarrow: Any) -> bytes:
     columns = [pyarrow.array(table.files, pyarrow.string()), pyarrow.array(table.split.tolist(), pyarrow.string())]
+    columns += [pyarrow.array(cells) for cells in _more(table).values()]
     asked = _asked_names(table)
     if asked is not None:
         columns.append(pyarrow.array(asked, pyarrow.list_(pyarrow.string())))
-    columns += [pyarrow.array(column, mask=column == UNKNOWN) for column in table.labels.T]
+    columns += [pyarrow.array(column, mask=column == UNKNOWN) for column in table.labels.dense().T]
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(columns, names=_header(table, table.classes)), sink)
     return bytes(sink.getvalue())
 
 
 def _header(table: LabelTable, classes: Sequence[str]) -> list[str]:
-    return ["file", "split", *(["asked"] if table.asked is not None else []), *classes]
+    return ["file", "split", *_more(table), *(["asked"] if table.asked is not None else []), *classes]
+
+
+def _more(table: LabelTable) -> dict[str, Sequence[Any]]:
+    """What else rows have, by the names of the columns: texts, and vectors by number where nothing else tells them."""
+    more: dict[str, Sequence[Any]] = {} if table.texts is None else {"text": table.texts}
+    vectors = table.vectors
+    if vectors is not None and vectors.ids is None and vectors.place is not None:
+        more["vector"] = vectors.place.tolist()
+    return more

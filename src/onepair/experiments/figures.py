@@ -20,11 +20,13 @@ from onepair.labels import POSITIVE, Labels
 from onepair.metrics import Floats
 from onepair.report.colours import MUTED
 from onepair.report.wording import NOTHING
+from onepair.runs.finished import FinishedRun
 
 Panels = Mapping[Dataset, Sequence[Outcome]]
 Numbers = list[dict[str, Any]]
 
 STANDING_OUT = ("bce", "bce-known", "entmax", "opml-plus")  # methods, in a figure of all
+MOST_INSIDE = 4  # lines whose names have room among them
 BINS = np.linspace(0, 1, 6)
 TILDES = (0.3, 0.7)  # values of α̃ and β̃ whose gradients are shown
 OTHERS = (0.0, 2.0, 4.0)  # scores of the other negative label there
@@ -78,24 +80,23 @@ def confidence_counts(scores: NDArray[Any], labels: Labels) -> Floats:
 
 
 def epochs(panels: Panels) -> Drawing:
-    """Validation mAP over epochs, a line per row, with a band of one standard deviation over the seeds."""
-    figure, axes = _panels(panels)
+    """Validation mAP over the epochs of the last stage, a line per row, with a band of one standard deviation."""
+    crowded = max(map(len, panels.values())) > MOST_INSIDE
+    figure, axes = _panels(panels, width=1.5 * WIDTH if crowded else WIDTH)
     numbers: Numbers = []
     findings = []
     for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
         falls = []
         low = math.inf
         for place, (outcome, look) in enumerate(zip(outcomes, cycle(LOOKS), strict=False)):
-            curves = 100 * np.array([[record["validation_map"] for record in run.history] for run in outcome.runs])
+            label, curves = outcome.line.row.label, 100 * np.array([_validation_maps(run) for run in outcome.runs])
             mean, std = curves.mean(axis=0), curves.std(axis=0, ddof=1 if len(curves) > 1 else 0)
             numbered = np.arange(1, len(mean) + 1)
             step = max(1, len(mean) // 8)
             panel.fill_between(numbered, mean - std, mean + std, color=look["color"], alpha=0.18, linewidth=0)
-            panel.plot(numbered, mean, **look, markevery=(place * step // 3, step), label=outcome.line.row.title)
+            panel.plot(numbered, mean, **look, markevery=(place * step // 3 % step, step), label=label)
             low = min(low, (mean - std)[len(mean) // 8 :].min())
-            falls.append(
-                f"{outcome.line.row.title} {mean.max():.1f} in epoch {mean.argmax() + 1}, {mean[-1]:.1f} at the end"
-            )
+            falls.append(f"{label} {mean.max():.1f} in epoch {mean.argmax() + 1}, {mean[-1]:.1f} at the end")
             numbers += [
                 {**_line(outcome), "epoch": epoch, "validation_map": round(value, 3), "std": round(deviation, 3)}
                 for epoch, value, deviation in zip(numbered.tolist(), mean.tolist(), std.tolist(), strict=True)
@@ -104,9 +105,15 @@ def epochs(panels: Panels) -> Drawing:
         panel.set_ylabel("Validation mAP (%)")
         panel.set_xlim(1, len(mean) + 0.3)
         panel.set_ylim(bottom=low - 0.05 * (panel.get_ylim()[1] - low))  # the steep beginning would flatten the rest
-        panel.legend()
+        panel.legend(**({"loc": "center left", "bbox_to_anchor": (1, 0.5)} if crowded else {}))
         findings.append(f"{dataset.title}, at best and at the end: {'; '.join(falls)}.")
     return Drawing(figure, numbers, findings)
+
+
+def _validation_maps(run: FinishedRun) -> list[float]:
+    """Of every epoch of the last stage."""
+    last = run.config.last_stage
+    return [record["validation_map"] for record in run.history if record["stage"] == last]
 
 
 def grid(panels: Panels) -> Drawing:
@@ -170,7 +177,7 @@ def shares(panels: Panels) -> Drawing:
             if outcome.spread is not None:
                 (share,) = outcome.swept.values()
                 by_row.setdefault(outcome.line.row, []).append((share, outcome.spread.mean))
-        looks = dict(zip(STANDING_OUT, LOOKS, strict=True))
+        looks = dict(zip(STANDING_OUT, LOOKS, strict=False))
         for row, points in by_row.items():
             look = looks.get(row.method)
             style = (
@@ -266,8 +273,8 @@ PICTURES: Mapping[Picture, Callable[[Panels], Drawing]] = {
 }
 
 
-def _panels(panels: Panels, *, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(WIDTH * len(panels), height), layout="constrained")
+def _panels(panels: Panels, *, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(width * len(panels), height), layout="constrained")
     axes = list(figure.subplots(1, len(panels), squeeze=False)[0])
     for panel, dataset in zip(axes, panels, strict=True):
         panel.set_title(dataset.title)
