@@ -41,7 +41,7 @@ def read(
         raise DataError(f"{path}: no {', '.join(_METADATA)} in it, nor in train/, validation/ or test/ in it")
 
     sheets = [_placed(read_sheet(source, report), source.parent.relative_to(path)) for source in sources]
-    return interpret(stack(sheets, path), path, unlisted=unlisted, label_columns=label_columns, report=report)
+    return interpret(stack(sheets, path), [path], unlisted=unlisted, label_columns=label_columns, report=report)
 
 
 def _sources(path: Path) -> list[Path]:

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from onepair.data import coco, cub, folders, huggingface, labelstudio, nuswide, table, voc
+from onepair.data.decoding import SUFFIXES
 from onepair.data.dialects import split_of
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Report, refuse
+from onepair.data.sheets import is_sheet
 from onepair.data.sources import exists
 from onepair.data.table import Unlisted
 from onepair.labels import NEGATIVE
+from onepair.words import counted
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,9 @@ class Reader:
     read: Callable[..., LabelTable]  # read(path, *, report, **options)
     options: tuple[str, ...] = ()  # of `read_dataset`, those that `read` takes
     last: bool = False  # whether other layouts have parts that look the same, so that those come first
+
+
+_SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 
 
 def _is_digits(path: Path) -> bool:
@@ -47,7 +53,7 @@ FORMATS = {
         Reader(
             name="table",
             description="your own images, with labels in a CSV or Parquet file",
-            layout="a .csv, .tsv, .parquet or .jsonl file with a column file, and one per class or one named labels",
+            layout="a .csv, .tsv, .txt, .parquet or .jsonl file with a column file, and one per class or one labels",
             origin="nothing",
             detect=table.detect,
             read=table.read,
@@ -193,9 +199,18 @@ def recognise(path: Path, format: str = "auto") -> Reader:
         raise DataError(f"{path}: has the layout of {names}; name the format that you mean")
     if not exists(path):
         raise DataError(f"{path}: there is no such file or folder")
-    inside = sorted(each for each in path.iterdir() if table.detect(each) or coco.detect(each)) if path.is_dir() else []
+    if path.suffix.lower() in _SPREADSHEETS:
+        raise DataError(f"{path}: is a spreadsheet; save it as CSV in the program that made it, and give that file")
+    entries = sorted(path.iterdir()) if path.is_dir() else []
+    inside = [each.name for each in entries if is_sheet(each) or coco.detect(each) or labelstudio.detect(each)]
     if inside:
-        raise DataError(f"{path}: is a folder with {', '.join(each.name for each in inside[:5])}; give the label file")
+        raise DataError(f"{path}: is a folder with {', '.join(inside[:5])}; give the label file")
+    images = [each.name for each in entries if each.suffix.lower() in SUFFIXES]
+    if images:
+        raise DataError(
+            f"{path}: holds {counted(len(images), 'image')} and no labels; write a table beside them with a line for "
+            f"each that has labels, as labels.csv with the lines file,labels and {images[0]},dog;sofa"
+        )
     layouts = "".join(f"\n  {reader.name}: {reader.layout}" for reader in FORMATS.values())
     raise DataError(f"{path}: is not in a layout that can be recognised; looked for{layouts}")
 

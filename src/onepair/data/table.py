@@ -10,11 +10,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.columns import RESERVED, Columns, find_columns
+from onepair.data.columns import RESERVED, Columns, find_columns, with_split
 from onepair.data.dialects import (
     BAD,
     blanks_of,
     guard,
+    has_spaced,
+    is_vector,
     labels_of,
     lists_of,
     may_be_one_name,
@@ -26,14 +28,19 @@ from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.locating import locate
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sheets import Sheet, is_sheet, pyarrow_for, read_sheet
-from onepair.data.sources import exists
+from onepair.data.sources import exists, is_file
 from onepair.files import write_atomically
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.words import counted
 
 Unlisted = Literal["unknown", "negative"]
 
-detect = is_sheet
+_IMAGE_FOLDERS = ("images", "image", "img", "imgs", "photos", "pictures")  # beside the folder of a table
+
+
+def detect(path: Path) -> bool:
+    """Whether `path` is a file named .csv, .tsv, .parquet, .jsonl or .txt."""
+    return is_sheet(path) or (path.suffix.lower() == ".txt" and is_file(path))
 
 
 def read(
@@ -49,12 +56,14 @@ def read(
     Wide: a column `file`, perhaps a column `split`, and a column per class with 1, 0 or blank (unknown). Also read are
     true and false, yes and no, x, and NaN, NA, null or -1 for unknown. Columns that mostly hold other values are left
     out, with a remark.
-    Lists: columns `file`, perhaps `split`, and `labels` (or label, tags, classes) with the positive classes of the
-    image, separated by `;`, `|` or `,`, or as a list in JSON or Python; the classes are all that are named, sorted.
-    Long: as lists, with one label in a row and as many rows for an image as it has labels.
+    Lists: columns `file`, perhaps `split`, and `labels` (or label, tags, classes and the like) with the positive
+    classes of the image, separated by `;`, `|` or `,`, or as a list in JSON or Python; the classes are all that are
+    named, sorted.
+    Long: as lists, with one label in a row and as many rows for an image as it has labels; a column `value` of 1 and 0
+    says whether the label is there.
 
     The column of files may also be called image, filename, path and the like; files that are not where it says are
-    looked for by the end of their names. A split is train, validation (or val, valid) or test, in the column split or
+    looked for by the end of their names, with and without suffix, below that folder. A split is train, validation (or val, valid) or test, in the column split or
     the one other that holds nothing else; rows that say none are "train". Where a column `complete` holds true, the
     classes that the row leaves out are negative. A column `asked` lists the classes that are known because a model
     suggested them.
@@ -71,26 +80,31 @@ def read(
         report: called with every problem; the default stops at the first one.
     """
     sheet = read_sheet(path, report)
-    return interpret(sheet, images or path.parent, unlisted=unlisted, label_columns=label_columns, report=report)
+    folders = [images] if images else [path.parent, *(path.parent.parent / name for name in _IMAGE_FOLDERS)]
+    return interpret(sheet, folders, unlisted=unlisted, label_columns=label_columns, report=report)
 
 
 def interpret(
     sheet: Sheet,
-    root: Path,
+    folders: Sequence[Path],
     *,
     unlisted: Unlisted = "unknown",
     label_columns: Sequence[str] | None = None,
     report: Report = refuse,
 ) -> LabelTable:
-    """The table that a sheet holds, with file names relative to `root`; see `read`."""
+    """The table that a sheet holds, with the files of the first folder that has them; see `read`."""
     check_unlisted(unlisted)
+    sheet = with_split(sheet, report)
     columns = find_columns(sheet, label_columns, report)
-    named = _named_images(sheet, columns, root, report)
+    root, named = _named_images(sheet, columns, folders, report)
     if not named:
         what = f"; none of its {counted(len(sheet.places), 'row')} has a file and a split" if sheet.places else ""
         raise DataError(f"{sheet.source}: lists no image{what}")
     repeated = [row for found in named.values() if len(found) > 1 for row in found]
     lists = None if columns.names is None else _lists(sheet.columns[columns.names], len(repeated))
+    if lists is not None and has_spaced(sheet.columns[columns.names or 0]):
+        where = f"{sheet.source.name}, column {sheet.header[columns.names or 0]}"
+        report(Problem("spaces", where, "taken for names with spaces between them; a ; would keep them", remark=True))
     is_long = lists is not None and all(names is None or len(names) < 2 for names in lists)
     _report_repeats(sheet, named, is_long, report)
     rows = [found if is_long else found[:1] for found in named.values()]
@@ -99,7 +113,11 @@ def interpret(
         classes, labels = _read_wide(sheet, np.array(rows)[:, 0], columns.classes, complete, report)
     else:
         complete |= unlisted == "negative"
-        classes, labels = _read_lists(sheet, rows, columns.names or 0, lists, complete, report)
+        says = None if columns.value is None else labels_of(sheet.columns[columns.value])
+        if says is not None and not is_long:
+            where = f"{sheet.header[columns.names or 0]} and {sheet.header[columns.value or 0]}"
+            raise DataError(f"{sheet.source}: of columns {where}, the second is for tables with one label in a row")
+        classes, labels = _read_lists(sheet, rows, columns.names or 0, lists, says, complete, report)
     files, splits = zip(*named, strict=True)
     return LabelTable(
         files=files,
@@ -140,32 +158,43 @@ def check_unlisted(unlisted: str) -> None:
 # Reading
 
 
-def _named_images(sheet: Sheet, columns: Columns, root: Path, report: Report) -> dict[tuple[str, str], list[int]]:
-    """The images, each a file in a split, and the rows that are about it."""
+def _named_images(
+    sheet: Sheet, columns: Columns, folders: Sequence[Path], report: Report
+) -> tuple[Path, dict[tuple[str, str], list[int]]]:
+    """The folder of the images; and these, each a file in a split, and the rows that are about it."""
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
     splits = _splits(sheet, columns.split, report)
-    files = _files(sheet, columns.file, root, report)
+    root, files = _files(sheet, columns.file, folders, report)
     for row, (file, split) in enumerate(zip(files, splits, strict=True)):
         if file is not None and split is not None:
             rows[file, split].append(row)
-    return rows
+    return root, rows
 
 
-def _files(sheet: Sheet, column: int, root: Path, report: Report) -> list[str | None]:
-    """The file of each row, as it is found in `root`: another machine may have had it elsewhere."""
+def _files(sheet: Sheet, column: int, folders: Sequence[Path], report: Report) -> tuple[Path, list[str | None]]:
+    """The folder of the files, and the file of each row as it is found there: it may have another name or place."""
     cells = sheet.columns[column]
-    written = {row: cell for row, cell in enumerate(cells) if isinstance(cell, str) and cell.strip()}
+    written = {row: cell for row, cell in enumerate(map(_as_text, cells)) if cell is not None}
     for row, cell in enumerate(cells):
         if row not in written:
             report(Problem("no file name", sheet.where(row, column), f"holds {cell!r}, not the name of a file"))
-    names = [_as_found(root, cell) for cell in written.values()]
-    _, located = locate(names, [root])
-    moved = [(old, new) for old, new in zip(names, located, strict=True) if old != new]
+    names = [_as_found(folders[0], cell) for cell in written.values()]
+    root, located = locate(names, folders)
+    if root != folders[0]:
+        report(Problem("found elsewhere", sheet.source.name, f"the images are in {root}", remark=True))
+    moved = {old: new for old, new in zip(names, located, strict=True) if old != new}
     if moved:
-        what = f"{counted(len(moved), 'file')} found by the end of the name, as {moved[0][0]}, which is {moved[0][1]}"
+        old, new = next(iter(moved.items()))
+        what = f"{counted(len(moved), 'file')} found by the end of the name, as {old}, which is {new}"
         report(Problem("found elsewhere", sheet.source.name, what, remark=True))
     file_of = dict(zip(written, located, strict=True))
-    return [file_of.get(row) for row in range(len(cells))]
+    return root, [file_of.get(row) for row in range(len(cells))]
+
+
+def _as_text(cell: Any) -> str | None:
+    """What may be the name of a file: a text, or a number in a file that has numbers."""
+    text = str(cell) if isinstance(cell, int) and not isinstance(cell, bool) else cell
+    return text if isinstance(text, str) and text.strip() else None
 
 
 def _as_found(root: Path, file: str) -> str:
@@ -247,9 +276,7 @@ def _read_wide(
 
 
 def _remark_on_minus_one(sheet: Sheet, columns: list[int], labels: Labels, report: Report) -> None:
-    """-1 is unknown here, and negative elsewhere: where there is no 0 in the table, the latter may be meant."""
-    if (labels == NEGATIVE).any():
-        return
+    """-1 is unknown here, and negative elsewhere."""
     for column in columns:
         cells = sheet.columns[column]
         found = np.flatnonzero((labels_of(cells) == UNKNOWN) & ~blanks_of(cells))
@@ -264,10 +291,16 @@ def _read_lists(
     rows: list[list[int]],
     column: int,
     lists: list[list[str] | None],
+    says: Labels | None,
     complete: NDArray[np.bool_],
     report: Report,
 ) -> tuple[list[str], Labels]:
     used = [[lists[row] for row in found] for found in rows]
+    if any(lists) and all(not names or is_vector(names) for names in lists):
+        raise DataError(
+            f"{sheet.source}: column {sheet.header[column]} holds zeros and ones without the names of what they are "
+            "about; write a column per class, or lists of names"
+        )
     classes = sorted({name for found in used for names in found for name in names or ()})
     if not classes:
         raise DataError(f"{sheet.source}: its column {sheet.header[column]} names no class at all")
@@ -282,7 +315,12 @@ def _read_lists(
             labels[image] = UNKNOWN
     counts = [sum(len(names or ()) for names in found) for found in used]
     positives = [position[name] for found in used for names in found for name in names or ()]
-    labels[np.repeat(np.arange(len(rows)), counts), positives] = POSITIVE
+    cells = np.repeat(np.arange(len(rows)), counts), np.array(positives, np.intp)
+    if says is None:
+        labels[cells] = POSITIVE
+    else:
+        said = np.array([says[row] for found in rows for row in found for _ in lists[row] or ()], np.int8)
+        np.maximum.at(labels, cells, said)
     return classes, labels
 
 
