@@ -100,10 +100,12 @@ def test_a_column_that_is_full_where_others_are_not_is_doubted(tmp_path):
     result, found = read(tmp_path, "file,dog,cat,cow,consent", *rows)
     assert result.classes == ("dog", "cat", "cow", "consent")
     assert [str(problem) for problem in found] == [
-        "labels.csv, column consent: holds 1 or 0 in every row, unlike others; taken for a class; if it is none: "
+        "labels.csv, column consent: holds 1 or 0 in every row; taken for a class; if it is none: "
         "--label-columns dog,cat,cow"
     ]
-    assert read(tmp_path, "file,dog,cat", *(f"{row},1,0" for row in range(20)))[1] == []
+    assert read(tmp_path, "file,dog,cat", *(f"{row},{row % 2},0" for row in range(20)))[1] == []
+    (remark,) = read(tmp_path, "file,dog,cat", *(f"{row},{row % 2},1" for row in range(20)))[1]
+    assert str(remark).startswith("labels.csv, column cat: holds 1 in every row; taken for a class")
 
 
 @pytest.mark.parametrize("name", ["tags", "Label names", "class", "keywords", "category", "what is in it"])
@@ -118,8 +120,34 @@ def test_what_a_column_of_lists_may_be_called(tmp_path, name):
 def test_what_a_column_of_files_may_be_called(tmp_path, name):
     result, found = read(tmp_path, f"dog,{name}", "1,a.jpg", "0,b.JPEG")
     assert (result.classes, result.files) == (("dog",), ("a.jpg", "b.JPEG"))
-    taken = [f"labels.csv, column {name}: names images; taken for the column file"]
+    taken = [f"labels.csv, column {name}: taken for the column file"]
     assert [str(problem) for problem in found] == (taken if name in ("Datei", "what") else [])
+
+
+def test_a_column_of_descriptions_is_no_list_of_labels(tmp_path):
+    with pytest.raises(DataError, match="has no columns of classes and no column named labels"):
+        read(tmp_path, "file,text", "a,a dog on a sofa", "b,two cats", "c,nothing")
+
+
+def test_an_id_is_a_file_where_nothing_else_is(tmp_path):
+    Image.new("RGB", (2, 2)).save(tmp_path / "7.png")
+    assert read(tmp_path, "id,dog", "7,1")[0].files == ("7.png",)
+    assert read(tmp_path, "id,photo,dog", "7,7.png,1")[0].files == ("7.png",)
+    assert read(tmp_path, "id,labels", "7,dog;cat", "8,cat;cow")[0].files == ("7.png", "8")
+
+
+@pytest.mark.parametrize("joined", ["dog and cat and cow", "dog + cat & cow"])
+def test_what_joins_words_is_no_name(tmp_path, joined):
+    assert read(tmp_path, "file,labels", f"a,{joined}", "b,dog", "c,cat", "d,cow")[0].classes == ("cat", "cow", "dog")
+
+
+def test_images_in_a_folder_beside_that_of_the_table(tmp_path):
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (2, 2)).save(tmp_path / "images" / "a.png")
+    (tmp_path / "labels").mkdir()
+    result, found = read(tmp_path / "labels", "file,dog", "a.png,1")
+    assert result.path(0) == tmp_path / "images" / "a.png"
+    assert [str(problem) for problem in found] == [f"labels.csv: the images are in {tmp_path / 'images'}"]
 
 
 def test_of_a_file_and_a_url_the_file_is_taken(tmp_path):

@@ -180,6 +180,8 @@ def test_the_encoding_of_windows_is_read_with_a_remark(tmp_path):
         ("[{}]", None),
         ('["a", ""]', None),
         ({"a": 1}, None),
+        ({"bbox": [[0, 0, 1, 1]], "categories": ["dog"]}, ["dog"]),
+        ({"bbox": [[0, 0, 1, 1]], "ids": [1]}, None),
         (True, None),
     ],
 )

@@ -187,10 +187,10 @@ def test_ways_to_write_a_list(tmp_path, cell, names):
 
 
 def test_a_bad_list_is_a_problem_and_all_unknown(tmp_path):
-    rows = ("file,labels,split", "a.jpg,dog,train", "b.jpg,[dog],train", '"c.jpg","[null]",train')
+    rows = ("file,labels,split", "a.jpg,dog,train", "b.jpg,[{}],train", '"c.jpg","[null]",train')
     read, problems = problems_of(read_csv, tmp_path, *rows, unlisted="negative")
     assert problems == [
-        "labels.csv, line 3, column labels: holds '[dog]'; write names separated by ; or a JSON list of names",
+        "labels.csv, line 3, column labels: holds '[{}]'; write names separated by ; or a JSON list of names",
         "labels.csv, line 4, column labels: holds '[null]'; write names separated by ; or a JSON list of names",
     ]
     assert read.labels.tolist() == [[1], [-1], [-1]]
@@ -218,7 +218,7 @@ def test_parquet_lists(tmp_path):
 
 
 def test_problems_in_parquet_name_row_and_column(tmp_path):
-    columns = {"file": ["a", None, "c"], "x": [1.0, 1.0, float("nan")], "y": [[1], [0], []], "z": [-1, 2, 0]}
+    columns = {"file": ["a", None, "c"], "x": [1.0, 1.0, float("nan")], "y": [[1], [0], []], "z": [None, 2, 0]}
     read, problems = problems_of(read_parquet, tmp_path, columns)
     assert problems == [
         "labels.parquet, column y: holds values that are no labels, as [1] in row 1; left out",

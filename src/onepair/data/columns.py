@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onepair.data.dialects import BAD, blanks_of, label_of, labels_of, split_of
+from onepair.data.dialects import BAD, blanks_of, label_of, labels_of, lists_of, split_of
 from onepair.data.problems import DataError, Problem, Report
 from onepair.data.sheets import SAMPLE, Sheet, file_column, names_images
 from onepair.labels import POSITIVE, UNKNOWN
@@ -16,7 +16,7 @@ from onepair.labels import POSITIVE, UNKNOWN
 RESERVED = ("file", "split", "labels", "complete", "asked")  # column names with a meaning of their own
 _LIST_NAMES = (  # without spaces, - and _; all but the first only where they do not hold 1 and 0
     *("labels", "label", "tags", "classes", "tag", "class", "categories", "category", "keywords"),
-    *("labelnames", "labelname", "classnames", "classname"),
+    *("labelnames", "labelname", "classnames", "classname", "choice", "choices"),
 )
 _VALUE_NAMES = ("value", "present", "presence", "confidence")  # of what a row with one label says of it: 1 or 0
 _STATES = (
@@ -24,6 +24,7 @@ _STATES = (
     *("active", "duplicate", "difficult", "truncated", "occluded", "crowd", "groupof", "depiction", "inside"),
 )
 _NO_CLASSES = {  # what tables hold beside classes, as 1 and 0, too; without spaces, - and _
+    *("annotator", "annotatorid", "annotationid", "user", "userid", "leadtime", "count"),
     *("id", "index", "width", "height", "rating", "score", "price", "views", "likes", "year", "timestamp"),
     *("difficult", "truncated", "occluded", "verified", "reviewed", "checked", "approved", "flagged", "deleted"),
     *(f"is{state}" for state in _STATES),
@@ -87,17 +88,21 @@ def with_split(sheet: Sheet, report: Report) -> Sheet:
 
 
 def _file(sheet: Sheet, report: Report) -> int:
-    """The column that names the files: by its own name, else the only one that holds nothing but names of images."""
+    """The column that names the files.
+
+    By its own name, else the only one that holds nothing but names of images, else the one called id or name.
+    """
     file = file_column(sheet.header)
     if file is not None:
         return file
     fitting = [i for i, cells in enumerate(sheet.columns) if names_images(cells)]
+    fitting = fitting or [i for i, name in enumerate(sheet.header) if name.lower() in ("id", "name")]
     if len(fitting) != 1:
         there = f" among its columns {', '.join(sheet.header[:5])}" if any(sheet.header) else ""
         raise DataError(
             f"{sheet.source}: no column named file{there}; the first line names the columns, as file,cat,dog"
         )
-    report(Problem("file", _title(sheet, fitting[0]), "names images; taken for the column file", remark=True))
+    report(Problem("file", _title(sheet, fitting[0]), "taken for the column file", remark=True))
     return fitting[0]
 
 
@@ -156,7 +161,7 @@ def _as_recognised(sheet: Sheet, others: list[int], report: Report) -> tuple[int
 
 def _only_words(sheet: Sheet, others: list[int], report: Report) -> int:
     """The only column with words in it, where none is called labels and none has classes."""
-    fitting = [i for i in others if sheet.header[i] and _has_words(sheet.columns[i])]
+    fitting = [i for i in others if sheet.header[i] and _has_words(sheet.columns[i]) and _repeats(sheet.columns[i])]
     if len(fitting) == 1:
         report(Problem("labels", _title(sheet, fitting[0]), "holds words; taken for the column labels", remark=True))
         return fitting[0]
@@ -171,14 +176,23 @@ def _has_words(cells: Sequence[Any]) -> bool:
     return 2 * len(words) > len(held)
 
 
+def _repeats(cells: Sequence[Any]) -> bool:
+    """Whether the names that are listed come again: those of classes do, descriptions do not."""
+    names = [name for listed in lists_of(cells) for name in listed or ()]
+    return len(names) > len(set(names))
+
+
 def _doubt(sheet: Sheet, classes: list[int], report: Report) -> None:
-    """Remark on columns that are filled in every row where most others are not: they may be about something else."""
-    full = [i for i in classes if not (labels_of(sheet.columns[i]) == UNKNOWN).any()]
-    if 3 * len(full) > len(classes) or len(sheet.places) < FEW:
+    """Remark on columns that may hold something else: always 1, or filled in every row while most others are not."""
+    if len(sheet.places) < FEW:
         return
-    rest = ",".join(sheet.header[i] for i in classes if i not in full)
-    for i in full:
-        what = f"holds 1 or 0 in every row, unlike others; taken for a class; if it is none: --label-columns {rest}"
+    values = {i: set(labels_of(sheet.columns[i]).tolist()) for i in classes}
+    full = [i for i in classes if UNKNOWN not in values[i]]
+    odd = [i for i in classes if values[i] == {POSITIVE} or (i in full and 3 * len(full) <= len(classes))]
+    rest = ",".join(sheet.header[i] for i in classes if i not in odd) or "…"
+    for i in odd:
+        what = "1" if values[i] == {POSITIVE} else "1 or 0"
+        what = f"holds {what} in every row; taken for a class; if it is none: --label-columns {rest}"
         report(Problem("is it a class", _title(sheet, i), what, remark=True))
 
 

@@ -31,6 +31,8 @@ _SPLIT_OF = {
     "training": "train",
     "testing": "test",
 }
+_JOINING = {"and", "&", "+", "/"}  # between words that are names
+_NAMES_KEYS = ("categories", "category", "labels", "label", "classes")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
@@ -114,7 +116,7 @@ def names_in(cell: Any) -> list[str] | None:
         return []
     if isinstance(cell, int) and not isinstance(cell, bool):
         return [str(cell)]
-    return _texts(cell) if isinstance(cell, list) else None
+    return _in_mapping(cell) if isinstance(cell, dict) else _texts(cell) if isinstance(cell, list) else None
 
 
 def may_be_one_name(cell: Any) -> bool:
@@ -140,7 +142,7 @@ def lists_of(cells: Sequence[Any]) -> list[list[str] | None]:
     except TypeError:
         return [names_in(cell) for cell in cells]
     if has_spaced(names):
-        return [[word.removeprefix("#") for word in cell.split()] if names[cell] else names[cell] for cell in cells]
+        return [_words(cell) if names[cell] else names[cell] for cell in cells]
     with_commas = {name for listed in names.values() for name in listed or () if "," in name}
     for cell in with_commas & names.keys():
         names[cell] = [cell]
@@ -150,8 +152,8 @@ def lists_of(cells: Sequence[Any]) -> list[list[str] | None]:
 def has_spaced(cells: Collection[Any]) -> bool:
     """Whether cells list words with spaces between them, as `horse person` or `#horse #person`.
 
-    Nothing else separates names, the words are fewer than the cells that differ and as good as all in several of them,
-    and some cells have one word, others three.
+    Nothing else separates names, the words are fewer than the cells that differ and as good as all alone in a cell or
+    in several of them, and some cells have one word, others three.
 
     >>> has_spaced(["dog", "cat", "dog cat", "cat dog car", "car dog"]), has_spaced(["polar bear", "brown bear", "cat"])
     (True, False)
@@ -161,12 +163,16 @@ def has_spaced(cells: Collection[Any]) -> bool:
         return False
     if any(text[-1] in SEPARATORS or len(names_in(text) or ()) != 1 for text in texts):
         return False
-    words = [set(text.split()) for text in texts]
+    words = [set(text.split()) - _JOINING for text in texts]
     if all(word.startswith("#") for each in words for word in each):
         return True
     times, lengths = Counter(word for each in words for word in each), {len(each) for each in words}
-    shared = sum(number > 1 for number in times.values())
+    shared = sum(number > 1 or word in texts for word, number in times.items())
     return len(times) < len(texts) and shared >= 0.8 * len(times) and 1 in lengths and max(lengths) > 2
+
+
+def _words(cell: str) -> list[str]:
+    return [word.removeprefix("#") for word in cell.split() if word not in _JOINING]
 
 
 def is_vector(names: Sequence[str]) -> bool:
@@ -220,10 +226,15 @@ def _quoted(cell: str) -> list[str] | None:
 def _in_object(cell: str) -> list[str] | None:
     """As `{"choices": ["dog", "cat"]}`, which is Label Studio's."""
     try:
-        (names,) = json.loads(cell).values()
+        return _in_mapping(json.loads(cell))
     except (ValueError, RecursionError):
         return None
-    return _texts(names)
+
+
+def _in_mapping(found: dict[str, Any]) -> list[str] | None:
+    """The one list, or of several things the one that is called so, as Hugging Face has them beside boxes."""
+    names = [value for key, value in found.items() if len(found) == 1 or key in _NAMES_KEYS]
+    return _texts(names[0]) if len(names) == 1 else None
 
 
 def _texts(names: Any) -> list[str] | None:

@@ -10,7 +10,7 @@ from onepair.data.problems import DataError, Report, refuse
 from onepair.data.sheets import Sheet, file_column, is_sheet, read_sheet, stack
 from onepair.data.table import Unlisted, interpret
 
-_METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+_METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet", "_classes.csv")  # the last is Roboflow's
 _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
 
 

@@ -35,7 +35,9 @@ def locate(names: Sequence[str], folders: Sequence[Path]) -> tuple[Path, list[st
     if all(exists(by_name / name) for name in some):
         return by_name, list(names)
     places = [_Place(folder, deep=folder == folders[0] or folder not in folders[0].parents) for folder in folders]
-    place = max(places, key=lambda place: sum(place.find(name) is not None for name in some))
+    place = max(places, key=lambda place: sum(place.here(name) is not None for name in some))
+    if not any(map(place.here, some)):
+        place = max(places, key=lambda place: sum(place.find(name) is not None for name in some))
     found = {name: place.find(name) or name for name in different}
     times = Counter(found.values())
     return place.folder, [found[name] if times[found[name]] == 1 else name for name in names]
@@ -48,10 +50,13 @@ class _Place:
         self.folder = folder
         self.deep = deep
 
+    def here(self, name: str) -> str | None:
+        """What an image is called that is found by its name or the end of it."""
+        return next((form for form in (name, *_forms(name)) if exists(self.folder / form)), None)
+
     def find(self, name: str) -> str | None:
-        """What an image is called here."""
-        found = next((form for form in (name, *_forms(name)) if exists(self.folder / form)), None)
-        return found or (self._below(_path_in(name)) if self.deep else None)
+        """What an image is called here or below."""
+        return self.here(name) or (self._below(_path_in(name)) if self.deep else None)
 
     @cached_property
     def _by_stem(self) -> dict[str, list[tuple[str, ...]]]:

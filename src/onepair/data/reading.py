@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from onepair.data import coco, cub, folders, huggingface, labelstudio, nuswide, table, voc
-from onepair.data.decoding import SUFFIXES
 from onepair.data.dialects import split_of
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Report, refuse
@@ -18,7 +17,6 @@ from onepair.data.sheets import is_sheet
 from onepair.data.sources import exists
 from onepair.data.table import Unlisted
 from onepair.labels import NEGATIVE
-from onepair.words import counted
 
 
 @dataclass(frozen=True)
@@ -201,15 +199,17 @@ def recognise(path: Path, format: str = "auto") -> Reader:
         raise DataError(f"{path}: there is no such file or folder")
     if path.suffix.lower() in _SPREADSHEETS:
         raise DataError(f"{path}: is a spreadsheet; save it as CSV in the program that made it, and give that file")
-    entries = sorted(path.iterdir()) if path.is_dir() else []
+    if not path.is_dir():
+        raise DataError(f"{path}: is no file of labels; onepair datasets lists what can be read")
+    entries = sorted(path.iterdir())
     inside = [each.name for each in entries if is_sheet(each) or coco.detect(each) or labelstudio.detect(each)]
     if inside:
-        raise DataError(f"{path}: is a folder with {', '.join(inside[:5])}; give the label file")
-    images = [each.name for each in entries if each.suffix.lower() in SUFFIXES]
-    if images:
+        advice = ", or say --format folders for a class per folder" if len(folders.classes_in(path)) > 1 else ""
+        raise DataError(f"{path}: is a folder with {', '.join(inside[:5])}; give the label file{advice}")
+    if image := next(folders.images_below(path), None):
         raise DataError(
-            f"{path}: holds {counted(len(images), 'image')} and no labels; write a table beside them with a line for "
-            f"each that has labels, as labels.csv with the lines file,labels and {images[0]},dog;sofa"
+            f"{path}: holds images and no labels; write a table beside them with a line for each that has labels, as "
+            f"labels.csv with the lines file,labels and {image.relative_to(path)},dog;sofa"
         )
     layouts = "".join(f"\n  {reader.name}: {reader.layout}" for reader in FORMATS.values())
     raise DataError(f"{path}: is not in a layout that can be recognised; looked for{layouts}")

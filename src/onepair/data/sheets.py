@@ -184,9 +184,12 @@ def _layout(text: str) -> tuple[str, int]:
                 return delimiter, line
             if sum(map(bool, map(str.strip, row))) > 1:  # no title, so it is the header or no table
                 break
-    wide = {each: next(((row, line) for row, line in rows if len(row) > 1), ([], 0)) for each, rows in starts.items()}
-    delimiter = max(wide, key=lambda each: len(wide[each][0]))
-    return delimiter, wide[delimiter][1]
+    for nth in range(_TITLES):
+        rows = {each: found[nth] for each, found in starts.items() if nth < len(found)}
+        delimiter = max(rows, key=lambda each: len(rows[each][0]), default=",")
+        if rows and len(rows[delimiter][0]) > 1:
+            return delimiter, rows[delimiter][1]
+    return ",", 0
 
 
 def _first_rows(text: str, delimiter: str) -> list[tuple[list[str], int]]:

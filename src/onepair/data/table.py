@@ -63,10 +63,10 @@ def read(
     says whether the label is there.
 
     The column of files may also be called image, filename, path and the like; files that are not where it says are
-    looked for by the end of their names, with and without suffix, below that folder. A split is train, validation (or val, valid) or test, in the column split or
-    the one other that holds nothing else; rows that say none are "train". Where a column `complete` holds true, the
-    classes that the row leaves out are negative. A column `asked` lists the classes that are known because a model
-    suggested them.
+    looked for by the end of their names, with and without suffix, below that folder. A split is train, validation (or
+    val, valid) or test, in the column split or the one other that holds nothing else; rows that say none are "train".
+    Where a column `complete` holds true, the classes that the row leaves out are negative. A column `asked` lists the
+    classes that are known because a model suggested them.
 
     CSV is UTF-8, UTF-16 or cp1252, separated by commas, semicolons, tabs or bars. In Parquet, null is blank, and
     `labels` may hold lists. Names of classes lose the spaces around them.
