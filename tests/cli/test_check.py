@@ -48,7 +48,7 @@ def test_json_has_everything(dataset):
 
 
 def test_only_the_first_problems_of_a_kind_are_printed(dataset):
-    (dataset / "labels.csv").write_text("file,cat\n" + "".join(f"gone{i}.png,1\n" for i in range(15)))
+    (dataset / "labels.csv").write_text("file,cat\na.png,1\n" + "".join(f"gone{i}.png,1\n" for i in range(15)))
     result = onepair("check", "labels.csv", cwd=dataset)
     assert "gone9.png" in result.stdout
     assert "gone10.png" not in result.stdout

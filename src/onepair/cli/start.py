@@ -70,7 +70,7 @@ def start(
     except typer.Exit as end:
         if end.exit_code:
             typer.echo(
-                f"\nimages that cannot be used are left out; onepair check {data} --fix clean.csv mends the table"
+                f"\nnothing of this stops what follows; onepair check {data} --fix clean.csv writes a table without it"
             )
     _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *given, "--out", run)
     train(

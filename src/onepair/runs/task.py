@@ -65,7 +65,9 @@ class Task:
         train, validation, test = (self._others(rows, files) for rows in (self.train, self.validation, self.test))
         for split, kept in (("training", train), ("validation", validation)):
             if not kept.any():
-                raise DataError(f"not one {split} image can be read")
+                raise DataError(
+                    f"not one {split} image can be read in {self.table.root}; --folder names another folder"
+                )
         return replace(
             self,
             train=self.train[train],
