@@ -28,6 +28,9 @@ def start(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Where the page is; 0 takes any port that is free.")
     ] = 8765,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Put what is in the run's folder aside, and begin anew.")
+    ] = False,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Open the page in the end.")] = True,
 ) -> None:
     """Check a dataset, train on it, find the labels that are missing, and open a page to confirm them.
@@ -72,7 +75,8 @@ def start(
             typer.echo(
                 f"\nnothing of this stops what follows; onepair check {data} --fix clean.csv writes a table without it"
             )
-    _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *given, "--out", run)
+    anew = ["--restart"] if restart else []
+    _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *given, "--out", run, *anew)
     train(
         data,
         method=METHOD,
@@ -84,6 +88,7 @@ def start(
         label_columns=label_columns,
         complete_split=complete_split,
         out=run,
+        restart=restart,
     )
     _say("find", run)
     find(run)

@@ -124,7 +124,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
     validation_labels = table.labels[validation]
     if not (validation_labels == POSITIVE).any():
         raise DataError(
-            f"{config.source}: none of the {counted(len(validation), 'validation image')} has a positive label, so no "
+            f"{config.source}: of {counted(len(validation), 'validation image')} none has a positive label, so no "
             "epoch is better than another; label some, or choose others with data.validation or data.seed"
         )
     task = Task(
