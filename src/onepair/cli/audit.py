@@ -93,8 +93,10 @@ def _say_what_it_tells(run: Path) -> None:
     from onepair.runs.audited import summarise_audit
     from onepair.runs.finished import FinishedRun
 
-    print_summary(summarise_audit(FinishedRun(run)))
-    typer.echo(f"they count from now on: onepair decide {run}, onepair find {run}, onepair evaluate {run}")
+    told = summarise_audit(FinishedRun(run))
+    print_summary(told)
+    judged = f"onepair evaluate {run} --split {told.split}"
+    typer.echo(f"they count from now on: onepair decide {run}, onepair find {run}, {judged}")
 
 
 def print_summary(told: "AuditSummary") -> None:
