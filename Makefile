@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test campaign lint bench docs clean
+.PHONY: setup demo test test-lowest test-pythons campaign lint bench docs dist sbom clean
 
 setup: $(INSTALLED)
 
@@ -23,6 +23,14 @@ test: setup
 # The long versions of tests/campaigns, whose figures are in docs/trust.md.
 campaign: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.campaigns.bad_input --cases 10000 --seed 1
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.campaigns.kills --times 50 --seed 1
+
+# New environments of up to 6 GB each, removed afterwards: the lowest versions that are allowed; every Python found.
+test-lowest: setup
+	$(BIN)/python -m tests.campaigns.installs lowest
+
+test-pythons: setup
+	$(BIN)/python -m tests.campaigns.installs pythons
 
 lint: setup
 	$(BIN)/ruff format --check
@@ -39,6 +47,14 @@ docs: setup
 	$(BIN)/python docs/settings_page.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" mkdocs build --quiet
 	@echo "The site is in site/index.html"
+
+dist: setup
+	$(BIN)/python -m hatchling build
+
+sbom: setup
+	mkdir -p build
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json $(BIN)/python
+	@echo "What is installed in .venv, with versions and licences, is in build/sbom.json (CycloneDX)"
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -41,7 +41,7 @@ class Variant(OPMLPlus):
     """OPML+ with parts that can be changed."""
 
     unknown: float | None = None  # the weight of an unknown label, whatever is missing
-    kept_low, by_row = True, True
+    by_row = False  # soft OPML's sums over the labels of a row, as means
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         observed = self.observed[rows]
@@ -51,21 +51,30 @@ class Variant(OPMLPlus):
         counted = batch.negative + trusted * unknown_cells(observed, scores.dtype)
         log_alpha = math.log(self.alpha)
         positives = (batch.positive * (log_alpha - F.logsigmoid(scores + log_alpha))).sum(1)
-        if self.by_row:
-            total = counted.sum(1)
-            share = counted / total.clamp(min=torch.finfo(scores.dtype).tiny).unsqueeze(1)
-            rest = masked_logsumexp(scores, share * (-fixed).sigmoid(), constant=self.beta)
-            if self.kept_low:
-                rest = rest + masked_logsumexp(-scores, share * fixed.sigmoid(), constant=self.alpha)
-            return (positives + total / self.kappa * rest).mean()
-        low = torch.full_like(scores, self.beta / (self.alpha + self.beta))
-        entropies = F.binary_cross_entropy_with_logits(scores, low, reduction="none")
-        return (positives + (counted * entropies).sum(1)).mean()
+        if not self.by_row:
+            rest = torch.full_like(scores, self.rest)
+            entropies = F.binary_cross_entropy_with_logits(scores, rest, counted, reduction="none")
+            return (positives + entropies.sum(1)).mean()
+        total = counted.sum(1)
+        share = counted / total.clamp(min=torch.finfo(scores.dtype).tiny).unsqueeze(1)
+        beta = self.alpha * self.rest / (1 - self.rest)
+        pull_up = masked_logsumexp(-scores, share * fixed.sigmoid(), constant=self.alpha)
+        push_down = masked_logsumexp(scores, share * (-fixed).sigmoid(), constant=beta)
+        stiffness = (self.alpha + beta) ** 2 / (self.alpha * beta * (1 + self.alpha + beta))  # of one label at rest
+        return (positives + total / stiffness * (pull_up + push_down)).mean()
 
 
-def variant(name: str, **changes: Any) -> str:
+class PushedDown(Variant):
+    """Labels rest nowhere: the target of the cross entropy is 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = 0.0
+
+
+def variant(name: str, base: type[Variant] = Variant, **changes: Any) -> str:
     """Make a variant known by its name."""
-    build = type(name, (Variant,), changes)
+    build = type(name, (base,), changes)
     register(name=name, title=name, paper="an ablation", equation="", description="OPML+ with a part changed.")(build)
     return name
 
@@ -74,10 +83,8 @@ VARIANTS = {
     "OPML+": "opml-plus",
     "unknown labels as good as negatives": variant("plus-negative", unknown=1.0),
     "unknown labels ignored": variant("plus-ignored", unknown=0.0),
-    "pushed down without end": variant("plus-pushed", kept_low=False),
-    "each label for itself": variant("plus-cells", by_row=False),
-    "OPML-SP": "opml-sp",
-    "BCE": "bce",
+    "pushed down without end": variant("plus-pushed", PushedDown),
+    "labels of a row coupled, as in soft OPML": variant("plus-row", by_row=True),
 }
 
 

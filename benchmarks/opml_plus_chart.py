@@ -8,7 +8,6 @@ The left panel is computed from the method itself; the right one is drawn from t
 
 import argparse
 import csv
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from onepair.files import write_atomically
 from onepair.methods import METHODS
 from onepair.methods.opml_plus import OPMLPlus
 
-LABELS = 20  # of a row; all but one are negative, and rest
 CURVES = (  # a label, how many positives are missing for each that is shown, in words
     (1, 0.0, "observed positive"),
     (0, 0.0, "known negative"),
@@ -34,16 +32,12 @@ SHOWN = ("bce", "entmax", "bce-known", "opml-plus")
 def push(label: int, missing: float, scores: Sequence[float]) -> list[float]:
     """Which way, and how hard, OPML+ pushes a label at each score."""
     method = OPMLPlus()
-    method.begin(torch.tensor([[label] + [0] * (LABELS - 1)], dtype=torch.int8))
+    method.begin(torch.full((len(scores), 1), label, dtype=torch.int8))
     method.missing.fill_(missing)
-    pushes = []
-    for score in scores:
-        logits = torch.full((1, LABELS), math.log(method.beta / method.alpha), dtype=torch.float64)
-        logits[0, 0] = score
-        logits.requires_grad_()
-        method(logits, torch.tensor([0])).backward()
-        assert logits.grad is not None
-        pushes.append(-logits.grad[0, 0].item())
+    logits = torch.tensor(scores, dtype=torch.float64).unsqueeze(1).requires_grad_()
+    method(logits, torch.arange(len(scores))).backward()
+    assert logits.grad is not None
+    pushes: list[float] = (-len(scores) * logits.grad[:, 0]).tolist()
     return pushes
 
 

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tomllib
 import venv
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from onepair.errors import EXTRAS, MissingExtraError, require_extra
 
@@ -63,6 +64,30 @@ def test_the_extras_are_those_of_the_project():
         assert not DECLARED[name] & BASE
     assert PROJECT["optional-dependencies"]["all"] == [f"onepair[{','.join(EXTRAS)}]"]
     assert any("onepair[all" in requirement for requirement in PROJECT["optional-dependencies"]["dev"])
+
+
+def test_every_package_that_is_needed_is_pinned_within_its_range():
+    """Those of pyproject.toml, and in turn what each of those says that it needs."""
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pins = {plain(name): number for name, _, number in (line.partition("==") for line in lines)}
+    wrong, seen = set(), set()
+    waiting = [Requirement("hatchling"), *map(Requirement, PROJECT["dependencies"])]
+    for requirements in PROJECT["optional-dependencies"].values():
+        waiting += [Requirement(each) for each in requirements if plain(each) != "onepair"]
+    while waiting:
+        needed = waiting.pop()
+        name, extras = plain(needed.name), frozenset(needed.extras)
+        if name not in pins or not needed.specifier.contains(pins[name]):
+            wrong.add(f"{needed}, but {pins.get(name, 'no pin')}")
+        if (name, extras) not in seen:
+            seen.add((name, extras))
+            waiting += [each for each in map(Requirement, requires(name) or []) if _applies(each, extras)]
+    assert not wrong
+    assert len(seen) > len(BASE)
+
+
+def _applies(requirement: Requirement, extras: frozenset[str]) -> bool:
+    return requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras or {""})
 
 
 def test_a_missing_extra_is_a_sentence(monkeypatch):

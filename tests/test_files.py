@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import onepair
-from onepair.files import BusyError, locked, write_atomically
+from onepair.files import BusyError, WriteError, locked, replacing, signature, write_atomically, writing
 
 TAKE = """
 import sys
@@ -50,6 +50,44 @@ def test_a_failure_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.Mon
         write_atomically(tmp_path / "a.json", b"new")
     assert (tmp_path / "a.json").read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [tmp_path / "a.json"]
+
+
+def ended_process() -> int:
+    """The number of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    machine = signature().partition("-")[0]
+    gone, alive = f"{machine}-{ended_process()}", f"{machine}-{os.getppid()}"
+    left = tmp_path / f".a.json-{gone}"
+    others = [tmp_path / name for name in (f".a.json-{alive}", ".a.json-00000000-1", f".b.json-{gone}", ".a.json-old")]
+    for file in (left, *others):
+        file.write_text("half")
+    write_atomically(tmp_path / "a.json", b"new")
+    assert sorted(tmp_path.iterdir()) == sorted([*others, tmp_path / "a.json"])
+
+
+def test_a_block_that_fails_replaces_nothing(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a.json", b"old")
+
+    def fail() -> None:
+        with replacing(tmp_path / "a.json") as file:
+            file.write(b"ne")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert (tmp_path / "a.json").read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.json"]
+
+
+def test_a_refusal_is_told_once(tmp_path: Path) -> None:
+    sentence = rf"^{tmp_path}/no/a.json: cannot be written \(No such file or directory\)$"
+    with pytest.raises(WriteError, match=sentence), writing(tmp_path):
+        write_atomically(tmp_path / "no" / "a.json", b"")
 
 
 def test_a_lock_is_held_once_and_given_back(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats, average_precision
+from onepair.score_blocks import HighestUnknown, ScoreBlocks, rank_positives
 
 
 def training_ap(scores: Any, observed: Labels) -> Floats:
@@ -26,12 +28,40 @@ def label_correction(scores: NDArray[Any], observed: Labels, class_ap: Floats, *
     >>> label_correction(scores, observed, np.array([0.5]), label_num=1.0).T
     array([[ 1,  1, -1,  1,  0]], dtype=int8)
     """
-    counts = np.rint((observed == POSITIVE).sum(0) * label_num * (1 - class_ap)).astype(int)
+    counts = _counts((observed == POSITIVE).sum(0), label_num, class_ap)
     corrected = observed.copy()
     for column, count in enumerate(counts.tolist()):
         unknown = np.flatnonzero(observed[:, column] == UNKNOWN)
         corrected[unknown[_highest(scores[unknown, column], count)], column] = POSITIVE
     return corrected
+
+
+def correction_by_blocks(
+    blocks: ScoreBlocks, observed: LabelMatrix, *, label_num: float | None
+) -> tuple[Floats, LabelMatrix]:
+    """`training_ap`, and the labels by `label_correction` with it, of scores that come in blocks; the same to the bit.
+
+    Without `label_num` the labels stay as they are.
+    """
+    shown = observed.count(POSITIVE)
+    highest = None
+    if label_num is not None:
+        most = np.minimum(_counts(shown, label_num, np.zeros(len(shown))), observed.count(UNKNOWN))
+        highest = HighestUnknown(observed, most)
+    ranks = rank_positives(blocks, observed, highest=highest)
+    class_ap = np.zeros(len(shown))
+    for label in np.flatnonzero(shown).tolist():
+        positive, _, reached = ranks.of(label)
+        class_ap[label] = np.mean(positive / reached)
+    if highest is None or label_num is None:
+        return class_ap, observed
+    counts = np.minimum(_counts(shown, label_num, class_ap), highest.most)
+    return class_ap, observed.with_entries(*highest.found(counts), POSITIVE)
+
+
+def _counts(shown: NDArray[Any], label_num: float, class_ap: Floats) -> NDArray[np.int_]:
+    """Cornum (L,), how many labels of each class are corrected."""
+    return np.rint(shown * label_num * (1 - class_ap)).astype(int)
 
 
 def _highest(scores: NDArray[Any], count: int) -> NDArray[np.bool_]:

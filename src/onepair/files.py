@@ -1,10 +1,15 @@
 """Files that survive a crash, and locks that do not."""
 
 import os
+import platform
+import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOENT
+from functools import lru_cache
 from pathlib import Path
+from typing import IO
 
 from filelock import FileLock, Timeout
 
@@ -15,7 +20,7 @@ class BusyError(UserError, RuntimeError):
     """Another process holds what this one needs."""
 
 
-class WriteError(UserError, RuntimeError):
+class WriteError(UserError, OSError):
     """The system refuses to write, as to a full disk or into a read-only folder."""
 
 
@@ -26,17 +31,59 @@ def cache_folder() -> Path:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace the file at `path`: whatever happens, a reader finds the old content or the new, never a part of it."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write to, which takes the place of the one at `path` at the end of the block, or is gone if that fails.
+
+    What killed processes have left of their attempts to write the same file goes, too.
+    """
+    temporary = path.with_name(f".{path.name}-{signature()}")
     try:
+        _remove_abandoned(path)
         with temporary.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and not isinstance(error, WriteError):
+            raise WriteError(f"{path}: cannot be written ({error.strerror or error})") from error
         raise
-    _sync_folder(path.parent)
+
+
+def signature() -> str:
+    """What the names of files end in that no other process writes: this machine, and the process's number there."""
+    return f"{zlib.crc32(platform.node().encode()):08x}-{os.getpid()}"
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether a file's name, before its suffix, ends in the signature of a process that is no more."""
+    written_by = re.search(r"-([0-9a-f]{8})-([0-9]+)(\.[a-z]+)?$", path.name)
+    if written_by is None or not signature().startswith(written_by[1]) or os.name == "nt":  # where asking would end it
+        return False
+    try:
+        os.kill(int(written_by[2]), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:  # somebody else's
+        pass
+    return False
+
+
+@lru_cache(maxsize=256)  # once for each file: its folder may hold a million others
+def _remove_abandoned(path: Path) -> None:
+    with os.scandir(path.parent) as entries:
+        left = [entry.path for entry in entries if entry.name.startswith(f".{path.name}-")]
+    for other in map(Path, left):
+        if is_abandoned(other):
+            other.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -55,7 +102,7 @@ def locked(path: Path) -> Iterator[None]:
     except Timeout:
         raise BusyError(f"{path.with_suffix('')} is in use by process {_holder(path)}") from None
     try:
-        with suppress(PermissionError):  # of Windows, where nobody can write to a file that is locked
+        with suppress(OSError):  # nothing but a hint for others; and Windows lets nobody write to a file that is locked
             path.write_text(str(os.getpid()))
         yield
     finally:
@@ -75,6 +122,8 @@ def writing(path: Path) -> Iterator[None]:
     """Turn the system's refusals to write at or below `path` into a sentence."""
     try:
         yield
+    except WriteError:
+        raise
     except OSError as error:
         raise WriteError(f"{error.filename or path}: cannot be written ({error.strerror or error})") from error
 

@@ -4,12 +4,15 @@ Every label matrix in the program is an int8 array of shape (N, L), samples by c
 `POSITIVE` = 1, `NEGATIVE` = 0, `UNKNOWN` = -1.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from onepair.words import counted
+
+if TYPE_CHECKING:
+    from onepair.label_matrix import LabelMatrix
 
 POSITIVE = 1
 NEGATIVE = 0
@@ -131,7 +134,7 @@ def split_validation(n: int, *, fraction: float = 0.2, seed: int = PUBLISHED_SEE
 
 
 def split_stratified(
-    labels: ArrayLike, *, fraction: float = 0.2, seed: int = PUBLISHED_SEED
+    labels: "ArrayLike | LabelMatrix", *, fraction: float = 0.2, seed: int = PUBLISHED_SEED
 ) -> tuple[Indices, Indices]:
     """Split the rows of labels (N, L) so that every class has about `fraction` of its known positives in validation.
 
@@ -144,27 +147,33 @@ def split_stratified(
     >>> len(train), len(validation), int((validation < 6).sum())
     (7, 3, 2)
     """
-    known = validate_labels(labels)
+    from onepair.label_matrix import LabelMatrix  # which is made of the alphabet above
+
+    known = LabelMatrix.of(labels)
     validation_size = _validation_size(len(known), fraction)
     random = np.random.default_rng(seed)
     shuffled = random.permutation(len(known))
-    positive = known[shuffled] == POSITIVE
-    room = np.array([len(known) - validation_size, validation_size], float)  # of training and of validation
-    lacking = np.outer([1 - fraction, fraction], positive.sum(0))
+    rows, columns = known.take(shuffled).positives()
+    starts = np.searchsorted(rows, np.arange(len(known) + 1))
+    by_class = np.split(rows[np.argsort(columns, kind="stable")], np.cumsum(known.count(POSITIVE))[:-1])
+    room = [len(known) - validation_size, validation_size]  # of training and of validation
+    left = known.count(POSITIVE)
+    lacking = np.outer([1 - fraction, fraction], left)
     part = np.full(len(known), -1)
-    left = positive.sum(0)
     while left.any():
         rarest = int(np.where(left > 0, left, len(known) + 1).argmin())
-        for row in np.flatnonzero(positive[:, rarest] & (part < 0)).tolist():
-            chosen = int(np.lexsort((room, lacking[:, rarest], room > 0))[-1])  # what has room, then what lacks most
+        for row in by_class[rarest][part[by_class[rarest]] < 0].tolist():
+            # What has room, then what lacks most.
+            chosen = max((0, 1), key=lambda side: (room[side] > 0, lacking[side, rarest], room[side], side))
+            own = columns[starts[row] : starts[row + 1]]
             part[row] = chosen
             room[chosen] -= 1
-            lacking[chosen] -= positive[row]
-            left -= positive[row]
+            lacking[chosen, own] -= 1
+            left[own] -= 1
     free = np.flatnonzero(part < 0)
     part[free] = np.arange(len(free)) >= room[0]
-    if not positive[part == 1].any() and positive.any(1).sum() > 1:
-        commonest = (positive * positive.sum(0)).max(1).argmax()  # a row of the class with most positives
+    if len(set(rows.tolist())) > 1 and not (part[rows] == 1).any():
+        commonest = rows[known.count(POSITIVE)[columns].argmax()]  # of the class with most positives
         part[[commonest, np.flatnonzero(part == 1)[0]]] = 1, 0
     return np.sort(shuffled[part == 0]), np.sort(shuffled[part == 1])
 

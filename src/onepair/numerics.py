@@ -49,10 +49,15 @@ def widen(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class _Widen(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, values: Tensor, dtype: torch.dtype) -> Tensor:
-        ctx.narrow = values.dtype
+    def forward(values: Tensor, dtype: torch.dtype) -> Tensor:
         return values.to(dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, torch.dtype], output: Tensor) -> None:
+        ctx.narrow = inputs[0].dtype
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:

@@ -1,4 +1,4 @@
-"""What the campaign spoils: images with tables of every kind, and a run with all that commands leave in its folder."""
+"""What the campaigns work on: images with tables of every kind, a run with all that commands leave in its folder."""
 
 import contextlib
 import csv
@@ -17,29 +17,37 @@ from tests.training.tiny import CLASSES, Listener, tiny_config, train_tiny, writ
 
 
 def write_sample(folder: Path, onepair: Callable[..., int]) -> None:
-    """Images and tables in images/, runs in run/ and other/, one that was stopped in stopped/, and model.onnx."""
+    """What `write_run` does, tables in images/, another run in other/, one that was stopped in stopped/, model.onnx."""
+    source = write_run(folder, onepair)
+    _write_tables(folder / "images", list(csv.DictReader(source.open())))
+    train_tiny(source, "seed=4", out=folder / "other", cache=folder / "cache")
+    with contextlib.suppress(Stopped):
+        train_tiny(source, out=folder / "stopped", cache=folder / "cache", watch=_Stopping())
+    _do(onepair, ["export", folder / "run", "--out", folder / "model.onnx"])
+    _write_begun(folder)
+    (folder / "settings.toml").write_text(to_toml(tiny_config(source, "data.observe=given")))
+
+
+def write_run(folder: Path, onepair: Callable[..., int]) -> Path:
+    """Images with a table in images/, and a run on them in run/ that was searched, audited and reviewed; the table."""
     (folder / "images").mkdir()
     source = write_images(folder / "images")
-    rows = list(csv.DictReader(source.open()))
-    _write_tables(folder / "images", rows)
-    cache = folder / "cache"
-    run, sheet = folder / "run", folder / "sheet.csv"
+    cache, run, sheet = folder / "cache", folder / "run", folder / "sheet.csv"
     train_tiny(source, out=run, cache=cache)
-    train_tiny(source, "seed=4", out=folder / "other", cache=cache)
-    with contextlib.suppress(Stopped):
-        train_tiny(source, out=folder / "stopped", cache=cache, watch=_Stopping())
-    steps: list[list[object]] = [
+    _do(
+        onepair,
         ["find", run, "--folds", "2", "--cache", cache, "--workers", "0", "--min-probability", "0"],
         ["audit", run, "--images", "4", "--split", "test", "--sheet", sheet],
         ["audit", run, "--images", "4", "--split", "test", "--answers", sheet],
-        ["export", run, "--out", folder / "model.onnx"],
-    ]
+    )
+    _write_answers(run)
+    return source
+
+
+def _do(onepair: Callable[..., int], *steps: list[object]) -> None:
     for step in steps:
         if onepair(*step):
             raise RuntimeError(f"the sample cannot be made: {step}")
-    _write_answers(run)
-    _write_begun(folder)
-    (folder / "settings.toml").write_text(to_toml(tiny_config(source, "data.observe=given")))
 
 
 def _write_tables(folder: Path, rows: list[dict[str, str]]) -> None:

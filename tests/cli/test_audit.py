@@ -44,7 +44,7 @@ def test_it_serves_until_ctrl_c_and_then_tells_what_it_knows(run):
         assert stored.status_code == 303
         server.process.send_signal(signal.SIGINT)
         rest = server.process.stdout.read()
-        assert server.process.wait(timeout=30) == 0
+        assert server.process.wait(timeout=60) == 0
     assert "audited: 1 of 20 validation images" in rest
     assert "Traceback" not in rest
     assert len(FinishedRun(run).audit) == 1

@@ -104,3 +104,12 @@ def test_a_label_file_that_is_too_large_is_not_read(place, in_process):
     (place / "labels.csv").touch()
     os.truncate(place / "labels.csv", 1 << 30)  # which takes no room on the disk
     assert "is larger than 1,000 MB" in refused(in_process("check", "labels.csv"))
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+def test_names_that_are_no_text_are_shown(place, in_process, options):
+    (place / "odd.jsonl").write_text('{"file": "images/00.png", "labels": ["red \\ud800"]}\n')
+    result = in_process("check", "odd.jsonl", *options)
+    assert result.returncode == 0, result.stderr
+    assert "red \\ud800" in result.stdout
+    refused(in_process("check", "odd.jsonl", "--fix", "clean.csv"))

@@ -1,10 +1,11 @@
-"""Ctrl-C ends every long command in a sentence."""
+"""Ctrl-C and SIGTERM end every long command in a sentence."""
 
 import inspect
+import signal
 
 import pytest
 
-from onepair.cli.interruption import NOTHING, on_interrupt
+from onepair.cli.interruption import NOTHING, on_interrupt, terminable
 from onepair.cli.main import app
 from onepair.errors import Stopped
 
@@ -19,6 +20,7 @@ LONG = [
     "export",
     "features",
     "find",
+    "labels",
     "reproduce",
     "train",
     "tune",
@@ -30,10 +32,32 @@ def interrupted(*_, **__):
 
 
 def test_an_interrupt_says_what_is_kept():
-    sentence = "stopped by Ctrl-C; nothing was written; the same command begins anew"
+    sentence = "stopped by Ctrl-C; nothing is half-written; the same command begins anew"
     with pytest.raises(Stopped, match=sentence) as stop, on_interrupt(NOTHING):
         interrupted()
     assert stop.value.code == 130
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch, in_process):
+    def terminated(_):
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("onepair.inference.model_files.read_description", terminated)
+    code, _, errors = in_process("export", "run")
+    assert (code, errors) == (143, f"onepair: stopped by SIGTERM; {NOTHING}\n")
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_sigterm_that_means_something_else_is_left_alone():
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append("SIGTERM"))
+    try:
+        with terminable():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == ["SIGTERM"]
 
 
 @pytest.mark.parametrize("name", LONG)

@@ -4,6 +4,7 @@ import codecs
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +122,7 @@ def test_a_row_per_label(tmp_path, expected):
     rows = [["file", "label", "split"]]
     rows += [
         (expected.files[i], expected.classes[j], expected.split[i])
-        for i, j in np.argwhere(expected.labels.T == 1)[:, ::-1]
+        for i, j in np.argwhere(expected.labels.dense().T == 1)[:, ::-1]
     ]
     assert known(read(tmp_path / "labels.csv", render(rows))) == known(expected)
 
@@ -131,13 +132,13 @@ def test_a_row_per_label(tmp_path, expected):
 def test_parquet_and_json_lines(tmp_path, expected, as_lists):
     columns = {"file": list(expected.files), "split": expected.split.tolist()}
     if as_lists and (expected.labels == 1).any(0).all():
-        expected.labels[expected.labels == 0] = -1
+        expected = replace(expected, labels=np.where(expected.labels == 0, -1, expected.labels))
         columns["labels"] = [[expected.classes[i] for i in np.flatnonzero(row == 1)] for row in expected.labels]
     else:
         value = {1: True, 0: False, -1: None}
         columns |= {
             name: [value[label] for label in column.tolist()]
-            for name, column in zip(expected.classes, expected.labels.T, strict=True)
+            for name, column in zip(expected.classes, expected.labels.dense().T, strict=True)
         }
     pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "labels.parquet")
     assert known(table.read(tmp_path / "labels.parquet")) == known(expected)

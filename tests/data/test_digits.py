@@ -19,7 +19,7 @@ def test_two_to_three_labels_per_image():
     assert len(table.rows("train")) == 3000
     assert len(table.rows("test")) == 1000
     assert table.classes == CLASSES
-    per_image = table.labels.sum(1)
+    per_image = table.labels.dense().sum(1)
     assert per_image.mean() == pytest.approx(2.6, abs=0.05)
     assert per_image.min() == 1
     assert per_image.max() == 5

@@ -25,12 +25,14 @@ def test_metadata_in_the_folders_of_splits(tmp_path):
     assert table.places[2] == "test/metadata.jsonl, line 1"
 
 
-def test_classes_by_column_and_captions_left_out(tmp_path):
+def test_classes_by_column_and_captions_kept_beside_the_photos(tmp_path):
     layouts.write(tmp_path / "metadata.csv", "file_name,text,dog,cat\na.jpg,a dog,1,0\nb.jpg,a cat,0,1\n")
+    layouts.write(tmp_path / "a.jpg", "")
     problems = []
     table = huggingface.read(tmp_path, report=problems.append)
     assert table.classes == ("dog", "cat")
-    assert [(problem.kind, problem.remark) for problem in problems] == [("column left out", True)]
+    assert problems == []
+    assert (table.texts, table.ids) == (("a dog", "a cat"), False)
     assert huggingface.read(tmp_path, label_columns=["cat"]).labels.tolist() == [[0], [1]]
 
 

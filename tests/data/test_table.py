@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from onepair.data import DataError, LabelTable, table, write_table
 from onepair.data.columns import RESERVED
+from onepair.files import WriteError
 from tests.data import layouts
 
 
@@ -330,7 +331,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(DataError, match=r"labels\.csv: cannot be written \(No space left on device\)"):
+    with pytest.raises(WriteError, match=r"labels\.csv: cannot be written \(No space left on device\)"):
         write_table(example(classes=("dog",)), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -342,7 +343,7 @@ def test_other_kinds_of_files_are_not_written(tmp_path):
 
 
 def test_writing_into_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(WriteError, match="cannot be written"):
         write_table(example(), tmp_path / "missing" / "labels.csv")
 
 

@@ -24,7 +24,7 @@ from onepair.experiments.figures import (
     shares,
 )
 from onepair.losses import bce_loss, opml_loss
-from tests.experiments.small import BCE, OPML, TABLE
+from tests.experiments.small import BCE, OPML, TABLE, WISHES
 
 HR_SWEEP = {"alpha": (0.2, 0.6), "beta": (0.3, 0.5)}
 
@@ -80,6 +80,18 @@ def test_epochs_shows_the_mean_of_the_runs(panels, searched):
     assert row["validation_map"] == pytest.approx(100 * np.mean(maps), abs=1e-3)
     assert row["std"] == pytest.approx(100 * np.std(maps, ddof=1), abs=1e-3)
     assert drawing.figure.axes[0].get_ylabel() == "Validation mAP (%)"
+
+
+def test_epochs_shows_the_last_stage_alone_and_tells_rows_of_one_method_apart(study):
+    wishes = replace(WISHES, mode="linear-init", others=[*WISHES.others, {"linear": {"epochs": 3}}])
+    rows = (replace(BCE, labels="full"), BCE)
+    outcomes = study(wishes=wishes, seeds=1).run(replace(TABLE, rows=rows))
+    drawing = epochs({outcomes[0].line.dataset: outcomes})
+    stages = [[record["stage"] for record in outcome.runs[0].history] for outcome in outcomes]
+    assert stages == [["linear"] * 3 + ["finetune"] * 2] * 2
+    maps = [100 * record["validation_map"] for outcome in outcomes for record in outcome.runs[0].history[3:]]
+    assert [row["validation_map"] for row in drawing.numbers] == pytest.approx(maps, abs=1e-3)
+    assert "BCE (all P, all N)" in drawing.findings[0]
 
 
 def test_a_sweep_over_two_values_and_over_one(study):

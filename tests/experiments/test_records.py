@@ -12,7 +12,16 @@ from onepair.runs.config import all_settings
 def test_all_of_the_paper_is_there_and_what_came_since():
     assert list(EXPERIMENTS) == [
         *("table2", "table3", "table4", "table5", "table-newer"),
-        *("fig-confidence", "fig-epochs", "fig-alpha-beta", "fig-lambda", "fig-known", "fig-gradients", "fig-gradcam"),
+        *(
+            "fig-confidence",
+            "fig-epochs",
+            "fig-learning",
+            "fig-alpha-beta",
+            "fig-lambda",
+            "fig-known",
+            "fig-gradients",
+            "fig-gradcam",
+        ),
     ]
 
 

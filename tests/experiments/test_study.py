@@ -168,7 +168,7 @@ def noting(arguments, file, both):
 
     def train(config, folder, **others):
         if not waited:
-            waited.append(both.wait(timeout=60))
+            waited.append(both.wait(timeout=processes.SECONDS))
         with file.open("a") as notes:
             notes.write(f"{os.getpid()} {folder.path.name}\n")
         return real(config, folder, **others)
@@ -194,7 +194,7 @@ def test_two_processes_share_a_study(study, images, cache, tmp_path):
         )
         for number in range(2)
     ]
-    codes = [processes.exit_code(process) for process in started]
+    codes = processes.exit_codes(started)
     logs = [(tmp_path / f"log{number}").read_text() for number in range(2)]
     assert codes == [0, 0], logs
     trained = [line.split() for line in notes.read_text().splitlines()]

@@ -95,7 +95,7 @@ def test_the_order_in_words():
 
 
 def test_rows_of_one_name_are_told_apart_by_their_labels():
-    assert [each.label for each in TABLE.results[:3]] == ["BCE (all P, all N)", "BCE (1 P, all N)", "BCE"]
+    assert [each.row.label for each in TABLE.results[:3]] == ["BCE (all P, all N)", "BCE (1 P, all N)", "BCE"]
 
 
 def test_csv_has_all_numbers():

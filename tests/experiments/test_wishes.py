@@ -21,7 +21,7 @@ def learning(config):
     return replace(config, data=DataConfig(observe=config.data.observe))
 
 
-@pytest.mark.parametrize("mode", ["linear", "finetune"])
+@pytest.mark.parametrize("mode", ["linear", "finetune", "linear-init"])
 @pytest.mark.parametrize("name", preset_titles())
 def test_they_are_those_of_the_preset(name, mode):
     for method in METHODS:
@@ -59,11 +59,12 @@ def test_values_win_over_settings_and_wishes_over_values():
 
 
 def test_the_number_of_epochs_is_the_users_then_the_experiments_then_the_datasets():
-    for mode, epochs in (("finetune", 15), ("linear", 25)):
+    for mode, epochs in (("finetune", 15), ("linear", 25), ("linear-init", 15)):
         own = make_config(VOC, SP, {}, seed=0, wishes=Wishes(mode=mode))
         figure = make_config(VOC, SP, {}, seed=0, wishes=Wishes(mode=mode), epochs=40)
         asked = make_config(VOC, SP, {}, seed=0, wishes=Wishes(mode=mode, epochs=3), epochs=40)
-        assert [config.stages[mode].epochs for config in (own, figure, asked)] == [epochs, 40, 3]
+        lengths = [config.stages[config.last_stage].epochs for config in (own, figure, asked)]
+        assert lengths == [epochs, 40, 3]
 
 
 def test_another_backbone_does_not_take_over_the_image_size():

@@ -1,7 +1,9 @@
 """Batches that every loss must cope with, and the losses themselves, by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +38,23 @@ EDGE_CASES = {
     "all positive": [[1, 1, 1]],
     "all negative": [[0, 0, 0]],
 }
+
+
+class Extreme(NamedTuple):
+    """A batch at the edge of what there is."""
+
+    name: str
+    logits: Tensor
+    labels: Tensor
+
+
+def extreme_cases() -> Iterator[Extreme]:
+    """Every edge case in every dtype, with logits from none to the largest of half precision, of both signs."""
+    dtypes = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    for (name, rows), dtype, scale in product(EDGE_CASES.items(), dtypes, (0.0, 1.0, -1.0, 50.0, -50.0, 1e4, -1e4)):
+        labels = torch.tensor(rows)
+        signs = torch.tensor([1.0, -1.0]).repeat(labels.numel())[: labels.numel()].view(labels.shape)
+        yield Extreme(f"{name}, {dtype}, {scale}", (scale * signs).to(dtype).requires_grad_(), labels)
 
 
 def random_batch(rows: int = 6, classes: int = 5, *, seed: int = 0, scale: float = 2.0) -> tuple[Tensor, Tensor]:

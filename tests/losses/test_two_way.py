@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from onepair.losses import two_way_loss
-from tests.losses.batches import EDGE_CASES, counts_as, random_batch
+from tests.losses.batches import counts_as, extreme_cases, random_batch
 
 
 def slow_two_way(logits, labels, unknown, positive_temperature=4.0, negative_temperature=1.0):
@@ -32,17 +32,13 @@ def test_equals_the_definition(options, unknown):
     assert torch.autograd.gradcheck(lambda s: two_way_loss(s, labels, unknown=unknown, **options), logits)
 
 
-@pytest.mark.parametrize("case", EDGE_CASES)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("scale", [0.0, 50.0, 1e4])
-def test_finite_value_and_gradient(case, dtype, scale):
-    labels = torch.tensor(EDGE_CASES[case])
-    logits = (scale * (1 - 2 * (torch.arange(labels.numel()) % 2)).view(labels.shape)).to(dtype).requires_grad_()
-    value = two_way_loss(logits, labels)
-    value.backward()
-    assert value.isfinite()
-    assert value.dtype == torch.promote_types(dtype, torch.float32)
-    assert logits.grad.isfinite().all()
+def test_finite_value_and_gradient():
+    for case in extreme_cases():
+        value = two_way_loss(case.logits, case.labels)
+        value.backward()
+        assert value.isfinite(), case
+        assert value.dtype == torch.promote_types(case.logits.dtype, torch.float32), case
+        assert case.logits.grad.isfinite().all(), case
 
 
 def test_rows_and_classes_may_change_places():

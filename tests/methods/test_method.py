@@ -3,7 +3,11 @@
 import pytest
 import torch
 
+from onepair.errors import UserError
+from onepair.label_matrix import LabelMatrix
 from onepair.methods import METHODS, Method
+from onepair.methods.observed import ObservedRows
+from onepair.runs.checkpoint import load_state, save_state
 from tests.methods.training import CLASSES, EPOCHS, LIVELY, OBSERVED, ROWS, Loop, batches, labels_of, lively
 
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -129,3 +133,57 @@ def test_only_role_has_parameters_of_its_own():
 
 def test_lively_options_are_of_methods_that_exist():
     assert set(LIVELY) <= set(METHODS)
+
+
+class Blocks:
+    """Scores a few rows at a time."""
+
+    def __init__(self, scores):
+        self.scores = scores.numpy()
+
+    def __iter__(self):
+        for start in range(0, ROWS, 3):
+            yield slice(start, min(start + 3, ROWS)), self.scores[start : start + 3]
+
+
+def trained(name, observed, *, interrupted=False):
+    """The losses of two epochs, and the state after them; `interrupted` puts it into another method half-way."""
+    method = lively(name)
+    method.begin(observed)
+    scores, losses = torch.randn(ROWS, CLASSES, generator=torch.Generator().manual_seed(3)), []
+    for epoch in (1, 2, 3):
+        losses += [method(scores[rows] * epoch, rows).item() for rows in batches(epoch)]
+        given = scores / epoch if isinstance(observed, torch.Tensor) else Blocks(scores / epoch)
+        if method.needs_priors:
+            method.take_priors(torch.linspace(0.1, 0.9, CLASSES))
+        method.end_epoch(epoch, given if method.needs_scores else None)
+        if interrupted:
+            state, method = method.state_dict(), lively(name)
+            method.begin(observed)
+            method.load_state_dict(state)
+    return losses
+
+
+@every_kind
+@every_method
+def test_labels_by_their_entries_are_learned_from_as_a_matrix_is(name, kind, monkeypatch):
+    observed = labels_of(kind)
+    rows = ObservedRows(LabelMatrix.of(observed.numpy()))
+    if lively(name).keeps_matrix:
+        monkeypatch.setattr("onepair.label_matrix.MOST_CELLS", ROWS * CLASSES - 1)
+        with pytest.raises(UserError, match=f"each of {CLASSES} labels of each of {ROWS} images"):
+            lively(name).begin(rows)
+        return
+    assert trained(name, rows) == trained(name, rows, interrupted=True) == trained(name, observed)
+
+
+def test_corrected_labels_survive_a_checkpoint(tmp_path):
+    rows = ObservedRows(LabelMatrix.of(labels_of("mixed").numpy()))
+    methods = [lively("opml-sp"), lively("opml-sp")]
+    for method in methods:
+        method.begin(rows)
+    methods[0].end_epoch(1, Blocks(torch.randn(ROWS, CLASSES, generator=torch.Generator().manual_seed(3))))
+    save_state(tmp_path / "state.safetensors", {"method": methods[0].state_dict()})
+    methods[1].load_state_dict(load_state(tmp_path / "state.safetensors")["method"])
+    assert methods[1].targets.labels.same_as(methods[0].targets.labels)
+    assert not methods[1].targets.labels.same_as(rows.labels)

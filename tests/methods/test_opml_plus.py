@@ -12,33 +12,23 @@ class SlowPlus(SlowMethod):
     """OPML+ label by label; without priors, one positive is missing for every observed one."""
 
     def begin(self, alpha, beta, trust):
-        self.alpha, self.beta = alpha / (1 - alpha), beta / (1 - beta)
-        self.kappa = (self.alpha + self.beta) ** 2 / (self.alpha * self.beta * (1 + self.alpha + self.beta))
+        self.alpha, beta = alpha / (1 - alpha), beta / (1 - beta)
+        self.rest = beta / (self.alpha + beta)
         self.trusted = trust / (trust + 1)
 
-    def before_step(self, scores, rows):
-        self.fixed_scores = scores
-
     def loss(self, scores, rows):
-        return sum(self.row_loss(scores[row], self.fixed_scores[row], sample) for row, sample in enumerate(rows)) / len(
-            rows
+        cells = (
+            (scores[row][column], self.observed[sample][column])
+            for row, sample in enumerate(rows)
+            for column in range(CLASSES)
         )
+        return sum(self.cell_loss(score, label) for score, label in cells) / len(rows)
 
-    def row_loss(self, scores, fixed, sample):
-        positives, up, down, total = 0.0, 0.0, 0.0, 0.0
-        for column in range(CLASSES):
-            score, label = scores[column], self.observed[sample][column]
-            if label == 1:
-                positives += math.log(self.alpha + math.exp(-score))
-                continue
-            counted, gamma = 1.0 if label == 0 else self.trusted, sigmoid(fixed[column])
-            total += counted
-            up += counted * gamma * math.exp(-score)
-            down += counted * (1 - gamma) * math.exp(score)
-        if total == 0:
-            return positives
-        rest = math.log(self.alpha + up / total) + math.log(self.beta + down / total)
-        return positives + total / self.kappa * rest
+    def cell_loss(self, score, label):
+        if label == 1:
+            return math.log(self.alpha + math.exp(-score))
+        entropy = -self.rest * math.log(sigmoid(score)) - (1 - self.rest) * math.log(1 - sigmoid(score))
+        return entropy if label == 0 else self.trusted * entropy
 
 
 @pytest.mark.parametrize("kind", OBSERVED)
@@ -66,24 +56,22 @@ def test_state_is_the_labels_and_how_many_are_missing():
 
 
 @pytest.mark.parametrize("other", [-1, 0], ids=["unknown", "negative"])
-@pytest.mark.parametrize("others", [1, 5, 373])
 @pytest.mark.parametrize(("alpha", "beta"), [(0.3, 0.15), (0.5, 0.5), (0.2, 0.6)])
-def test_labels_rest_at_one_probability(other, others, alpha, beta):
+def test_labels_rest_at_one_probability(other, alpha, beta):
     """At β / (α + β) nothing moves them; below they are pulled up, above pushed down."""
-    method = begun([[1] + [other] * others], alpha=alpha, beta=beta)
-    balance = math.log(method.beta / method.alpha)
-    assert gradient_of(method, [[1.0] + [balance] * others])[0, 1:].abs().max() < 1e-12
-    assert (gradient_of(method, [[1.0] + [balance - 1] * others])[0, 1:] < 0).all()
-    assert (gradient_of(method, [[1.0] + [balance + 1] * others])[0, 1:] > 0).all()
+    method = begun([[1, other, other, other]], alpha=alpha, beta=beta)
+    balance = math.log(beta / (1 - beta) * (1 - alpha) / alpha)
+    _, resting, low, high = gradient_of(method, [[1.0, balance, balance - 1, balance + 1]])[0].tolist()
+    assert abs(resting) < 1e-12
+    assert low < 0 < high
 
 
-def test_near_their_rest_negatives_count_as_in_a_cross_entropy():
-    """Moved a little from there, the gradient is p - β / (α + β), whichever share of the row moves."""
+@pytest.mark.parametrize("others", [0, 5, 373])
+def test_a_label_counts_the_same_however_many_others_there_are(others):
+    """Its gradient is p - β / (α + β), with α and β the odds of 0.3 and 0.15, whatever is likely beside it."""
     rest = 0.15 / 0.85 / (0.15 / 0.85 + 0.3 / 0.7)
-    probability = torch.full((1, 40), rest, dtype=torch.float64)
-    probability[0, 3] += 1e-4
-    gradient = gradient_of(begun([[0] * 40]), probability.logit().tolist())
-    assert gradient[0, 3].item() == pytest.approx(1e-4, rel=0.03)
+    gradient = gradient_of(begun([[0] + [0] * others]), [[0.7] + [3.0] * others])
+    assert gradient[0, 0].item() == pytest.approx(1 / (1 + math.exp(-0.7)) - rest)
 
 
 def test_every_positive_counts_by_itself():
@@ -114,11 +102,10 @@ def test_the_fewer_are_missing_the_more_an_unknown_label_counts():
 
 
 def test_a_high_unknown_label_is_pushed_down_in_single_precision():
-    """Where sigmoid rounds to 1, its complement does not round to 0."""
     logits = torch.tensor([[0.0, 40.0]], requires_grad=True)
     method = begun([[1, 0]])
     method(logits, torch.tensor([0])).backward()
-    assert logits.grad[0, 1].item() == pytest.approx(1 / (1 + 0.15 / 0.85) / method.kappa, rel=1e-5)
+    assert logits.grad[0, 1].item() == pytest.approx(1 - method.rest, rel=1e-5)
 
 
 @pytest.mark.parametrize("option", ["alpha", "beta", "trust"])

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_fraction, observe_positives
+from onepair.probability import combination as room
 from onepair.probability.calibration import expected_calibration_error, fit_platt
-from onepair.probability.combination import fit_combination
+from onepair.probability.combination import fit_combination, sureness
 from onepair.probability.incomplete import infer
 from onepair.probability.observation import recognise
 
@@ -26,7 +28,14 @@ def generate(rows, random):
 
 def fit(stacked, sample, observed, scores):
     inference = infer(np.concatenate([scores, stacked[0]]), np.concatenate([observed, sample]))
-    return fit_combination(stacked, sample, inference, weights=np.ones(len(sample)), random=np.random.default_rng(0))
+    return fit_combination(
+        stacked,
+        sample,
+        inference,
+        observed=np.concatenate([observed, sample]),
+        weights=np.ones(len(sample)),
+        random=np.random.default_rng(0),
+    )
 
 
 def log_loss(probabilities, labels, cells):
@@ -92,3 +101,62 @@ def test_many_classes_are_corrected_one_by_one(drawn, monkeypatch):
     assert combination.weights is None
     truth = np.where(observed == UNKNOWN, labels, UNKNOWN)
     assert expected_calibration_error(combination(scores, observed, recognise(observed)), truth) < 0.03
+
+
+def test_sureness_by_its_definition():
+    random = np.random.default_rng(0)
+    observed = random.choice([POSITIVE, NEGATIVE, UNKNOWN], (30, 4), p=[0.2, 0.1, 0.7]).astype(np.int8)
+    probabilities = random.random(observed.shape)
+    unknown = observed == UNKNOWN
+    usual = (probabilities[unknown] ** 2).sum() / probabilities[unknown].sum()
+    expected = np.zeros((4, 4))
+    for j in range(4):
+        for label in set(range(4)) - {j}:
+            cells = [probabilities[i, b] for i in range(30) for a, b in ((j, label), (label, j))
+                     if observed[i, a] == POSITIVE and observed[i, b] == UNKNOWN]  # fmt: skip
+            share = (sum(p * p for p in cells) + usual) / (sum(cells) + 1)
+            expected[j, label] = np.log(share / usual)
+    np.testing.assert_allclose(sureness(observed, probabilities), expected, atol=1e-12)
+
+
+def test_labels_that_are_taken_for_each_other_are_less_sure_than_labels_that_come_together():
+    """Of a hundred images that show class 0, as many of class 1 are expected as of class 2."""
+    observed = np.full((100, 3), UNKNOWN, np.int8)
+    observed[:, 0] = POSITIVE
+    taken_for, together = np.full(100, 0.2), np.where(np.arange(100) < 20, 0.98, 0.005)
+    sure = sureness(observed, np.column_stack([np.ones(100), taken_for, together]))
+    assert sure[0, 1] < 0 < sure[0, 2]
+
+
+def test_weights_minimise_the_penalised_loss():
+    """Against the loss as it is written in the docstring, cell by cell, by a search without gradients of ours."""
+    random = np.random.default_rng(1)
+    own, others = random.normal(0, 1, (12, 3)), random.random((12, 3))
+    positive, weight = random.random((12, 3)) < 0.4, random.random((12, 3))
+    sure = np.array([[0, 0.5, -1], [0.5, 0, 0.3], [-1, 0.3, 0]])
+
+    def weights_of(values):
+        c, beta, pairs = values[6:9], values[9], {(0, 1): values[10], (0, 2): values[11], (1, 2): values[12]}
+        return np.array(
+            [
+                [0 if j == k else c[j] + beta * sure[j, k] + pairs[min(j, k), max(j, k)] for k in range(3)]
+                for j in range(3)
+            ]
+        )
+
+    def loss(values):
+        slope, intercept, weights = values[:3], values[3:6], weights_of(values)
+        total = room._OWN_SLOPE * ((slope - 1) ** 2).sum() + room._INTERCEPT * (intercept**2).sum()
+        total += room._FOR_ALL * (values[6:9] ** 2).sum() + room._SURENESS * values[9] ** 2
+        total += room._PAIR * (values[10:] ** 2).sum()
+        total /= 2
+        for i in range(12):
+            for k in range(3):
+                logit = slope[k] * own[i, k] + intercept[k] + sum(weights[j, k] * others[i, j] for j in range(3))
+                total += weight[i, k] * (np.log1p(np.exp(logit)) - positive[i, k] * logit)
+        return total
+
+    best = minimize(loss, np.repeat([1.0, 0.0], [3, 10])).x
+    found = room._fit(own, others, positive, weight, sure)
+    for ours, reference in zip(found, (best[:3], best[3:6], weights_of(best)), strict=True):
+        np.testing.assert_allclose(ours, reference, atol=5e-3)

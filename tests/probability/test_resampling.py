@@ -95,7 +95,7 @@ def test_most_intervals_hold_the_true_difference():
 
 
 def wilson(hits, number):
-    """The shares p that are 1.96 standard deviations from what was seen: (hits / number - p)² = z² p (1 - p) / number."""
+    """The shares p that are 1.96 standard deviations from what was seen: (h / n - p)² = z² p (1 - p) / n."""
     squared, seen = 1.959963985**2, hits / number
     return sorted(np.roots([1 + squared / number, -2 * seen - squared / number, seen**2]).real)
 

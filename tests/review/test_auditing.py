@@ -122,7 +122,7 @@ def test_more_images_keep_those_that_are_complete(desk, run):
 def test_a_sheet_goes_out_and_comes_back(desk, run, tmp_path):
     write_sheet(desk.run, desk.sample, tmp_path / "sheet.csv")
     sheet = tables.read(tmp_path / "sheet.csv")
-    filled = sheet.labels.copy()
+    filled = sheet.labels.dense()
     filled[:4][filled[:4] == UNKNOWN] = NEGATIVE
     changed = tables.LabelTable(sheet.files, sheet.classes, filled, sheet.split, sheet.root)
     tables.write_table(changed, tmp_path / "sheet.csv")

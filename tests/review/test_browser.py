@@ -6,13 +6,12 @@ import signal
 from contextlib import ExitStack
 
 import pytest
+from playwright.sync_api import expect
 
 from onepair.review.answers import Decision
-from tests.review.browsers import PHONE, press, served
+from tests.review.browsers import PHONE, find_chromium, press, served
 from tests.review.processes import serving
 from tests.review.runs import open_app, open_desk, small_run, truth_of
-
-playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is not installed")
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ def test_steps_classes_and_added_labels_by_keyboard(tab, review):
 def test_heat_maps_by_key_and_under_the_pointer(tab, review):
     desk, page = review(), tab()
     page.goto(desk.url)
-    shading = playwright.expect(page.locator(".map"))
+    shading = expect(page.locator(".map"))
     shading.to_have_css("opacity", "0")
     page.hover("h1")
     shading.to_have_css("opacity", "1")
@@ -378,3 +377,11 @@ def test_a_disagreement_in_the_grid_is_told(tab, review):
     desk.store.record([Decision(cell.file, cell.label, "no", 0)], who="Ben")
     page.keyboard.press("Enter")
     assert "Somebody else had answered 1 of the images" in page.get_by_role("alert").inner_text()
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
+def test_without_chromium_the_tests_are_left_out_but_never_in_ci(monkeypatch, ci, outcome):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match="chromium is not installed"):
+        find_chromium()

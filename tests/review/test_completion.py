@@ -57,7 +57,7 @@ def test_yes_is_1_no_is_0_and_the_rest_stays(run, tmp_path):
     ]
     found = write_completed(run, entries, tmp_path / "images" / "completed.csv")
     completed = read_dataset(tmp_path / "images" / "completed.csv")
-    expected = table.labels.copy()
+    expected = table.labels.dense()
     expected[run.task.train] = run.task.observed
     expected[cells[0]], expected[cells[1]] = POSITIVE, NEGATIVE
     np.testing.assert_array_equal(completed.labels, expected)

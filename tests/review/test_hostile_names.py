@@ -11,8 +11,6 @@ from tests.review.audits import audit_run, open_audit_app
 from tests.review.browsers import press, served
 from tests.review.runs import open_app, write_images, write_run, write_suggestions
 
-pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is not installed")
-
 CLASSES = (
     "<script>window.hacked = 1</script>",
     '"><img src=x onerror="window.hacked = 1">',

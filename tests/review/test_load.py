@@ -1,15 +1,19 @@
 """Several people at once over real connections: benchmarks/review_load.py in short."""
 
+import os
 import re
+import signal
 import threading
+from contextlib import closing, suppress
 from html import unescape
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 
 from tests.review.browsers import served
-from tests.review.runs import open_app, small_run
+from tests.review.processes import serving
+from tests.review.runs import open_app, open_desk, small_run
 
 PEOPLE = ("Ann", "Bob", "Cem", "Dan", "Eve")
 HIDDEN = re.compile(r'type="hidden" name="(\w+)" value="([^"]*)"')
@@ -25,8 +29,8 @@ def review(tmp_path):
 class Person:
     """Answers until nothing is open, and remembers what was acknowledged."""
 
-    def __init__(self, url, name):
-        self.host, self.name = urlsplit(url).netloc, name
+    def __init__(self, url, name, *, acknowledged=lambda: None):
+        self.host, self.name, self.acknowledged = urlsplit(url).netloc, name, acknowledged
         self.connection = HTTPConnection(self.host, timeout=60)
         self.said = []
 
@@ -47,6 +51,7 @@ class Person:
             status, address, _ = self.send("POST", "/answer", {**fields, "answer": "yes"})
             assert status == 303  # all say the same, so nobody contradicts
             self.said.append((fields["file"], fields["label"]))
+            self.acknowledged()
         self.connection.close()
 
 
@@ -64,3 +69,33 @@ def test_what_is_acknowledged_is_stored_once_by_somebody_and_in_order(review):
         own = [cell for who, cell in stored if who == person.name]
         assert len(own) == len(set(own))  # nothing twice
         assert own == [cell for cell in person.said if cell in set(own)]  # of two who say the same at once, one counts
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
+def test_every_acknowledged_answer_outlives_the_server(tmp_path, number, code):
+    run, some = small_run(tmp_path), threading.Semaphore(0)
+
+    def work(person):
+        with closing(person.connection), suppress(OSError, HTTPException):  # until the server is gone
+            person.work()
+
+    with serving(run) as server:
+        people = [Person(server.url, name, acknowledged=some.release) for name in PEOPLE]
+        threads = [threading.Thread(target=work, args=[person]) for person in people]
+        for thread in threads:
+            thread.start()
+        for _ in range(12):
+            assert some.acquire(timeout=60)
+        os.kill(server.process.pid, number)
+        for thread in threads:
+            thread.join()
+        assert server.process.wait() == code
+    stored = [(entry.file, entry.label) for entry in open_desk(run).store.entries()]
+    acknowledged = {cell for person in people for cell in person.said}
+    assert 12 <= len(acknowledged) <= len(stored)
+    assert acknowledged <= set(stored)
+    assert len(stored) == len(set(stored))
+    assert len(stored) - len(acknowledged) <= len(people)  # what was stored, and could not be told any more
+    with serving(run) as server:
+        Person(server.url, "Fay").work()  # and the rest
+    assert {(entry.file, entry.label) for entry in open_desk(run).store.entries()} > set(stored)

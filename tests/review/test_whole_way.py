@@ -10,8 +10,6 @@ from onepair.data.reading import read_dataset
 from tests.cli.command import onepair
 from tests.review.processes import serving
 
-playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is not installed")
-
 SHAPES = ("circle", "square", "bar")
 PHOTOS = 40
 

@@ -224,6 +224,10 @@ def test_none_unsets_a_setting(key):
     assert flatten(build_config(merge(layers)))[key] is None
 
 
+def test_a_stage_may_have_a_number_for_a_name():
+    assert build_config(parse_setting("model.train_from=6")).model.train_from == "6"
+
+
 def test_an_option_can_be_set_to_nothing_and_stays_so():
     settings = [{"method": {"name": "focal", "options": {"alpha": 0.25}}}, parse_setting("method.options.alpha=none")]
     config = build_config(merge(settings))

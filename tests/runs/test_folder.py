@@ -123,7 +123,7 @@ def test_a_full_disk_at_the_start_leaves_no_configuration(tmp_path, monkeypatch)
     folder = RunFolder(tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", no_space)
-        with pytest.raises(WriteError, match=r"run: cannot be written \(No space left on device\)"):
+        with pytest.raises(WriteError, match=r"config.toml: cannot be written \(No space left on device\)"):
             folder.opened(CONFIG).__enter__()
     assert files(folder.path) == [".lock"]
     with folder.opened(CONFIG):

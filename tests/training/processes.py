@@ -14,6 +14,7 @@ from typing import Any
 
 # The processes look for modules where this one does, and must find this one, also under a pytest that does not.
 sys.path.append(str(Path(__file__).parents[2]))
+SECONDS = 600  # after which a process hangs: long enough for a machine that does ten other things
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["onepair.training.run", "onepair.cli.progress", "onepair.cli.main"])
 
@@ -35,7 +36,7 @@ def together(function: Any, *arguments: Any, logs: Sequence[Path]) -> list[int]:
         start(function, *arguments, log=log, LOCAL_RANK=str(rank), NODE_RANK="0", MASTER_PORT=port)
         for rank, log in enumerate(logs)
     ]
-    return [exit_code(process) for process in processes]
+    return exit_codes(processes)
 
 
 def start(function: Any, *arguments: Any, log: Path, **environment: str) -> Any:
@@ -45,10 +46,19 @@ def start(function: Any, *arguments: Any, log: Path, **environment: str) -> Any:
 
 
 def exit_code(process: Any) -> int:
-    process.join(timeout=120)
-    if process.is_alive():
+    return exit_codes([process])[0]
+
+
+def exit_codes(processes: Sequence[Any]) -> list[int]:
+    """Those of processes that end by themselves. What hangs is killed, which must not pass for a kill of the test's."""
+    for process in processes:
+        process.join(timeout=SECONDS)
+    hanging = [process for process in processes if process.is_alive()]
+    for process in hanging:
         process.kill()
-    return process.exitcode
+        process.join()
+    assert not hanging, f"{len(hanging)} of {len(processes)} processes had not ended after {SECONDS} s"
+    return [process.exitcode for process in processes]
 
 
 def run_command(arguments: list[str]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from onepair.cli.figures import class_table
+from onepair.cli.interruption import on_interrupt
 from onepair.words import counted
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 SHOWN = 40  # classes in the table, those that miss most
 
 
+@on_interrupt("every answer that was stored is kept; the same command goes on")
 def audit(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     images: Annotated[int, typer.Option(min=1, help="How many images; more than before extends the sample.")] = 100,

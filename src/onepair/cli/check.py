@@ -12,7 +12,7 @@ import typer
 
 from onepair.cli.figures import class_table
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.settings import CompleteSplit, Folder, Format, LabelColumns, Unlisted
+from onepair.cli.settings import CompleteSplit, Features, Folder, Format, LabelColumns, Unlisted
 from onepair.words import counted, plural
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def check(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
     format: Format = None,
     folder: Folder = None,
+    features: Features = None,
     unlisted: Unlisted = None,
     label_columns: LabelColumns = None,
     complete_split: CompleteSplit = None,
@@ -59,6 +60,7 @@ def check(
         images=folder,
         label_columns=names_in(label_columns),
         complete_splits=names_in(complete_split) or (),
+        features=features,
         report=found.append,
     )
     if fix is not None:

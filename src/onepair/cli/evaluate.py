@@ -9,7 +9,7 @@ import typer
 
 from onepair.cli.figures import class_table, estimate_line
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.settings import CompleteSplit, Folder, Format, LabelColumns, Strict, Unlisted, read_as_asked
+from onepair.cli.settings import CompleteSplit, Features, Folder, Format, LabelColumns, Strict, Unlisted, read_as_asked
 from onepair.errors import UserError
 from onepair.words import counted, listed
 
@@ -44,6 +44,7 @@ def evaluate(
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Which of its images.")] = "test",
     format: Format = None,
     folder: Folder = None,
+    features: Features = None,
     unlisted: Unlisted = None,
     label_columns: LabelColumns = None,
     complete_split: CompleteSplit = None,
@@ -63,7 +64,7 @@ def evaluate(
 
     opened = FinishedRun(run)
     if data is None:
-        reading: dict[str, object] = {"format": format, "folder": folder, "unlisted": unlisted}
+        reading: dict[str, object] = {"format": format, "folder": folder, "features": features, "unlisted": unlisted}
         reading |= {"label-columns": label_columns, "complete-split": complete_split, "strict": strict or None}
         if given := [f"--{name}" for name, value in reading.items() if value is not None]:
             raise UserError(f"{given[0]} says how another dataset is read; name it with --data, or leave it out")
@@ -77,6 +78,7 @@ def evaluate(
             label_columns=label_columns,
             complete_split=complete_split,
             strict=strict,
+            features=features,
         )
         found = _other(opened, table, data, split, workers, strict)
     figures = judge(

@@ -25,7 +25,7 @@ def export(
     require_extra("onnx")
     from onepair.inference.model_files import read_description
 
-    read_description(run)  # or a sentence that there is no model, before torch is imported
+    described = read_description(run)  # or a sentence that there is no model, before torch is imported
 
     from onepair.inference.export import export_onnx
 
@@ -36,4 +36,4 @@ def export(
         for tensor in tensors:
             typer.echo(f"  {title:<3}  {tensor}")
     typer.echo(f"its logits differ from torch's by at most {exported.difference:.1g}")
-    typer.echo(f"use it: onepair predict {file} images/")
+    typer.echo(f"use it: onepair predict {file} {'images/' if described.width is None else 'vectors.npy'}")

@@ -96,12 +96,10 @@ def _write(out: Path, features: "Features") -> None:
     """Write an array that may be larger than memory."""
     import numpy as np
 
-    from onepair.files import writing
+    from onepair.files import replacing
 
-    with writing(out):
-        part = out.with_name(f".{out.name}")
-        array = np.lib.format.open_memmap(part, "w+", features.dtype, features.shape)
+    # By writing, since a disk that is full ends the process where a mapped file has no room.
+    with replacing(out) as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(features))
         for start in range(0, len(features), 4096):
-            array[start : start + 4096] = features[start : start + 4096]
-        array.flush()
-        part.replace(out)
+            file.write(features[start : start + 4096].tobytes())

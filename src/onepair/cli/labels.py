@@ -5,7 +5,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from onepair.cli.interruption import NOTHING, on_interrupt
 
+
+@on_interrupt(NOTHING)
 def labels(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was reviewed, or one that holds such a run.")],
     out: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet; .json with a --format.")],

@@ -1,5 +1,6 @@
 """The `onepair` command."""
 
+import io
 import os
 import sys
 import warnings
@@ -20,6 +21,7 @@ from onepair.cli.explain import explain
 from onepair.cli.export import export
 from onepair.cli.features import features
 from onepair.cli.find import find
+from onepair.cli.interruption import terminable
 from onepair.cli.labels import labels
 from onepair.cli.methods import methods
 from onepair.cli.predict import predict
@@ -80,16 +82,20 @@ def onepair(
 def main() -> None:
     """Run the command; a user's mistake, or a signal that stops a run, ends in one sentence, never in a traceback."""
     os.umask(os.umask(0o077) | 0o002)  # whatever is written, nobody but its owner's group may change it
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may be no text, and is shown all the same
     warnings.filterwarnings("ignore", message="Image size .* decompression bomb")  # there is a limit of our own
     try:
-        app()
+        with terminable():
+            app()
     except UserError as error:
         typer.echo(f"onepair: {error}", err=True)
         sys.exit(2)
     except OSError as error:  # a file that the system refuses, as for its name, before anybody looked at what it holds
-        if error.filename is None:
+        if error.errno is None:
             raise
-        typer.echo(f"onepair: {error.filename}: {error.strerror}", err=True)
+        where = "what is printed" if error.filename is None else error.filename  # all other files have a name
+        typer.echo(f"onepair: {where}: {error.strerror}", err=True)
         sys.exit(2)
     except Stopped as stop:
         if str(stop):  # of several processes, one speaks

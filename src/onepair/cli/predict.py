@@ -9,16 +9,23 @@ import typer
 
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.settings import Strict
-from onepair.words import counted
+from onepair.words import counted, plural
 
 if TYPE_CHECKING:
+    from onepair.data.streaming import Input
     from onepair.inference.prediction import Model
     from onepair.inference.prediction_files import Written
 
 
 def predict(
     model: Annotated[Path, typer.Argument(help="The folder of a finished run, or an .onnx file of onepair export.")],
-    images: Annotated[list[Path], typer.Argument(help="Images, or folders of them.")],
+    images: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Images, or folders of them; for a model of vectors, files of these, as vectors.npy; for one of "
+            "texts, tables with a column text, or .txt files."
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(help="A .csv, .jsonl, .json or .parquet file; by default CSV goes to the screen."),
@@ -37,26 +44,27 @@ def predict(
 
 def _predict(model: Path, images: list[Path], out: Path | None, strict: bool) -> None:
     from onepair.data.problems import DataError
-    from onepair.inference.prediction import load, one_by_one
+    from onepair.data.vector_files import chosen
+    from onepair.inference.prediction import load
     from onepair.inference.prediction_files import require_form
 
     if out is not None:
         require_form(out)
     for path in images:
-        if not path.exists():
+        if not chosen(path)[0].exists():
             raise DataError(f"{path}: cannot be read, there is no such file or folder")
     loaded = load(model)
 
-    def files() -> Iterator[Path]:
-        return (image for image in one_by_one(images) if isinstance(image, Path))
+    def files() -> "Iterator[Input]":
+        return loaded.each(images)
 
     if out is None:
         _print(loaded, files(), strict)
     else:
-        _tell(_write(loaded, files, out, strict), out)
+        _tell(_write(loaded, files, out, strict), out, loaded.noun)
 
 
-def _print(model: "Model", files: Iterator[Path], strict: bool) -> None:
+def _print(model: "Model", files: "Iterator[Input]", strict: bool) -> None:
     from onepair.data.problems import naming
     from onepair.inference.prediction_files import Csv, lines
 
@@ -68,11 +76,12 @@ def _print(model: "Model", files: Iterator[Path], strict: bool) -> None:
 
     for line in lines(model, files, Csv(model.classes), report=naming(say, strict=strict)):
         sys.stdout.write(line)
+    sys.stdout.flush()  # or a full disk would be told of by the interpreter
     if unreadable:
-        typer.echo(_could_not_be_read(len(unreadable)), err=True)
+        typer.echo(_could_not_be_read(len(unreadable), model.noun), err=True)
 
 
-def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path, strict: bool) -> "Written":
+def _write(model: "Model", files: "Callable[[], Iterator[Input]]", out: Path, strict: bool) -> "Written":
     """Write the predictions, with a bar on a terminal; nobody knows beforehand how many there will be."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -81,7 +90,8 @@ def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path, stric
     from onepair.inference.prediction_files import write_predictions
 
     console = error_console()
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,} images predicted"), TimeElapsedColumn())
+    words = f"{{task.completed:,}} {plural(model.noun)} predicted"
+    columns = (SpinnerColumn(), TextColumn(words), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
 
@@ -98,13 +108,13 @@ def _write(model: "Model", files: Callable[[], Iterator[Path]], out: Path, stric
         )
 
 
-def _tell(written: "Written", out: Path) -> None:
-    earlier = f" ({written.before:,} of the images were done before)" if written.before else ""
-    typer.echo(f"{counted(written.predicted, 'image')} predicted, in {out}{earlier}", err=True)
+def _tell(written: "Written", out: Path, noun: str) -> None:
+    earlier = f" ({written.before:,} of the {plural(noun)} were done before)" if written.before else ""
+    typer.echo(f"{counted(written.predicted, noun)} predicted, in {out}{earlier}", err=True)
     if written.unreadable:
         listed = out.with_name(f"{out.stem}.skipped.csv")
-        typer.echo(f"{_could_not_be_read(written.unreadable)}; they are in {listed}", err=True)
+        typer.echo(f"{_could_not_be_read(written.unreadable, noun)}; they are in {listed}", err=True)
 
 
-def _could_not_be_read(count: int) -> str:
-    return f"{counted(count, 'image')} could not be read"
+def _could_not_be_read(count: int, noun: str) -> str:
+    return f"{counted(count, noun)} could not be read"

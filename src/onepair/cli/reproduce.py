@@ -25,8 +25,8 @@ def reproduce(
         str,
         typer.Argument(
             help="table2 (single positives), table3 (common losses), table4 (ablation), table5 (full labels), "
-            "table-newer (methods since the paper), fig-confidence, fig-epochs, fig-alpha-beta, fig-lambda, fig-known, "
-            "fig-gradients, fig-gradcam, or all."
+            "table-newer (methods since the paper), fig-confidence, fig-epochs, fig-learning, fig-alpha-beta, "
+            "fig-lambda, fig-known, fig-gradients, fig-gradcam, or all."
         ),
     ],
     data: Annotated[
@@ -37,7 +37,8 @@ def reproduce(
         ),
     ] = None,
     mode: Annotated[
-        Literal["linear", "finetune"], typer.Option(help="Train the classifier on fixed features, or all.")
+        Literal["linear", "finetune", "linear-init"],
+        typer.Option(help="Train the classifier on fixed features, all, or one after the other."),
     ] = "finetune",
     backbone: Annotated[str | None, typer.Option(help="A network of timm's; by default the dataset's.")] = None,
     methods: Annotated[str | None, typer.Option(help="Rows of these methods, as bce,opml-sp; by default all.")] = None,

@@ -24,7 +24,10 @@ Mode = Annotated[
     ),
 ]
 Backbone = Annotated[
-    str | None, typer.Option(help="A network of timm's, by name, or small-cnn.", show_default="resnet50.tv_in1k")
+    str | None,
+    typer.Option(
+        help="A network of timm's, by name, or small-cnn; or tfidf, for rows of text.", show_default="resnet50.tv_in1k"
+    ),
 ]
 Weights = Annotated[
     str | None,
@@ -49,6 +52,14 @@ Format = Annotated[
 ]
 Folder = Annotated[
     Path | None, typer.Option(help="The folder that file names are relative to; by default the table's own.")
+]
+Features = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VECTORS",
+        help="Vectors in place of images, one for each row of the table: a .npy, .npz or Parquet file, or a folder of "
+        "shards.",
+    ),
 ]
 Unlisted = Annotated[
     Literal["unknown", "negative"] | None,
@@ -92,6 +103,7 @@ def chosen_config(
     observe: str | None = None,
     format: str | None = None,
     folder: Path | None = None,
+    features: str | None = None,
     unlisted: str | None = None,
     label_columns: str | None = None,
     complete_split: str | None = None,
@@ -107,6 +119,7 @@ def chosen_config(
             "observe": observe,
             "format": format,
             "images": None if folder is None else str(folder),
+            "features": features,
             "unlisted": unlisted,
             "label_columns": label_columns,
             "complete_splits": complete_split,
@@ -129,6 +142,7 @@ def read_as_asked(
     label_columns: str | None,
     complete_split: str | None,
     strict: bool,
+    features: str | None = None,
 ) -> "LabelTable":
     """The dataset that a command line names. What is remarkable about it, or wrong, is said, and no reason to stop."""
     from onepair.data.dialects import names_in
@@ -144,6 +158,7 @@ def read_as_asked(
         images=folder,
         label_columns=names_in(label_columns),
         complete_splits=names_in(complete_split) or (),
+        features=features,
         report=noting(found, strict=strict),
     )
     if found:

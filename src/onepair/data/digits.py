@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.labeltable import LabelTable
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import Labels
 
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -48,7 +49,7 @@ def read_digits(*, train: int = 3000, test: int = 1000, seed: int = 0) -> LabelT
     return LabelTable(
         files=tuple(f"{split}/{i:05}.png" for split, n in (("train", train), ("test", test)) for i in range(n)),
         classes=CLASSES,
-        labels=labels,
+        labels=LabelMatrix.of(labels),
         split=np.repeat(["train", "test"], [train, test]),
         root=Path("digits"),
         pixels=pixels,

@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.contents import SIZE
-from onepair.files import write_atomically
+from onepair.files import is_abandoned, signature, write_atomically, writing
 from onepair.labels import Indices
 
 ROWS_PER_COMMIT = 512  # at most so many rows are computed again after a crash
@@ -135,19 +136,21 @@ class Segment:
         """Write what waits: first the features, and only when these are on disk the records that count on them."""
         if not self._waiting:
             return
-        rows, records = self._files or self._create()
-        features = np.stack([row for _, row in self._waiting])
+        waiting, self._waiting = self._waiting, []  # what fails half-way must not be written once more behind that half
+        features = np.stack([row for _, row in waiting])
         record = np.zeros(len(features), _RECORD)
-        record["key"] = np.array([key for key, _ in self._waiting], _KEY)
+        record["key"] = np.array([key for key, _ in waiting], _KEY)
         record["check"] = [zlib.crc32(row) for row in features]
-        for file, content in ((rows, features.tobytes()), (records, record.tobytes())):
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        self._waiting = []
+        with writing(self._store.folder):
+            rows, records = self._files or self._create()
+            for file, content in ((rows, features.tobytes()), (records, record.tobytes())):
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
 
     def _create(self) -> tuple[IO[bytes], IO[bytes]]:
-        stem = f"{time.time_ns():020}-{os.getpid()}"  # later segments have later names
+        _remove_abandoned(self._store.folder)
+        stem = f"{time.time_ns():020}-{signature()}"  # later segments have later names
         rows, records = ((self._store.folder / f"{stem}.{kind}").open("xb") for kind in ("features", "keys"))
         self._files = rows, records
         return rows, records
@@ -162,7 +165,17 @@ class Segment:
             self.commit()
         finally:
             for file in self._files or ():
-                file.close()
+                with suppress(OSError):  # of what could not be written before
+                    file.close()
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the segments of processes that were killed before they had committed a row."""
+    for rows in folder.glob("*.features"):
+        records = rows.with_suffix(".keys")
+        if is_abandoned(rows) and not (records.exists() and records.stat().st_size):
+            records.unlink(missing_ok=True)
+            rows.unlink(missing_ok=True)
 
 
 def _mapped(file: Path, dim: int) -> Features:
@@ -177,7 +190,9 @@ def _mapped(file: Path, dim: int) -> Features:
 def _empty(shape: tuple[int, int], folder: Path) -> Features:
     if 2 * shape[0] * shape[1] <= _IN_MEMORY:
         return np.empty(shape, np.float16)
-    with tempfile.TemporaryFile(dir=folder) as file:
+    with writing(folder), tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):  # or the process would end where a mapped file has no room
+            os.posix_fallocate(file.fileno(), 0, 2 * shape[0] * shape[1])
         return np.memmap(file, np.float16, "w+", shape=shape)
 
 

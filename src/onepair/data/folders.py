@@ -12,7 +12,8 @@ from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Report, refuse
 from onepair.data.sheets import is_sheet
 from onepair.data.table import Unlisted, check_unlisted
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.label_matrix import LabelMatrix
+from onepair.labels import POSITIVE
 
 
 def detect(path: Path) -> bool:
@@ -45,8 +46,8 @@ def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = refuse)
         raise DataError(f"{path}: holds no folder with images; the layout is one folder per class, as dog/1.jpg")
     splits, names, files = zip(*found, strict=True)
     classes = sorted(set(names))
-    labels = np.full((len(found), len(classes)), NEGATIVE if unlisted == "negative" else UNKNOWN, np.int8)
-    labels[np.arange(len(found)), np.searchsorted(classes, names)] = POSITIVE
+    shape, columns = (len(found), len(classes)), np.searchsorted(classes, names)
+    labels = LabelMatrix.from_entries(shape, np.arange(len(found)), columns, POSITIVE, complete=unlisted == "negative")
     return LabelTable(
         files=tuple(file.relative_to(path).as_posix() for file in files),
         classes=tuple(classes),

@@ -15,6 +15,7 @@ from onepair.data.locating import locate
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sources import exists, read_json, starts_with
 from onepair.data.table import Unlisted, check_unlisted
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 
 LOCAL = "/data/local-files/?d="  # before the names of files that Label Studio serves from a folder
@@ -68,7 +69,7 @@ def read(
     return LabelTable(
         files=tuple(files),
         classes=tuple(classes),
-        labels=labels,
+        labels=LabelMatrix.of(labels),
         split=np.array([task.split for task in tasks]),
         root=root,
         places=tuple(task.place for task in tasks),

@@ -1,6 +1,7 @@
 """The one form that every dataset is read into."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.problems import DataError
-from onepair.labels import Indices, Labels, validate_labels
+from onepair.data.vectors import Numbered, Vectors
+from onepair.label_matrix import LabelMatrix
+from onepair.labels import Indices
 
 SPLITS = ("train", "validation", "test")
 
@@ -22,15 +25,20 @@ class LabelTable:
 
     files: tuple[str, ...]  # as written in the dataset: relative to `root`, or absolute
     classes: tuple[str, ...]
-    labels: Labels  # (N, L)
+    labels: LabelMatrix  # (N, L), by its known entries; an array becomes one
     split: NDArray[np.str_]  # (N,) of "train", "validation", "test"
     root: Path
     pixels: NDArray[np.uint8] | None = None  # (N, H, W, 3) images held in memory, where there are no files
     asked: NDArray[np.bool_] | None = None  # (N, L) the labels that are known because a model suggested to ask for them
-    places: tuple[str, ...] | None = None  # where each row was read, as "labels.csv, line 7"
+    places: Sequence[str] | None = None  # where each row was read, as "labels.csv, line 7"
+    texts: tuple[str, ...] | None = None  # (N,) of each row, where the dataset has any
+    vectors: Vectors | None = None  # (N, D) of each row, where they are given
+    numbered: Numbered | None = None  # where each row stood in a table's file
+    ids: bool = False  # whether `files` are any names, as those of texts or vectors: there need be no such files
 
     def __post_init__(self) -> None:
-        labels = validate_labels(self.labels)
+        labels = LabelMatrix.of(self.labels)
+        object.__setattr__(self, "labels", labels)
         if not len(self.files) == len(self.split) == len(labels) or len(self.classes) != labels.shape[1]:
             raise DataError(
                 f"a table needs one file, one split and one row of labels per image, and one column per class; got "
@@ -39,6 +47,9 @@ class LabelTable:
             )
         if self.asked is not None and self.asked.shape != labels.shape:
             raise DataError(f"what was asked for has shape {self.asked.shape}, the labels {labels.shape}")
+        for what, rows in (("texts", self.texts), ("vectors", self.vectors)):
+            if rows is not None and len(rows) != len(labels):
+                raise DataError(f"a table needs one of its {what} per row; got {len(rows)} for {len(labels)} rows")
         strange = sorted(set(self.split.tolist()) - set(SPLITS))
         if strange:
             raise DataError(f"split {strange[0]!r} is not one of {', '.join(SPLITS)}")
@@ -63,5 +74,5 @@ class LabelTable:
         for names in (self.files, self.classes, self.split.tolist()):
             digest.update(f"{len(names)}\n".encode())
             digest.update("\0".join(names).encode("utf-8", "surrogateescape"))
-        digest.update(np.ascontiguousarray(self.labels, np.int8).tobytes())
+        self.labels.update(digest)
         return digest.hexdigest()

@@ -19,6 +19,7 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.preprocessing import Augmentation, Preprocessing
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.walking import image_files
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN, Indices
 
 
@@ -216,7 +217,7 @@ def table_of_files(paths: Iterable[Path], classes: Sequence[str]) -> LabelTable:
     return LabelTable(
         files=tuple(map(str, files)),
         classes=tuple(classes),
-        labels=np.full((len(files), len(classes)), UNKNOWN, np.int8),
+        labels=LabelMatrix.from_entries((len(files), len(classes)), [], [], UNKNOWN),
         split=np.full(len(files), "test"),
         root=Path(),
     )

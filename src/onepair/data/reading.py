@@ -7,8 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from onepair.data import coco, cub, folders, huggingface, labelstudio, nuswide, table, voc
 from onepair.data.dialects import split_of
 from onepair.data.labeltable import LabelTable
@@ -16,7 +14,7 @@ from onepair.data.problems import DataError, Report, refuse
 from onepair.data.sheets import is_sheet
 from onepair.data.sources import exists
 from onepair.data.table import Unlisted
-from onepair.labels import NEGATIVE
+from onepair.data.vector_files import read_vectors
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ FORMATS = {
             origin="nothing",
             detect=table.detect,
             read=table.read,
-            options=("unlisted", "images", "label_columns"),
+            options=("unlisted", "images", "label_columns", "with_vectors"),
         ),
         Reader(
             name="coco",
@@ -140,6 +138,7 @@ def read_dataset(
     images: str | Path | None = None,
     label_columns: Sequence[str] | None = None,
     complete_splits: Sequence[str] = (),
+    features: str | Path | None = None,
     report: Report = refuse,
 ) -> LabelTable:
     """Read a dataset in any of the `FORMATS`.
@@ -151,6 +150,7 @@ def read_dataset(
         images: the folder that the file names of a table or of annotations are relative to.
         label_columns: of a table, the columns of classes or the one with lists; by default they are recognised.
         complete_splits: splits whose images are labelled completely: what is unknown there is negative.
+        features: vectors of all rows, as `read_vectors` opens them; the rows of a table then need no files.
         report: called with every problem in the label files; the default stops at the first one, and a list's
             `append` collects them all. Some are only remarks, which stop nobody.
 
@@ -163,24 +163,28 @@ def read_dataset(
         "unlisted": unlisted,
         "images": None if images is None else Path(images),
         "label_columns": label_columns or None,
+        "with_vectors": features is not None,
     }
     for option in ("images", "label_columns"):
         if options[option] is not None and option not in reader.options:
             raise DataError(f"{path}: is read as {reader.name}, which takes no {option}")
     found = reader.read(path, report=report, **{name: options[name] for name in reader.options})
-    return _completed(found, complete_splits, path) if complete_splits else found
+    found = _completed(found, complete_splits, path) if complete_splits else found
+    if features is None:
+        return found
+    vectors = read_vectors(features).of_table(found.files, found.numbered, str(path))
+    return replace(found, vectors=vectors, ids=True)
 
 
 def _completed(table: LabelTable, splits: Sequence[str], path: Path) -> LabelTable:
     """The table with what is unknown in some splits as negative."""
-    labels = table.labels.copy()
+    labels = table.labels
     for name in splits:
         split = split_of(name)
         if split is None or split not in table.split:
             there = ", ".join(dict.fromkeys(table.split.tolist()))
             raise DataError(f"{path}: has no split {name} that could be complete; there are {there}")
-        rows = table.rows(split)
-        labels[rows] = np.maximum(labels[rows], NEGATIVE)
+        labels = labels.with_unknown_negative(table.rows(split))
     return replace(table, labels=labels)
 
 

@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -39,6 +39,8 @@ class Sheet:
     header: list[str]
     columns: list[Sequence[Any]]
     places: list[str]  # of each row, as "labels.csv, line 7"
+    numbers: list[int]  # of each row, how many stood before it in the file, those that were left out among them
+    total: int  # rows of the file
 
     def where(self, row: int, column: int) -> str:
         return f"{self.places[row]}, column {self.header[column] or column + 1}"
@@ -94,16 +96,31 @@ def _is_image(name: str) -> bool:
     return PurePath(name.strip().partition("?")[0]).suffix.lower() in IMAGES
 
 
+def row_column(header: Sequence[str]) -> int | None:
+    """Which column tells rows apart: that of files, else one called id, else one called text.
+
+    >>> row_column(["text", "id", "cat"]), row_column(["text", "cat"]), row_column(["cat", "dog"])
+    (1, 0, None)
+    """
+    names = [name.strip().lower() for name in header]
+    others = (names.index(name) for name in ("id", "text") if name in names)
+    found = file_column(header)
+    return next(others, None) if found is None else found
+
+
 def stack(sheets: Sequence[Sheet], source: Path) -> Sheet:
     """One sheet under the other; columns that one of them lacks are blank there."""
     header = list(dict.fromkeys(name for sheet in sheets for name in sheet.header))
     columns: list[Sequence[Any]] = []
+    starts = [sum(sheet.total for sheet in sheets[:i]) for i in range(len(sheets) + 1)]
     for name in header:
         found = [(sheet, sheet.header.index(name) if name in sheet.header else None) for sheet in sheets]
         columns.append(
             [cell for sheet, i in found for cell in ([None] * len(sheet.places) if i is None else sheet.columns[i])]
         )
-    return Sheet(source, header, columns, [place for sheet in sheets for place in sheet.places])
+    places = [place for sheet in sheets for place in sheet.places]
+    numbers = [start + number for start, sheet in zip(starts, sheets, strict=False) for number in sheet.numbers]
+    return Sheet(source, header, columns, places, numbers, starts[-1])
 
 
 def pyarrow_for(path: Path) -> Any:
@@ -149,9 +166,11 @@ def _read_csv(path: Path, text: str, report: Report) -> Sheet:
             raise DataError(
                 f"{path}: begins with an image; write a line above it that names the columns, as file,labels"
             )
-        places, cells = [], []
-        line = rows.line_num + 1
+        places, cells, numbers = [], [], []
+        line, number, total = rows.line_num + 1, -1, 0
         for row in rows:
+            number += 1 if row else 0
+            total = number + 1 if any(row) else total
             place, line = f"{name}, line {line + skipped}", rows.line_num + 1
             while len(row) > len(header) and not row[-1].strip():
                 del row[-1]
@@ -159,6 +178,7 @@ def _read_csv(path: Path, text: str, report: Report) -> Sheet:
                 if any(row):
                     places.append(place)
                     cells.append(row)
+                    numbers.append(number)
             elif any(row):
                 what = f"has {counted(len(row), 'cell')} for {counted(len(header), 'column')}"
                 advice = f"; a cell with {delimiter!r} in it needs quotes" if len(row) > len(header) else ""
@@ -168,7 +188,7 @@ def _read_csv(path: Path, text: str, report: Report) -> Sheet:
     columns: list[Sequence[Any]] = list(zip(*cells, strict=True)) or [()] * len(header)
     if "'" in text:
         columns = [[unguard(cell) for cell in column] for column in columns]
-    return Sheet(path, header, columns, places)
+    return Sheet(path, header, columns, places, numbers, total)
 
 
 def _layout(text: str) -> tuple[str, int]:
@@ -180,7 +200,7 @@ def _layout(text: str) -> tuple[str, int]:
     starts = {each: _first_rows(text[:_LONGEST_HEADER], each) for each in _DELIMITERS}
     for delimiter, rows in starts.items():
         for row, line in rows:
-            if file_column(row) is not None:
+            if row_column(row) is not None:
                 return delimiter, line
             if sum(map(bool, map(str.strip, row))) > 1:  # no title, so it is the header or no table
                 break
@@ -207,10 +227,11 @@ def _first_rows(text: str, delimiter: str) -> list[tuple[list[str], int]]:
 
 def _read_lines(path: Path, text: str, report: Report) -> Sheet:
     """JSON Lines: an object on each line."""
-    places, objects = [], []
+    places, objects, numbers, total = [], [], [], 0
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
+        total += 1
         place = f"{path.name}, line {number}"
         try:
             found = json.loads(line)
@@ -219,11 +240,12 @@ def _read_lines(path: Path, text: str, report: Report) -> Sheet:
         if isinstance(found, dict):
             places.append(place)
             objects.append(found)
+            numbers.append(total - 1)
         else:
             report(Problem("bad line", place, "is no JSON object, as {...}"))
     header = list(dict.fromkeys(key for found in objects for key in found))
     columns: list[Sequence[Any]] = [[found.get(key) for found in objects] for key in header]
-    return Sheet(path, [key.strip() for key in header], columns, places)
+    return Sheet(path, [key.strip() for key in header], columns, places, numbers, total)
 
 
 def _read_parquet(path: Path) -> Sheet:
@@ -234,10 +256,11 @@ def _read_parquet(path: Path) -> Sheet:
     except Exception as error:  # a damaged file ends in errors of many kinds
         raise DataError(f"{path}: is not a Parquet file that can be read ({error})") from None
     names = [name.strip() for name in table.column_names]
-    return Sheet(path, names, columns, [f"{path.name}, row {row + 1}" for row in range(table.num_rows)])
+    rows = list(range(table.num_rows))
+    return Sheet(path, names, columns, [f"{path.name}, row {row + 1}" for row in rows], rows, len(rows))
 
 
 def _without_unnamed_blanks(sheet: Sheet) -> Sheet:
     names = ["" if _UNNAMED.fullmatch(name) else name for name in sheet.header]
     kept = [i for i, name in enumerate(names) if name or not blanks_of(sheet.columns[i]).all()]
-    return Sheet(sheet.source, [names[i] for i in kept], [sheet.columns[i] for i in kept], sheet.places)
+    return replace(sheet, header=[names[i] for i in kept], columns=[sheet.columns[i] for i in kept])

@@ -11,6 +11,7 @@ import numpy as np
 
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import Labels
 
 LARGEST = 1_000_000_000  # bytes of a label file: as text and as cells it takes several times that
@@ -87,7 +88,7 @@ def join_splits(parts: Mapping[str, tuple[Sequence[str], Labels]], *, classes: S
     return LabelTable(
         files=tuple(file for files, _ in parts.values() for file in files),
         classes=tuple(classes),
-        labels=np.concatenate([labels for _, labels in parts.values()]),
+        labels=LabelMatrix.stacked([LabelMatrix.of(labels) for _, labels in parts.values()]),
         split=np.repeat(list(parts), [len(files) for files, _ in parts.values()]),
         root=root,
     )

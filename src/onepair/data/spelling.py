@@ -42,10 +42,14 @@ def near_names(names: Sequence[str]) -> list[tuple[str, str]]:
     for i, name in enumerate(folded):
         np.add.at(letters[i], [ord(letter) % BINS for letter in name], 1)
     lengths = letters.sum(1)
+    numbers: dict[tuple[str, ...], int] = {}
+    group = np.array([numbers.setdefault(tuple(re.findall(r"\d+", name)), len(numbers)) for name in folded])
     for i, name in enumerate(folded):
-        shared = np.minimum(letters[i], letters[i + 1 :]).sum(1)  # at most so many letters can match
-        possible = 2 * shared >= NEAR * (lengths[i] + lengths[i + 1 :])
-        found |= {(i, j) for j in (np.flatnonzero(possible) + i + 1).tolist() if _are_near(name, folded[j])}
+        both, fewer = lengths[i] + lengths[i + 1 :], np.minimum(lengths[i], lengths[i + 1 :])
+        others = i + 1 + np.flatnonzero((group[i + 1 :] == group[i]) & (2 * fewer >= NEAR * both))
+        shared = np.minimum(letters[i], letters[others]).sum(1)  # at most so many letters can match
+        possible = others[2 * shared >= NEAR * (lengths[i] + lengths[others])]
+        found |= {(i, j) for j in possible.tolist() if _are_near(name, folded[j])}
     return [(names[i], names[j]) for i, j in sorted(found)]
 
 
@@ -54,6 +58,4 @@ def _folded(name: str) -> str:
 
 
 def _are_near(a: str, b: str) -> bool:
-    if a == b or re.findall(r"\d+", a) != re.findall(r"\d+", b):
-        return False
-    return SequenceMatcher(None, a, b, autojunk=False).ratio() >= NEAR
+    return a != b and SequenceMatcher(None, a, b, autojunk=False).ratio() >= NEAR

@@ -1,7 +1,7 @@
 """Images or features in blocks, in their order and in constant memory: what inference reads, without torch."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -14,12 +14,23 @@ from onepair.data.decoding import Pixels, decode
 from onepair.data.labeltable import LabelTable
 from onepair.data.preprocessing import Preprocessing, scale
 from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.vectors import NOT_FINITE
 from onepair.labels import Indices
 
 SHOWN = 512  # pixels that a panel of a chart or page has at most
 
+
+class Row(NamedTuple):
+    """A vector (D,) or a text, and what it is called; None where it has no name."""
+
+    name: str | None
+    value: NDArray[Any] | str
+
+
 Source = Path | Pixels  # of an image: its file, or its pixels (H, W, 3)
-_Read = tuple[Source, Pixels | Problem]
+Input = Source | Row
+_Read = tuple[Input, Pixels | Problem]
+Vectorise = Callable[[Sequence[Any]], NDArray[Any]]  # from vectors or texts to (B, D)
 
 
 class Block(NamedTuple):
@@ -28,11 +39,11 @@ class Block(NamedTuple):
     inputs: NDArray[Any]  # images (B, S, S, 3) uint8, or features (B, D)
     rows: Indices  # (B,) which they are, counted from 0; those that cannot be read are missing
     seen: int  # how many there have been so far, with those that cannot be read
-    sources: Sequence[Source] = ()  # of images, where they came from
+    sources: Sequence[Input] = ()  # of images, where they came from
 
 
 def image_blocks(
-    images: Iterable[Source],
+    images: Iterable[Input],
     preprocessing: Preprocessing,
     *,
     batch_size: int,
@@ -63,6 +74,22 @@ def image_blocks(
             yield Block(np.stack(pixels), np.array(rows, np.int64), seen, sources)
 
 
+def row_blocks(
+    rows: Iterable[Input], vectorise: Vectorise, *, batch_size: int, report: Report = refuse
+) -> Iterator[Block]:
+    """Vectors or texts in blocks, as `image_blocks` has images; those that are not finite are reported."""
+    seen, left = 0, iter(rows)
+    for batch in iter(lambda: [row for row in islice(left, batch_size) if isinstance(row, Row)], []):
+        inputs = vectorise([row.value for row in batch])
+        places = np.arange(seen, seen + len(batch))
+        seen += len(batch)
+        good: NDArray[np.bool_] = np.asarray(np.isfinite(inputs).all(1))
+        for place in np.flatnonzero(~good).tolist():
+            report(Problem("bad vector", batch[place].name or f"row {places[place]}", NOT_FINITE))
+        if good.any():
+            yield Block(inputs[good], places[good], seen, [row for row, fine in zip(batch, good, strict=True) if fine])
+
+
 def feature_blocks(features: NDArray[Any], *, batch_size: int) -> Iterator[Block]:
     """Features (N, D) in blocks; they may be mapped from a file that is larger than memory."""
     for start in range(0, len(features), batch_size):
@@ -87,9 +114,9 @@ def cores() -> int:
 
 
 def _in_turn(
-    images: Iterator[Source], preprocessing: Preprocessing, batch_size: int, workers: int
+    images: Iterator[Input], preprocessing: Preprocessing, batch_size: int, workers: int
 ) -> Iterator[list[_Read]]:
-    def read(image: Source) -> _Read:
+    def read(image: Input) -> _Read:
         return image, _read(image, preprocessing)
 
     batches = iter(lambda: list(islice(images, batch_size)), [])
@@ -102,7 +129,9 @@ def _in_turn(
             yield list(batch)
 
 
-def _read(image: Source, preprocessing: Preprocessing) -> Pixels | Problem:
+def _read(image: Input, preprocessing: Preprocessing) -> Pixels | Problem:
+    if isinstance(image, Row):
+        raise TypeError("vectors and texts are no images")
     try:
         pixels = image if isinstance(image, np.ndarray) else decode(image, at_least=preprocessing.size)
     except DataError as error:

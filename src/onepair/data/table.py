@@ -25,11 +25,13 @@ from onepair.data.dialects import (
     write_names,
 )
 from onepair.data.labeltable import SPLITS, LabelTable
-from onepair.data.locating import locate
+from onepair.data.plain_lists import is_large, read_plain_lists
 from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.row_names import has_ids, numbered, row_names, texts_of
 from onepair.data.sheets import Sheet, is_sheet, pyarrow_for, read_sheet
-from onepair.data.sources import exists, is_file
+from onepair.data.sources import is_file
 from onepair.files import write_atomically
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.words import counted
 
@@ -49,6 +51,7 @@ def read(
     unlisted: Unlisted = "unknown",
     images: Path | None = None,
     label_columns: Sequence[str] | None = None,
+    with_vectors: bool = False,
     report: Report = refuse,
 ) -> LabelTable:
     """Read a table in one of three shapes, images in the order of the file.
@@ -68,6 +71,10 @@ def read(
     Where a column `complete` holds true, the classes that the row leaves out are negative. A column `asked` lists the
     classes that are known because a model suggested them.
 
+    A column `text` holds the text of each row. Where it does and none of the files is there, or where vectors are
+    given, rows may have any names, in the column of files or one called id; texts without either go by their numbers. A
+    column `vector` may say which of the given vectors each row has, counted from 0.
+
     CSV is UTF-8, UTF-16 or cp1252, separated by commas, semicolons, tabs or bars. In Parquet, null is blank, and
     `labels` may hold lists. Names of classes lose the spaces around them.
 
@@ -77,11 +84,24 @@ def read(
             with "negative" it is an image verified to show none of the classes. Wide tables say it cell by cell.
         images: the folder that file names are relative to, if not that of the table.
         label_columns: the columns of classes, or the one with lists, if they are not to be recognised.
+        with_vectors: whether vectors are given for the rows, which then need no files.
         report: called with every problem; the default stops at the first one.
     """
-    sheet = read_sheet(path, report)
+    check_unlisted(unlisted)
     folders = [images] if images else [path.parent, *(path.parent.parent / name for name in _IMAGE_FOLDERS)]
-    return interpret(sheet, folders, unlisted=unlisted, label_columns=label_columns, report=report)
+    if label_columns is None and is_large(path):
+        plain = read_plain_lists(path, folders, unlisted=unlisted, with_vectors=with_vectors)
+        if plain is not None:
+            return plain
+    sheet = read_sheet(path, report)
+    return interpret(
+        sheet,
+        folders,
+        unlisted=unlisted,
+        label_columns=label_columns,
+        with_vectors=with_vectors,
+        report=report,
+    )
 
 
 def interpret(
@@ -90,13 +110,15 @@ def interpret(
     *,
     unlisted: Unlisted = "unknown",
     label_columns: Sequence[str] | None = None,
+    with_vectors: bool = False,
     report: Report = refuse,
 ) -> LabelTable:
     """The table that a sheet holds, with the files of the first folder that has them; see `read`."""
     check_unlisted(unlisted)
     sheet = with_split(sheet, report)
-    columns = find_columns(sheet, label_columns, report)
-    root, named = _named_images(sheet, columns, folders, report)
+    columns = find_columns(sheet, label_columns, report, with_vectors=with_vectors)
+    ids = with_vectors or has_ids(sheet, columns, folders, report)
+    root, named = _named_images(sheet, columns, None if ids else folders, report)
     if not named:
         what = f"; none of its {counted(len(sheet.places), 'row')} has a file and a split" if sheet.places else ""
         raise DataError(f"{sheet.source}: lists no image{what}")
@@ -119,14 +141,18 @@ def interpret(
             raise DataError(f"{sheet.source}: of columns {where}, the second is for tables with one label in a row")
         classes, labels = _read_lists(sheet, rows, columns.names or 0, lists, says, complete, report)
     files, splits = zip(*named, strict=True)
+    texts = None if columns.text is None else texts_of(sheet.columns[columns.text])
     return LabelTable(
         files=files,
         classes=tuple(classes),
         labels=labels,
         split=np.array(splits),
-        root=root,
+        root=root or folders[0],
         asked=None if columns.asked is None else _asked(sheet, columns.asked, rows, classes, report),
         places=tuple(sheet.places[found[0]] for found in rows),
+        texts=None if texts is None else tuple(texts[found[0]] for found in rows),
+        numbered=numbered(sheet, columns.vector, rows),
+        ids=ids,
     )
 
 
@@ -146,8 +172,6 @@ def write_table(table: LabelTable, path: Path) -> None:
     except UnicodeEncodeError as error:
         near = error.object[max(error.start - 20, 0) : error.end + 20]
         raise DataError(f"{path}: {near!r} cannot be written as UTF-8; rename that file or class") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
 def check_unlisted(unlisted: str) -> None:
@@ -159,50 +183,19 @@ def check_unlisted(unlisted: str) -> None:
 
 
 def _named_images(
-    sheet: Sheet, columns: Columns, folders: Sequence[Path], report: Report
-) -> tuple[Path, dict[tuple[str, str], list[int]]]:
-    """The folder of the images; and these, each a file in a split, and the rows that are about it."""
+    sheet: Sheet, columns: Columns, folders: Sequence[Path] | None, report: Report
+) -> tuple[Path | None, dict[tuple[str, str], list[int]]]:
+    """The folder of the images; and these, each a file in a split, and the rows that are about it.
+
+    Without folders, each goes by any name.
+    """
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
     splits = _splits(sheet, columns.split, report)
-    root, files = _files(sheet, columns.file, folders, report)
+    root, files = row_names(sheet, columns.file, folders, report)
     for row, (file, split) in enumerate(zip(files, splits, strict=True)):
         if file is not None and split is not None:
             rows[file, split].append(row)
     return root, rows
-
-
-def _files(sheet: Sheet, column: int, folders: Sequence[Path], report: Report) -> tuple[Path, list[str | None]]:
-    """The folder of the files, and the file of each row as it is found there: it may have another name or place."""
-    cells = sheet.columns[column]
-    written = {row: cell for row, cell in enumerate(map(_as_text, cells)) if cell is not None}
-    for row, cell in enumerate(cells):
-        if row not in written:
-            report(Problem("no file name", sheet.where(row, column), f"holds {cell!r}, not the name of a file"))
-    names = [_as_found(folders[0], cell) for cell in written.values()]
-    root, located = locate(names, folders)
-    if root != folders[0]:
-        report(Problem("found elsewhere", sheet.source.name, f"the images are in {root}", remark=True))
-    moved = {old: new for old, new in zip(names, located, strict=True) if old != new}
-    if moved:
-        old, new = next(iter(moved.items()))
-        what = f"{counted(len(moved), 'file')} found by the end of the name, as {old}, which is {new}"
-        report(Problem("found elsewhere", sheet.source.name, what, remark=True))
-    file_of = dict(zip(written, located, strict=True))
-    return root, [file_of.get(row) for row in range(len(cells))]
-
-
-def _as_text(cell: Any) -> str | None:
-    """What may be the name of a file: a text, or a number in a file that has numbers."""
-    text = str(cell) if isinstance(cell, int) and not isinstance(cell, bool) else cell
-    return text if isinstance(text, str) and text.strip() else None
-
-
-def _as_found(root: Path, file: str) -> str:
-    """The name of a file as it was written, unless only one without spaces around it or backslashes is there."""
-    if "\\" not in file and file == file.strip():
-        return file
-    forms = (file, file.strip(), file.replace("\\", "/"), file.strip().replace("\\", "/"))
-    return next((form for form in forms if exists(root / form)), file)
 
 
 def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str | None]:
@@ -262,7 +255,7 @@ def _complete(sheet: Sheet, column: int | None, rows: list[list[int]], report: R
 
 def _read_wide(
     sheet: Sheet, rows: Indices, columns: list[int], complete: NDArray[np.bool_], report: Report
-) -> tuple[list[str], Labels]:
+) -> tuple[list[str], LabelMatrix]:
     labels = np.stack([labels_of(sheet.columns[column])[rows] for column in columns], axis=1)
     bad = labels == BAD
     for i, j in np.argwhere(bad):
@@ -272,7 +265,7 @@ def _read_wide(
     labels[bad] = UNKNOWN
     _remark_on_minus_one(sheet, columns, labels, report)
     labels[(labels == UNKNOWN) & ~bad & complete[:, None]] = NEGATIVE
-    return [sheet.header[column] for column in columns], labels
+    return [sheet.header[column] for column in columns], LabelMatrix.of(labels)
 
 
 def _remark_on_minus_one(sheet: Sheet, columns: list[int], labels: Labels, report: Report) -> None:
@@ -294,7 +287,7 @@ def _read_lists(
     says: Labels | None,
     complete: NDArray[np.bool_],
     report: Report,
-) -> tuple[list[str], Labels]:
+) -> tuple[list[str], LabelMatrix]:
     used = [[lists[row] for row in found] for found in rows]
     if any(lists) and all(not names or is_vector(names) for names in lists):
         raise DataError(
@@ -305,23 +298,21 @@ def _read_lists(
     if not classes:
         raise DataError(f"{sheet.source}: its column {sheet.header[column]} names no class at all")
     position = {name: i for i, name in enumerate(classes)}
-    labels = np.full((len(rows), len(classes)), UNKNOWN, np.int8)
-    labels[complete] = NEGATIVE
     for image, found in enumerate(used):
         if None in found:
             row = rows[image][found.index(None)]
             what = f"holds {sheet.columns[column][row]!r}; write names separated by ; or a JSON list of names"
             report(Problem("bad value", sheet.where(row, column), what))
-            labels[image] = UNKNOWN
+            complete[image] = False
     counts = [sum(len(names or ()) for names in found) for found in used]
     positives = [position[name] for found in used for names in found for name in names or ()]
-    cells = np.repeat(np.arange(len(rows)), counts), np.array(positives, np.intp)
-    if says is None:
-        labels[cells] = POSITIVE
-    else:
-        said = np.array([says[row] for found in rows for row in found for _ in lists[row] or ()], np.int8)
-        np.maximum.at(labels, cells, said)
-    return classes, labels
+    images = np.repeat(np.arange(len(rows)), counts)
+    said = np.full(len(images), POSITIVE, np.int8)
+    if says is not None:
+        said = says[[row for found in rows for row in found for _ in lists[row] or ()]]
+    order = np.argsort(said, kind="stable")  # of several labels of a cell the last counts, which is to be the positive
+    entries = images[order], np.array(positives)[order], said[order]
+    return classes, LabelMatrix.from_entries((len(rows), len(classes)), *entries, complete=complete)
 
 
 def _asked(
@@ -344,7 +335,7 @@ def _asked(
 
 def _check_writable(table: LabelTable) -> None:
     for name in table.classes:
-        if name.lower() in RESERVED or not name or name != name.strip():
+        if name.lower() in (*RESERVED, *_more(table)) or not name or name != name.strip():
             raise DataError(
                 f"no class in a table can be named {name!r}: {', '.join(RESERVED)} mean something else there, and "
                 "names are not blank and have no spaces around them"
@@ -365,12 +356,11 @@ def _asked_names(table: LabelTable) -> list[list[str]] | None:
 
 def _cells(table: LabelTable) -> Iterator[list[str]]:
     text = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
-    asked = _asked_names(table)
-    for row, (file, split, labels) in enumerate(
-        zip(table.files, table.split.tolist(), table.labels.tolist(), strict=True)
-    ):
+    asked, more = _asked_names(table), list(_more(table).values())
+    for row, (file, split, labels) in enumerate(zip(table.files, table.split.tolist(), table.labels, strict=True)):
         named = [] if asked is None else [guard(write_names(asked[row]))]
-        yield [guard(file), split, *named, *(text[label] for label in labels)]
+        others = [guard(str(cells[row])) for cells in more]
+        yield [guard(file), split, *others, *named, *(text[label] for label in labels.tolist())]
 
 
 def _render_csv(table: LabelTable) -> bytes:
@@ -383,14 +373,24 @@ def _render_csv(table: LabelTable) -> bytes:
 
 def _render_parquet(table: LabelTable, pyarrow: Any) -> bytes:
     columns = [pyarrow.array(table.files, pyarrow.string()), pyarrow.array(table.split.tolist(), pyarrow.string())]
+    columns += [pyarrow.array(cells) for cells in _more(table).values()]
     asked = _asked_names(table)
     if asked is not None:
         columns.append(pyarrow.array(asked, pyarrow.list_(pyarrow.string())))
-    columns += [pyarrow.array(column, mask=column == UNKNOWN) for column in table.labels.T]
+    columns += [pyarrow.array(column, mask=column == UNKNOWN) for column in table.labels.dense().T]
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(columns, names=_header(table, table.classes)), sink)
     return bytes(sink.getvalue())
 
 
 def _header(table: LabelTable, classes: Sequence[str]) -> list[str]:
-    return ["file", "split", *(["asked"] if table.asked is not None else []), *classes]
+    return ["file", "split", *_more(table), *(["asked"] if table.asked is not None else []), *classes]
+
+
+def _more(table: LabelTable) -> dict[str, Sequence[Any]]:
+    """What else rows have, by the names of the columns: texts, and vectors by number where nothing else tells them."""
+    more: dict[str, Sequence[Any]] = {} if table.texts is None else {"text": table.texts}
+    vectors = table.vectors
+    if vectors is not None and vectors.ids is None and vectors.place is not None:
+        more["vector"] = vectors.place.tolist()
+    return more

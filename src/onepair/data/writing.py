@@ -10,6 +10,7 @@ from onepair.data.fiftyone import write_fiftyone
 from onepair.data.labelstudio import write_label_studio
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
+from onepair.data.sources import is_file
 from onepair.data.table import write_table
 from onepair.files import write_atomically, writing
 
@@ -55,10 +56,14 @@ def write_labels(table: LabelTable, path: Path, *, format: str = "auto") -> None
 
 
 def named_from(table: LabelTable, folder: Path) -> LabelTable:
-    """The table with its files named from another folder, which becomes its root; whole paths stay as they are."""
+    """The table with its files named from another folder, which becomes its root; whole paths and ids stay as they are.
+
+    Of vectors that go by their order, the files may still be there to be shown, and are named as others are.
+    """
     folder = Path(os.path.realpath(folder))
     root = Path(os.path.realpath(table.root))
-    if root == folder:
+    in_order = table.vectors is not None and table.vectors.ids is None
+    if root == folder or (table.ids and not (in_order and is_file(table.path(0)))):
         return replace(table, root=folder)
     files = (file if Path(file).is_absolute() else os.path.relpath(root / file, folder) for file in table.files)
     return replace(table, files=tuple(files), root=folder)

@@ -16,6 +16,9 @@ LOOKS: Sequence[dict[str, Any]] = (
     {"color": "#0067a8", "linestyle": "--", "marker": "s"},
     {"color": "#c24a00", "linestyle": "-.", "marker": "D"},
     {"color": "#00785a", "linestyle": ":", "marker": "^"},
+    {"color": "#8d4a9e", "linestyle": "-", "marker": "v"},
+    {"color": "#a8791c", "linestyle": "--", "marker": "P"},
+    {"color": "#1c2733", "linestyle": "-.", "marker": "X"},
 )
 FILLS = ("#b9bfc8", "#0067a8", "#e08a4f", "#00785a")  # of bars
 SYMBOLS = {"alpha": r"$\tilde{\alpha}$", "beta": r"$\tilde{\beta}$", "high_rank_weight": r"$\lambda$"}

@@ -20,6 +20,7 @@ from onepair.labels import POSITIVE, Labels
 from onepair.metrics import Floats
 from onepair.report.colours import MUTED
 from onepair.report.wording import NOTHING
+from onepair.runs.finished import FinishedRun
 
 Panels = Mapping[Dataset, Sequence[Outcome]]
 Numbers = list[dict[str, Any]]
@@ -78,7 +79,7 @@ def confidence_counts(scores: NDArray[Any], labels: Labels) -> Floats:
 
 
 def epochs(panels: Panels) -> Drawing:
-    """Validation mAP over epochs, a line per row, with a band of one standard deviation over the seeds."""
+    """Validation mAP over the epochs of the last stage, a line per row, with a band of one standard deviation."""
     figure, axes = _panels(panels)
     numbers: Numbers = []
     findings = []
@@ -86,16 +87,14 @@ def epochs(panels: Panels) -> Drawing:
         falls = []
         low = math.inf
         for place, (outcome, look) in enumerate(zip(outcomes, cycle(LOOKS), strict=False)):
-            curves = 100 * np.array([[record["validation_map"] for record in run.history] for run in outcome.runs])
+            label, curves = outcome.line.row.label, 100 * np.array([_validation_maps(run) for run in outcome.runs])
             mean, std = curves.mean(axis=0), curves.std(axis=0, ddof=1 if len(curves) > 1 else 0)
             numbered = np.arange(1, len(mean) + 1)
             step = max(1, len(mean) // 8)
             panel.fill_between(numbered, mean - std, mean + std, color=look["color"], alpha=0.18, linewidth=0)
-            panel.plot(numbered, mean, **look, markevery=(place * step // 3, step), label=outcome.line.row.title)
+            panel.plot(numbered, mean, **look, markevery=(place * step // 3 % step, step), label=label)
             low = min(low, (mean - std)[len(mean) // 8 :].min())
-            falls.append(
-                f"{outcome.line.row.title} {mean.max():.1f} in epoch {mean.argmax() + 1}, {mean[-1]:.1f} at the end"
-            )
+            falls.append(f"{label} {mean.max():.1f} in epoch {mean.argmax() + 1}, {mean[-1]:.1f} at the end")
             numbers += [
                 {**_line(outcome), "epoch": epoch, "validation_map": round(value, 3), "std": round(deviation, 3)}
                 for epoch, value, deviation in zip(numbered.tolist(), mean.tolist(), std.tolist(), strict=True)
@@ -107,6 +106,12 @@ def epochs(panels: Panels) -> Drawing:
         panel.legend()
         findings.append(f"{dataset.title}, at best and at the end: {'; '.join(falls)}.")
     return Drawing(figure, numbers, findings)
+
+
+def _validation_maps(run: FinishedRun) -> list[float]:
+    """Of every epoch of the last stage."""
+    last = run.config.last_stage
+    return [record["validation_map"] for record in run.history if record["stage"] == last]
 
 
 def grid(panels: Panels) -> Drawing:
@@ -170,7 +175,7 @@ def shares(panels: Panels) -> Drawing:
             if outcome.spread is not None:
                 (share,) = outcome.swept.values()
                 by_row.setdefault(outcome.line.row, []).append((share, outcome.spread.mean))
-        looks = dict(zip(STANDING_OUT, LOOKS, strict=True))
+        looks = dict(zip(STANDING_OUT, LOOKS, strict=False))
         for row, points in by_row.items():
             look = looks.get(row.method)
             style = (

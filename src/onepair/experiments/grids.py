@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from onepair.experiments.records import Grid
 
-LEARNING_RATES = {"linear": (1.0, 10 / 3), "finetune": (0.3, 1.0, 3.0)}  # times that of the dataset's settings
+LEARNING_RATES = {"linear": (1.0, 10 / 3), "finetune": (0.3, 1.0, 3.0)}  # times that of the last stage's settings
 SLOW_LEARNING_RATES = {**LEARNING_RATES, "linear": (1 / 3, 1.0)}
 SLOW = ("gr",)  # methods that pull unknown labels up from the first step on, and go too far where steps are large
 

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onepair.errors import UserError
 from onepair.experiments.records import Grid, Values
@@ -67,20 +68,37 @@ def journal_study(journal: Path, name: str) -> "Iterator[Study]":
     """A study in one of Optuna's journals, made if need be, while no other process of ours is at it."""
     import optuna
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+    from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     journal = journal.resolve()
     with _turn(journal.with_name(f".{journal.name}-turn")):
-        journal.with_name(f"{journal.name}.lock").unlink(missing_ok=True)  # Optuna's own, of a process that was killed
+        _cut_torn_line(journal)
         try:
-            backend = JournalFileBackend(str(journal), lock_obj=JournalFileOpenLock(str(journal)))
+            turn: Any = _OurTurn()  # Optuna's own kind of it is private
+            backend = JournalFileBackend(str(journal), lock_obj=turn)
             study = optuna.create_study(
                 study_name=name, storage=JournalStorage(backend), direction="maximize", load_if_exists=True
             )
         except ValueError as error:
             raise JournalError(f"{journal}: is damaged ({error}); delete it, the runs are not lost with it") from None
         yield study
+
+
+class _OurTurn:
+    """Optuna's locks are files, which outlive a process that is killed; whoever has the turn needs none."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+def _cut_torn_line(journal: Path) -> None:
+    """Remove the line that a process was killed at: Optuna would add the next one to it, and read neither."""
+    if journal.exists() and not (content := journal.read_bytes()).endswith(b"\n"):
+        os.truncate(journal, content.rfind(b"\n") + 1)
 
 
 def _study_name(candidates: Sequence[Cell], grid: Grid) -> str:

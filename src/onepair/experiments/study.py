@@ -144,12 +144,12 @@ class Study:
     def _require_test_labels(self, line: Line) -> None:
         data = make_config(*line, {}, seed=FIRST_SEED, wishes=self.wishes).data
         task = self.machine.shared.once(("task", data, False), lambda: prepare_task(data))
-        if not (task.table.labels[task.test] == POSITIVE).any():
+        if not task.table.labels.take(task.test).has(POSITIVE):
             raise DataError(f"{data.source}: has no test images with labels, which every table and figure needs")
 
     def _grid(self, line: Line) -> Grid:
         config = make_config(*line, {}, seed=FIRST_SEED, wishes=self.wishes)
-        return grid_of(line.row.method, mode=self.wishes.mode, lr=config.stages[config.last_stage].optimiser.lr)
+        return grid_of(line.row.method, mode=config.last_stage, lr=config.stages[config.last_stage].optimiser.lr)
 
     def _cell(self, line: Line, values: Values, *, seed: int, epochs: int | None = None, shown: bool = False) -> Cell:
         config = make_config(*line, values, seed=seed, wishes=self.wishes, epochs=epochs)

@@ -31,11 +31,6 @@ class Result:
     def difference(self) -> float | None:
         return None if self.ours is None or self.paper is None else self.ours.mean - self.paper.mean
 
-    @property
-    def label(self) -> str:
-        """A name that no other row of a table has."""
-        return self.row.title if self.row.shown_labels == "1 P" else f"{self.row.title} ({self.row.shown_labels})"
-
 
 @dataclass(frozen=True)
 class ResultTable:
@@ -109,7 +104,7 @@ class Swap:
 
     def __str__(self) -> str:
         apart = f"{signed(self.here)} here, {signed(self.there)} in the paper"
-        return f"{self.above.label} above {self.below.label} ({apart})"
+        return f"{self.above.row.label} above {self.below.row.label} ({apart})"
 
 
 def swaps(results: Sequence[Result]) -> tuple[list[Swap], int]:

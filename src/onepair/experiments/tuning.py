@@ -75,8 +75,9 @@ class Tuning:
     def tried(self) -> list[Tried]:
         """The trials that are over, in order."""
         with journal_study(self.out / "trials.journal", STUDY) as study:
-            over = [trial for trial in _whole(study, self.space) if trial.state.is_finished()]
-        return [Tried(trial.number, _rounded(trial.params), trial.value) for trial in over]
+            whole = list(enumerate(_whole(study, self.space)))
+        over = [(number, trial) for number, trial in whole if trial.state.is_finished()]
+        return [Tried(number, _rounded(trial.params), trial.value) for number, trial in over]
 
     def _do_one(self) -> bool:
         """Do a trial that nobody is at; whether there was one."""
@@ -98,8 +99,8 @@ class Tuning:
     def _take(self, claim: ExitStack) -> tuple[int, Cell] | None:
         """A trial that was left by a process that is gone, or a new one, and the claim to its run."""
         with journal_study(self.out / "trials.journal", STUDY) as study:
-            known = study.get_trials(deepcopy=False)
-            for trial in _whole(study, self.space):
+            known = _whole(study, self.space)
+            for trial in known:
                 if not trial.state.is_finished():
                     cell = self._cell(trial.params)
                     try:
@@ -107,7 +108,7 @@ class Tuning:
                     except BusyError:
                         continue
                     return trial.number, cell
-            if len(_whole(study, self.space)) >= self.trials:
+            if len(known) >= self.trials:
                 return None
             new = self._ask(study, len(known))
             cell = self._cell(new.params)
@@ -119,9 +120,10 @@ class Tuning:
 
     def _ask(self, study: "Study", known: int) -> "Trial":
         from optuna.samplers import TPESampler
+        from optuna.trial import TrialState
 
         study.sampler = TPESampler(seed=self.config.seed + known)
-        if known == 0:
+        if known == 0 and not study.get_trials(deepcopy=False, states=[TrialState.WAITING]):
             study.enqueue_trial(dict(start_of(self.config)))
         trial = study.ask()
         for name, choices in self.space.items():

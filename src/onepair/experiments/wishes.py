@@ -9,7 +9,7 @@ from onepair.experiments.records import Row, Values
 from onepair.runs.config import STAGES, Config, merge, nested, resolve_config
 from onepair.runs.presets import preset, preset_titles
 
-Mode = Literal["linear", "finetune"]
+Mode = Literal["linear", "finetune", "linear-init"]
 OBSERVE = {"single": "single-positive", "full": "given", "fraction": "fraction"}  # by the labels of a row
 
 

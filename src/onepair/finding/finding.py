@@ -19,6 +19,7 @@ from onepair.probability.counting import Estimate
 from onepair.probability.judgement import judge
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
+from onepair.runs.without_images import WITHOUT_IMAGES
 from onepair.training.machine import Machine, Narrator, Silence
 from onepair.training.processes import leave_to_first, on_first
 from onepair.words import counted, listed
@@ -101,7 +102,9 @@ def find_labels(
         (folder / "maps.npy").unlink(missing_ok=True)  # those of other suggestions
         found.write(folder / "suggestions.csv")
         RunFolder(folder).write_json("summary.json", found.to_dict())
-        if maps:
+        if maps and run.config.model.backbone in WITHOUT_IMAGES:
+            watch.say("there are no heat maps: the model sees no images, only vectors")
+        elif maps:
             _write_maps(folder / "maps.npy", run, scored, found.suggestions, fabric.device, machine, watch)
     return found
 

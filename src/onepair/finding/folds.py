@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.label_matrix import limit, too_many
 from onepair.labels import Indices, Labels
 from onepair.runs.config import Config, parse_fold
 from onepair.runs.finished import FinishedRun
@@ -47,6 +48,12 @@ def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrat
     if config.data.fold is not None:
         raise RunError(
             f"{run.path}: is a fold, which has no part of its own to be held out; name the run it belongs to"
+        )
+    images, classes = len(run.searched), len(run.table.classes)
+    if too_many(images, classes):
+        raise RunError(
+            f"{run.path}: to find labels, each of {images:,} images needs a score for each of {classes:,} classes, and "
+            f"there can be {limit():,} of them; take fewer images or classes, or onepair.finding.find_by_blocks"
         )
     # What cannot be is refused before any fold is trained, and a number of folds before there are so many of them.
     task_of(replace(config.data, fold=f"{folds}/{folds}"), machine.shared)

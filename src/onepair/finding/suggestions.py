@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onepair.data.dialects import guard, unguard
 from onepair.errors import UserError
 from onepair.files import write_atomically
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
 
@@ -72,7 +73,9 @@ def write_suggestions(path: Path, found: Suggestions, files: Sequence[str], clas
     write_atomically(path, content)
 
 
-def read_suggestions(path: Path, observed: Labels, files: Sequence[str], classes: Sequence[str]) -> Suggestions:
+def read_suggestions(
+    path: Path, observed: Labels | LabelMatrix, files: Sequence[str], classes: Sequence[str]
+) -> Suggestions:
     """Read the .csv file that `write_suggestions` wrote.
 
     Args:
@@ -91,7 +94,7 @@ def read_suggestions(path: Path, observed: Labels, files: Sequence[str], classes
 
 
 def _read_cells(
-    path: Path, observed: Labels, files: Sequence[str], classes: Sequence[str]
+    path: Path, observed: Labels | LabelMatrix, files: Sequence[str], classes: Sequence[str]
 ) -> Iterator[tuple[int, int, float, str]]:
     """Row, column, probability and kind of each line."""
     row_of = {name: row for row, name in enumerate(files)}

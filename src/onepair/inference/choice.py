@@ -11,7 +11,7 @@ from onepair.files import cache_folder
 from onepair.inference.engine import MANY, Engine, WithHead
 from onepair.inference.graphs import backbone_in_onnx
 from onepair.inference.torch_engine import TorchEngine, best_devices, on_cpu
-from onepair.models import Backbone, Classifier
+from onepair.models import Backbone, Classifier, GivenVectors
 
 SOME = 64  # images for which batch norms are folded into convolutions
 
@@ -43,12 +43,19 @@ class Engines:
         self.cache = cache or cache_folder()
 
     def __call__(self, images: int) -> Engine:
-        """The engine for so many images; only torch computes the map that a boosted classifier needs."""
+        """The engine for so many images; only torch computes the map that a boosted classifier needs, and vectors."""
+        if isinstance(self.backbone, GivenVectors):
+            return self._head
         if isinstance(self.network, Classifier) and self.network.boost != 1:
             return self._plain
         if images >= MANY and on_cpu(self.devices) and self._onnx is not None:
             return self._onnx
         return self._folded if images >= SOME else self._plain
+
+    @cached_property
+    def _head(self) -> Engine:
+        network = self.network.head if isinstance(self.network, Classifier) else self.network
+        return TorchEngine(network, None, devices=self.devices, precision=self.precision)
 
     @cached_property
     def _plain(self) -> Engine:

@@ -17,7 +17,7 @@ from onepair.inference.model_files import load_model, read_description
 from onepair.inference.onnx_engine import open_session
 from onepair.inference.prediction import METADATA
 from onepair.metrics import Floats
-from onepair.models import Classifier
+from onepair.models import Classifier, GivenVectors
 from onepair.probability.calibration import Isotonic, Platt
 from onepair.probability.decisions import Decisions
 
@@ -40,7 +40,8 @@ class Exported(NamedTuple):
 def export_onnx(run: Path, out: Path, *, float_input: bool = False) -> Exported:
     """Write the model of a run as one ONNX file, after a check that it computes what torch does.
 
-    Its input `images` has RGB pixels, uint8 (batch, S, S, 3), scaled to size but otherwise as they are. Its outputs are
+    Its input `images` has RGB pixels, uint8 (batch, S, S, 3), scaled to size but otherwise as they are; where the model
+    was trained on vectors, its input is `vectors`, float32 (batch, D). Its outputs are
     `logits`, calibrated `probabilities` and the predicted `labels`, all (batch, L). The metadata "onepair" holds, as
     JSON, what else there is to know: classes, preprocessing, decisions, backbone.
 
@@ -55,12 +56,20 @@ def export_onnx(run: Path, out: Path, *, float_input: bool = False) -> Exported:
     if missing:
         raise ExportError(f"the export needs {', '.join(missing)}; install with: pip install 'onepair[onnx]'")
     described, (classifier, _) = read_description(run), load_model(run)
+    if described.vocabulary:
+        raise ExportError(
+            f"{run}: reads texts, whose words an ONNX file cannot tell; use the run itself, with onepair predict or "
+            "onepair.load"
+        )
+    if float_input and described.width is not None:
+        raise ExportError(f"{run}: takes vectors, which are float32 as they are; leave --float-input out")
     if not out.parent.is_dir():
         raise ExportError(f"{out}: there is no folder {out.parent}")
     if not fits(classifier):
         raise ExportError(f"{run}: its weights are more than the 2 GB that an ONNX file can hold")
     graph = _Graph(classifier, described.decisions, float_input=float_input).eval()
-    content = _convert(graph, {**described.to_dict(), "input": "float32" if float_input else "uint8"})
+    kind = "vectors" if graph.of_vectors else "float32" if float_input else "uint8"
+    content = _convert(graph, {**described.to_dict(), "input": kind})
     exported = _check(content, graph)
     with writing(out):
         write_atomically(out, content)
@@ -79,9 +88,10 @@ class _Graph(nn.Module):
         self.calibrator = _Line(calibrator) if isinstance(calibrator, Platt) else _Curve(calibrator)
         self.register_buffer("thresholds", torch.from_numpy(_rounded_up(decisions.thresholds)))
         self.float_input = float_input
+        self.of_vectors = isinstance(classifier.backbone, GivenVectors)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        if not self.float_input:
+        if not self.float_input and not self.of_vectors:
             images = normalise(images.permute(0, 3, 1, 2), self.classifier.backbone.preprocessing)
         logits = self.classifier(images)
         return logits, self.calibrator(logits), logits >= self.thresholds
@@ -137,7 +147,13 @@ def _rounded_up(thresholds: Floats) -> NDArray[np.float32]:
 def _convert(graph: _Graph, description: dict[str, Any]) -> bytes:
     metadata = {METADATA: json.dumps(description, ensure_ascii=False)}
     try:
-        return to_onnx(graph, _example(graph, 2), outputs=["logits", "probabilities", "labels"], metadata=metadata)
+        return to_onnx(
+            graph,
+            _example(graph, 2),
+            outputs=["logits", "probabilities", "labels"],
+            metadata=metadata,
+            input="vectors" if graph.of_vectors else "images",
+        )
     except torch.onnx.OnnxExporterError as error:
         raise ExportError(f"{description['backbone']} cannot be exported by torch {torch.__version__}") from error
 
@@ -148,7 +164,7 @@ def _check(content: bytes, graph: _Graph) -> Exported:
     images = _example(graph, 3)
     with torch.inference_mode():
         expected = graph(images)[0].numpy()
-    (found,) = session.run(["logits"], {"images": images.numpy()})
+    (found,) = session.run(["logits"], {session.get_inputs()[0].name: images.numpy()})
     difference = float(np.abs(found - expected).max())
     if not difference <= _TOLERANCE * max(1, np.abs(expected).max()):
         raise ExportError(
@@ -160,7 +176,10 @@ def _check(content: bytes, graph: _Graph) -> Exported:
 
 
 def _example(graph: _Graph, images: int) -> Tensor:
-    """Random images as the graph takes them."""
+    """Random images as the graph takes them, or vectors."""
+    if graph.of_vectors:
+        width = graph.classifier.backbone.feature_dim
+        return torch.randn(images, width, generator=torch.Generator().manual_seed(0))
     preprocessing = graph.classifier.backbone.preprocessing
     pixels = random_images(preprocessing, images)
     return normalise(pixels.permute(0, 3, 1, 2), preprocessing).contiguous() if graph.float_input else pixels

@@ -37,8 +37,16 @@ def fits(network: nn.Module) -> bool:
     return sum(int(tensor.nbytes) for tensor in network.state_dict().values()) <= _LARGEST
 
 
-def to_onnx(network: nn.Module, images: Tensor, *, outputs: list[str], metadata: dict[str, str] | None = None) -> bytes:
-    """A network that takes `images`, of any number, as an ONNX graph that says nothing of this machine."""
+def to_onnx(
+    network: nn.Module,
+    images: Tensor,
+    *,
+    outputs: list[str],
+    metadata: dict[str, str] | None = None,
+    input: str = "images",
+) -> bytes:
+    """A network that takes images, or what else `input` names, of any number, as an ONNX graph that says nothing of
+    this machine."""
     import onnx
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
@@ -47,7 +55,7 @@ def to_onnx(network: nn.Module, images: Tensor, *, outputs: list[str], metadata:
         (images,),
         dynamo=True,
         dynamic_shapes=({0: torch.export.Dim("batch")},),
-        input_names=["images"],
+        input_names=[input],
         output_names=outputs,
         opset_version=_OPSET,
         external_data=False,

@@ -16,6 +16,7 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.loading import ImageReader, Reading, readings
 from onepair.data.preprocessing import Augmentation, Preprocessing
 from onepair.data.problems import refuse
+from onepair.data.vectors import Vectors
 from onepair.labels import Indices
 
 
@@ -51,9 +52,10 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FeatureSource:
-    """Features of every row of a table, held in memory."""
+    """Features of every row of a table, held in memory, or vectors that lie elsewhere."""
 
-    features: Tensor  # (N, D), half precision
+    features: Tensor | Vectors  # (N, D)
+    device: torch.device | None = None  # of the model, where that is not the features' own
 
     def batches(
         self,
@@ -70,9 +72,14 @@ class FeatureSource:
         left = np.asarray(order, np.int64)[start * batch_size :]
         if len(left) == 0:
             return
-        for batch in torch.split(torch.from_numpy(left).to(self.features.device), batch_size):
+        device = self.features.device if isinstance(self.features, Tensor) else self.device
+        for batch in torch.split(torch.from_numpy(left).to(device), batch_size):
             mine = batch[shard.process :: shard.processes] if shard.processes > 1 else batch
-            yield Inputs(self.features[mine].float(), batch)
+            if isinstance(self.features, Tensor):
+                yield Inputs(self.features[mine].float(), batch)
+            else:
+                taken = torch.from_numpy(self.features.take(mine.cpu().numpy()))
+                yield Inputs(taken.to(device).float(), batch)
 
 
 @dataclass(frozen=True, eq=False)

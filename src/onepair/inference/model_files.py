@@ -3,9 +3,9 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
 
 from onepair import __version__
 from onepair.data.preprocessing import Preprocessing
@@ -29,22 +29,26 @@ class Description(NamedTuple):
     """A model, but for its weights."""
 
     backbone: str
-    preprocessing: Preprocessing
+    preprocessing: Preprocessing | None  # None where inputs are vectors, or texts that vectors are made of
     classes: tuple[str, ...]
     decisions: Decisions
     precision: str = "32-true"  # that it was trained in and is scored in, as Fabric calls it
     boost: float = 1.0  # of the classifier
+    width: int | None = None  # of the vectors
+    vocabulary: tuple[str, ...] = ()  # of the texts
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "version": __version__,
             "backbone": self.backbone,
-            "preprocessing": asdict(self.preprocessing),
+            "preprocessing": None if self.preprocessing is None else asdict(self.preprocessing),
             "classes": list(self.classes),
             "decisions": self.decisions.to_dict(),
             "precision": self.precision,
             "boost": self.boost,
+            **({} if self.width is None else {"width": self.width}),
+            **({"vocabulary": list(self.vocabulary)} if self.vocabulary else {}),
         }
 
 
@@ -55,11 +59,19 @@ class _Stored(BaseModel):
 
     format: Literal[2]
     backbone: str
-    preprocessing: Preprocessing
+    preprocessing: Preprocessing | None
     classes: tuple[str, ...]
     decisions: StoredDecisions
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
     boost: float = 1.0
+    width: PositiveInt | None = None
+    vocabulary: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.preprocessing is None) != (self.width is not None):
+            raise ValueError("a model has the preprocessing of images, or the width of vectors")
+        return self
 
 
 def parse_description(stored: Any, *, where: Path) -> Description:
@@ -76,7 +88,16 @@ def parse_description(stored: Any, *, where: Path) -> Description:
         raise ModelError(f"{where}: is damaged, {first_mistake(error.errors())}") from None
     except ValueError as error:
         raise ModelError(f"{where}: is damaged, {error}") from None
-    return Description(given.backbone, given.preprocessing, given.classes, decisions, given.precision, given.boost)
+    return Description(
+        given.backbone,
+        given.preprocessing,
+        given.classes,
+        decisions,
+        given.precision,
+        given.boost,
+        given.width,
+        given.vocabulary,
+    )
 
 
 def write_description(folder: Path, description: Description) -> None:
@@ -106,12 +127,20 @@ def save_model(
 
     Weights are the classifier's own, unless they are spread over processes and were gathered by the caller.
     """
-    from onepair.models import save_weights
+    from onepair.models import GivenVectors, TextBackbone, save_weights
 
     backbone = classifier.backbone
+    given = isinstance(backbone, GivenVectors)
     save_weights(folder / WEIGHTS, classifier.state_dict() if weights is None else weights)
     described = Description(
-        backbone.name, backbone.preprocessing, classifier.classes, decisions, precision, classifier.boost
+        backbone.name,
+        None if given else backbone.preprocessing,
+        classifier.classes,
+        decisions,
+        precision,
+        classifier.boost,
+        backbone.feature_dim if given else None,
+        backbone.vocabulary if isinstance(backbone, TextBackbone) else (),
     )
     write_description(folder, described)
 
@@ -127,5 +156,7 @@ def load_model(folder: Path) -> "tuple[Classifier, Decisions]":
         preprocessing=described.preprocessing,
         classes=described.classes,
         boost=described.boost,
+        width=described.width,
+        vocabulary=described.vocabulary,
     )
     return classifier, described.decisions

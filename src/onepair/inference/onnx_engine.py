@@ -14,17 +14,18 @@ from onepair.inference.engine import Float32
 
 @dataclass(frozen=True, eq=False)
 class OnnxEngine:
-    """One output of an ONNX graph whose input is `images`."""
+    """One output of an ONNX graph whose input is `images`, or `vectors`."""
 
     session: Any  # an onnxruntime.InferenceSession
     output: str
     preprocessing: Preprocessing | None = None  # where the graph takes images that are normalised
     name: str = "ONNX Runtime"
     batch_size: int = 8
+    input: str = "images"
 
     def __call__(self, inputs: NDArray[Any]) -> Float32:
         images = inputs if self.preprocessing is None else _normalised(inputs, self.preprocessing)
-        found: Float32 = self.session.run([self.output], {"images": np.ascontiguousarray(images)})[0]
+        found: Float32 = self.session.run([self.output], {self.input: np.ascontiguousarray(images)})[0]
         return found
 
 

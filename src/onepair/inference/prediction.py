@@ -2,21 +2,21 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.decoding import Pixels
 from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError, Report, refuse
-from onepair.data.streaming import Source, image_blocks
+from onepair.data.row_sources import text_rows, vector_rows
+from onepair.data.streaming import Input, Row, Source, image_blocks, row_blocks
 from onepair.data.walking import image_files
-from onepair.inference.engine import MANY, Engine
+from onepair.inference.engine import MANY, Engine, Float32
 from onepair.inference.model_files import NAME, WEIGHTS, ModelError, load_model, parse_description, read_description
 from onepair.inference.onnx_engine import OnnxEngine, open_session
 from onepair.inference.stream import Scored, stream_scores
@@ -25,7 +25,7 @@ from onepair.probability.decisions import Decisions
 if TYPE_CHECKING:
     from onepair.models import Classifier
 
-Image = str | Path | Pixels  # a file, a folder of files, or an array (H, W, 3)
+Image = str | Path | NDArray[Any]  # a file, a folder of files, or an array (H, W, 3); or see `Model`
 OnProgress = Callable[[int, int], None]  # images done, images in all
 
 METADATA = "onepair"  # the key of an ONNX file's metadata that holds all of ours
@@ -52,18 +52,33 @@ class Model:
     """A trained model, whatever computes it.
 
     Images are files, folders (all images in them and in the folders below), or uint8 arrays (H, W, 3); one, or many.
+    A model that was trained on vectors takes these instead: arrays (D,) or (N, D), and files or folders of them. One
+    that was trained on texts takes strings, each a text, and paths of files of them.
     """
 
     path: Path
     classes: tuple[str, ...]
     decisions: Decisions
-    preprocessing: Preprocessing
+    preprocessing: Preprocessing | None  # None where the inputs are no images
     engines: Callable[[int], Engine]  # the one for so many images
     classifier: "Classifier | None" = None  # the network, where it is one of torch's
+    width: int = 0  # of vectors, where those are the inputs
+    encode: Callable[[Sequence[str]], Float32] | None = None  # from texts to vectors, where those are the inputs
+
+    @property
+    def noun(self) -> str:
+        """What it takes, in a word."""
+        return "image" if self.preprocessing is not None else "vector" if self.encode is None else "text"
+
+    def each(self, given: Image | Iterable[Image]) -> Iterator[Input]:
+        """Every single image, vector or text."""
+        if self.preprocessing is not None:
+            return one_by_one(given)
+        return vector_rows(given, self.width) if self.encode is None else text_rows(given)
 
     def predict(self, images: Image | Iterable[Image], *, on_progress: OnProgress | None = None) -> list[Prediction]:
         """The labels and probabilities of images, in their order."""
-        each = list(one_by_one(images))
+        each = list(self.each(images))
         predictions = []
         for scored in self.score(iter(each)).blocks:
             predictions += self.decide(scored)
@@ -79,12 +94,12 @@ class Model:
             report: told of each image that cannot be read. The default raises a `DataError`; one that returns, as a
                 list's `append` does, leaves the image out.
         """
-        for scored in self.score(one_by_one(images), report=report).blocks:
+        for scored in self.score(self.each(images), report=report).blocks:
             yield from self.decide(scored)
 
     def scores(self, images: Image | Iterable[Image], *, on_progress: OnProgress | None = None) -> NDArray[np.float32]:
         """The logits (N, L) of images, in their order."""
-        each = list(one_by_one(images))
+        each = list(self.each(images))
         scores = np.empty((len(each), len(self.classes)), np.float32)
         for scored in self.score(iter(each)).blocks:
             scores[scored.rows] = scored.scores
@@ -92,11 +107,15 @@ class Model:
                 on_progress(scored.seen, len(each))
         return scores
 
-    def score(self, images: Iterator[Source], *, before: int = 0, report: Report = refuse) -> Stream:
+    def score(self, images: Iterator[Input], *, before: int = 0, report: Report = refuse) -> Stream:
         """Single images on their way, after `before` others that were scored at another time."""
         first = _first(images)
         engine = self.engines(before + len(first))
-        blocks = image_blocks(chain(first, images), self.preprocessing, batch_size=engine.batch_size, report=report)
+        every, size = chain(first, images), engine.batch_size
+        if self.preprocessing is None:
+            blocks = row_blocks(every, self.encode or _stacked, batch_size=size, report=report)
+        else:
+            blocks = image_blocks(every, self.preprocessing, batch_size=size, report=report)
         return Stream(engine, stream_scores(engine, blocks))
 
     def decide(self, scored: Scored) -> list[Prediction]:
@@ -104,7 +123,7 @@ class Model:
         scores = scored.scores
         return [
             Prediction(
-                file=None if isinstance(source, np.ndarray) else str(source),
+                file=_name_of(source),
                 labels=tuple(name for name, chosen in zip(self.classes, row, strict=True) if chosen),
                 probabilities=dict(zip(self.classes, shares.tolist(), strict=True)),
             )
@@ -148,9 +167,19 @@ def one_by_one(images: Image | Iterable[Image]) -> Iterator[Source]:
             yield from one_by_one(image)
 
 
-def _first(images: Iterator[Source]) -> list[Source]:
+def _name_of(source: Input) -> str | None:
+    if isinstance(source, Row):
+        return source.name
+    return None if isinstance(source, np.ndarray) else str(source)
+
+
+def _stacked(vectors: Sequence[NDArray[Any]]) -> Float32:
+    return np.stack(vectors).astype(np.float32, copy=False)
+
+
+def _first(images: Iterator[Input]) -> list[Input]:
     """As many images as tell whether they are many; but arrays, which may be large, do not wait."""
-    first: list[Source] = []
+    first: list[Input] = []
     for image in images:
         first.append(image)
         if isinstance(image, np.ndarray) or len(first) == MANY:
@@ -159,13 +188,15 @@ def _first(images: Iterator[Source]) -> list[Source]:
 
 
 def _load_torch(folder: Path) -> Model:
-    precision = read_description(folder).precision
+    described = read_description(folder)
+    precision = described.precision
 
     from onepair.inference.choice import Engines  # and torch with it, once there is a model
 
     classifier, decisions = load_model(folder)
-    engines = Engines(classifier, precision=precision)
-    return Model(folder, classifier.classes, decisions, classifier.backbone.preprocessing, engines, classifier)
+    engines, backbone = Engines(classifier, precision=precision), classifier.backbone
+    model = Model(folder, classifier.classes, decisions, described.preprocessing, engines, classifier)
+    return replace(model, width=described.width or 0, encode=getattr(backbone, "encode", None))
 
 
 def _load_onnx(path: Path) -> Model:
@@ -186,4 +217,7 @@ def _load_onnx(path: Path) -> Model:
         raise ModelError(f"{path}: does not say what its labels are; only files of onepair export do") from None
     described = parse_description(stored, where=path)
     engine = OnnxEngine(session, "logits", described.preprocessing if float_input else None)
-    return Model(path, described.classes, described.decisions, described.preprocessing, lambda _: engine)
+    if described.width is not None:
+        engine = replace(engine, input="vectors", batch_size=1024)
+    model = Model(path, described.classes, described.decisions, described.preprocessing, lambda _: engine)
+    return replace(model, width=described.width or 0)

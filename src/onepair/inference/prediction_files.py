@@ -18,8 +18,9 @@ from pydantic import BaseModel, NonNegativeInt
 from onepair.data.dialects import guard
 from onepair.data.problems import Problem, Report
 from onepair.data.stored import StoredError, read_record
+from onepair.data.streaming import Input, Row
 from onepair.errors import UserError
-from onepair.files import locked, write_atomically, writing
+from onepair.files import locked, replacing, write_atomically, writing
 from onepair.inference.prediction import Model, Prediction, Stream
 
 SECONDS_PER_COMMIT = 2.0  # so much work at most is done again after a crash
@@ -84,14 +85,13 @@ class Parquet(JsonLines):
 
         columns = [pa.field(name, pa.float32()) for name in self.classes]
         schema = pa.schema([pa.field("file", pa.string()), pa.field("labels", pa.list_(pa.string())), *columns])
-        made = part.with_name(f"{part.name}.parquet")
-        with part.open(encoding="utf-8", errors="replace") as lines, pq.ParquetWriter(made, schema) as writer:
+        lines = part.open(encoding="utf-8", errors="replace")
+        with lines, replacing(out) as made, pq.ParquetWriter(made, schema) as writer:
             for objects in iter(lambda: [json.loads(line) for line in islice(lines, ROWS_IN_MEMORY)], []):
                 values = [[each[name] for each in objects] for name in ("file", "labels")]
                 values += [[each["probabilities"][name] for each in objects] for name in self.classes]
                 arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-        made.replace(out)
         part.unlink()
 
 
@@ -106,17 +106,20 @@ def require_form(out: Path) -> type[Form]:
         raise UserError(f"{out}: predictions are written as {', '.join(FORMS)}") from None
 
 
-def lines(model: Model, images: Iterable[Path], form: Form, *, report: Report) -> Iterator[str]:
+def lines(model: Model, images: Iterable[Input], form: Form, *, report: Report) -> Iterator[str]:
     """Everything that a file would hold, as it comes."""
     yield form.head
-    for number, prediction in enumerate(model.stream(images, report=report)):
-        yield (form.between if number else "") + form.line(prediction)
+    between = ""
+    for scored in model.score(iter(images), report=report).blocks:
+        for prediction in model.decide(scored):
+            yield between + form.line(prediction)
+            between = form.between
     yield form.foot
 
 
 def write_predictions(
     model: Model,
-    images: Callable[[], Iterator[Path]],
+    images: Callable[[], Iterator[Input]],
     out: Path,
     *,
     report: Report = lambda _: None,
@@ -131,7 +134,7 @@ def write_predictions(
 
     Args:
         model: predicts.
-        images: lists their files, in the same order each time it is called.
+        images: lists their files, or vectors or texts, in the same order each time it is called.
         out: its suffix chooses the form, one of `FORMS`.
         report: told of each image that cannot be read.
         say: told, in a sentence, why an attempt is not gone on with.
@@ -181,7 +184,7 @@ class _Work:
         self.state: dict[str, Any] = {}
         self._skipped: IO[str]
 
-    def run(self, images: Callable[[], Iterator[Path]]) -> Written:
+    def run(self, images: Callable[[], Iterator[Input]]) -> Written:
         listed = _Listed(images())
         before = self._resume(listed)
         if before is None:
@@ -221,7 +224,7 @@ class _Work:
             try:
                 os.truncate(self.part, state["bytes"])
                 os.truncate(self.skipped_part, state["skipped_bytes"])
-            except OSError:
+            except FileNotFoundError:
                 self.say(f"{self.part}: is gone; starting anew")
                 return None
         return done
@@ -277,17 +280,20 @@ class _Work:
 
 
 class _Listed:
-    """The files of images, one by one, and a digest of those that are done: their names, sizes and times."""
+    """The files of images, one by one, and a digest of those that are done: their names, sizes and times.
 
-    def __init__(self, files: Iterator[Path]) -> None:
+    Of vectors and texts, their names and what they are.
+    """
+
+    def __init__(self, files: Iterator[Input]) -> None:
         self.files, self.given = files, 0
-        self._waiting: deque[Path] = deque()
+        self._waiting: deque[Input] = deque()
         self._digest = hashlib.blake2b()
 
     def __iter__(self) -> "_Listed":
         return self
 
-    def __next__(self) -> Path:
+    def __next__(self) -> Input:
         file = next(self.files)
         self._waiting.append(file)
         self.given += 1
@@ -309,7 +315,14 @@ class _Listed:
     def digest(self) -> str:
         return self._digest.copy().hexdigest()
 
-    def _add(self, file: Path) -> None:
+    def _add(self, file: Input) -> None:
+        if isinstance(file, Row):
+            self._digest.update(str(file.name).encode("utf-8", "surrogateescape"))
+            value = file.value
+            self._digest.update(value.encode("utf-8", "replace") if isinstance(value, str) else value.tobytes())
+            return
+        if not isinstance(file, Path):
+            raise TypeError("what is in memory has no name to go on by")
         try:
             stat = file.stat()
             known = [str(file), stat.st_size, stat.st_mtime_ns]

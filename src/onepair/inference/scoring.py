@@ -1,6 +1,7 @@
 """Scores: of a training by all of its processes together, of a finished model by one process on all devices."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.problems import Report, refuse
 from onepair.data.streaming import image_blocks, images_of
 from onepair.inference.choice import Engines
+from onepair.inference.engine import Engine
 from onepair.inference.inputs import Shard, Source
 from onepair.inference.stream import stream_scores
 from onepair.labels import Indices
-from onepair.models import Classifier
+from onepair.models import Classifier, GivenVectors
 
 
 def shard_of(fabric: Fabric) -> Shard:
@@ -53,18 +55,51 @@ def score(
 
     They are computed in the precision that the model is trained in; `after_batch` is called after every batch.
     """
+    return torch.cat(list(_batches(fabric, model, source, rows, batch_size, after_batch)))
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredBlocks:
+    """The same, a batch at a time and each time anew: a `ScoreBlocks`."""
+
+    fabric: Fabric
+    model: nn.Module
+    source: Source
+    rows: Indices
+    batch_size: int
+    after_batch: Callable[[], object] = lambda: None
+    check: Callable[[NDArray[np.float32]], object] = lambda block: None  # is shown every block first
+
+    def __iter__(self) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+        start = 0
+        parts = _batches(self.fabric, self.model, self.source, self.rows, self.batch_size, self.after_batch)
+        for part in parts:
+            block = part.numpy()
+            self.check(block)
+            yield slice(start, start + len(part)), block
+            start += len(part)
+
+
+def _batches(
+    fabric: Fabric,
+    model: nn.Module,
+    source: Source,
+    rows: Indices,
+    batch_size: int,
+    after_batch: Callable[[], object],
+) -> Iterator[Tensor]:
     was_training = model.training
     model.eval()
-    parts = []
     try:
         for batch in source.batches(rows, batch_size=batch_size, shard=shard_of(fabric), training=False):
-            with fabric.autocast():
-                logits = model(batch.inputs)
-            parts.append(gather(fabric, logits, len(batch.rows)).float().cpu())
+            with torch.inference_mode():
+                with fabric.autocast():
+                    logits = model(batch.inputs)
+                part = gather(fabric, logits, len(batch.rows)).float().cpu()
+            yield part
             after_batch()
     finally:
         model.train(was_training)
-    return torch.cat(parts)
 
 
 def score_images(
@@ -86,6 +121,8 @@ def score_images(
         report: told of each image that cannot be read; if it returns, the image's scores are NaN.
     """
     engine = Engines(classifier, precision=precision)(len(rows))
+    if isinstance(classifier.backbone, GivenVectors):
+        return _score_vectors(engine, classifier.backbone, table, rows)
     preprocessing = classifier.backbone.preprocessing
     images, size = images_of(table, rows), engine.batch_size
     blocks = image_blocks(images, preprocessing, batch_size=size, workers=workers, report=report)
@@ -93,3 +130,12 @@ def score_images(
     for scored in stream_scores(engine, blocks):
         scores[scored.rows] = scored.scores
     return scores
+
+
+def _score_vectors(engine: Engine, backbone: GivenVectors, table: LabelTable, rows: Indices) -> NDArray[np.float32]:
+    """The same of rows whose vectors are given, or made of texts."""
+    at_once = engine.batch_size
+    parts = [
+        engine(backbone.vectors_of(table, rows[start : start + at_once])) for start in range(0, len(rows), at_once)
+    ]
+    return np.concatenate(parts)

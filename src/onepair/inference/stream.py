@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from onepair.data.streaming import Block, Source
+from onepair.data.streaming import Block, Input
 from onepair.inference.engine import Engine, Float32
 from onepair.labels import Indices
 
@@ -14,7 +14,7 @@ class Scored(NamedTuple):
     scores: Float32  # (B, L)
     rows: Indices  # (B,), as those of the block
     seen: int  # as that of the block
-    sources: Sequence[Source]  # as those of the block
+    sources: Sequence[Input]  # as those of the block
 
 
 def stream_scores(engine: Engine, blocks: Iterable[Block]) -> Iterator[Scored]:

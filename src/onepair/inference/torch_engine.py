@@ -15,6 +15,7 @@ from onepair.data.preprocessing import Preprocessing
 from onepair.inference.engine import Float32
 
 ON_CPU, ON_GPU = 8, 64  # images at a time: few stay within a CPU's cache
+VECTORS_AT_ONCE = 1024
 
 
 class TorchEngine:
@@ -40,7 +41,8 @@ class TorchEngine:
         self.devices = list(devices or best_devices())
         self.preprocessing = preprocessing
         self._copies = [_on_device(network, device, precision) for device in self.devices]
-        self.batch_size = len(self.devices) * (ON_CPU if on_cpu(self.devices) else ON_GPU)
+        each = ON_CPU if on_cpu(self.devices) else ON_GPU
+        self.batch_size = len(self.devices) * (each if preprocessing is not None else VECTORS_AT_ONCE)
 
     @torch.inference_mode()
     def __call__(self, inputs: NDArray[Any]) -> Float32:

@@ -46,8 +46,13 @@ def check_batch(logits: Tensor, labels: Tensor, *, unknown: Unknown) -> tuple[Te
 
 
 def can_check_values(values: Tensor) -> bool:
-    """Whether to look at values: not where a GPU would have to be waited for, nor where `torch.compile` traces."""
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether to look at values: not where a GPU would have to be waited for, nor where they are only traced."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed()
+
+
+def is_transformed() -> bool:
+    """Whether `torch.func` is at work, as `vmap` or `grad`, under which tensors stand for others."""
+    return not torch.compiler.is_compiling() and bool(torch._C._are_functorch_transforms_active())
 
 
 def masks(labels: Tensor, dtype: torch.dtype, *, unknown: Unknown) -> tuple[Tensor, Tensor]:

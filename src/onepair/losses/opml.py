@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from onepair.losses.cells import Loss, Reduction, Unknown, check_batch, masks, reduce
+from onepair.losses.cells import Loss, Reduction, Unknown, check_batch, is_transformed, masks, reduce
+from onepair.numerics import masked_logsumexp
 
 _CELLS_PER_BLOCK = 2**18  # 1 MB of float32
 
@@ -42,7 +43,13 @@ def opml_loss(
     tensor(1.3863)
     """
     logits, labels = check_batch(logits, labels, unknown=unknown)
-    per_row: Tensor = _OnePair.apply(logits, labels, unknown, odds(alpha=alpha), odds(beta=beta))
+    threshold_positive, threshold_negative = odds(alpha=alpha), odds(beta=beta)
+    if is_transformed():  # `torch.func` cannot look into a function that works in place
+        positive, negative = masks(labels, logits.dtype, unknown=unknown)
+        per_row = masked_logsumexp(-logits, positive, constant=threshold_positive)
+        per_row = per_row + masked_logsumexp(logits, negative, constant=threshold_negative)
+    else:
+        per_row = _OnePair.apply(logits, labels, unknown, threshold_positive, threshold_negative)
     return reduce(per_row, reduction)
 
 

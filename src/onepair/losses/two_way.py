@@ -6,8 +6,6 @@ from torch.nn import functional as F
 
 from onepair.losses.cells import Loss, Unknown, cells
 
-_NOWHERE = -1e30  # the score of a cell that takes no part, finite so that its gradient is 0 and not undefined
-
 
 def two_way_loss(
     logits: Tensor,
@@ -37,8 +35,10 @@ def two_way_loss(
         if not value > 0:
             raise ValueError(f"{name}_temperature must be above 0, got {value}")
     batch = cells(logits, labels, unknown=unknown)
-    lowest_positives = torch.where(batch.positive > 0, -batch.logits / positive_temperature, _NOWHERE)
-    highest_negatives = torch.where(batch.negative > 0, batch.logits / negative_temperature, _NOWHERE)
+    # The score of a cell that takes no part: below all others, and finite so that its gradient is 0 and not undefined.
+    nowhere = torch.finfo(batch.logits.dtype).min / (4 * max(positive_temperature, negative_temperature, 1))
+    lowest_positives = torch.where(batch.positive > 0, -batch.logits / positive_temperature, nowhere)
+    highest_negatives = torch.where(batch.negative > 0, batch.logits / negative_temperature, nowhere)
     total = batch.logits.new_zeros(())
     for over in (1, 0):
         gap = positive_temperature * lowest_positives.logsumexp(over)

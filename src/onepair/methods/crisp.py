@@ -10,7 +10,9 @@ from onepair.labels import POSITIVE
 from onepair.losses import bce_loss
 from onepair.losses.cells import cells, check_at_least_zero
 from onepair.methods.method import EpochAware, at_least_single, require_scores
+from onepair.methods.observed import Observed
 from onepair.methods.registry import register
+from onepair.score_blocks import ScoreBlocks
 
 
 @register(
@@ -32,7 +34,9 @@ class CRISP(EpochAware):
     """
 
     needs_scores = True
+    keeps_matrix = True  # the scores of all samples, in order
 
+    observed: Tensor
     shown: Tensor  # (L,), the share of samples that are observed positives
     class_priors: Tensor  # (L,), π
 
@@ -45,9 +49,9 @@ class CRISP(EpochAware):
         super().__init__()
         self.warmup, self.chance, self.slack = warmup, chance, slack
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
-        shown = (observed == POSITIVE).float().mean(0)
+        shown = (self.observed == POSITIVE).float().mean(0)
         self.register_buffer("shown", shown, persistent=False)
         self.register_buffer("class_priors", shown.clone())
 
@@ -63,7 +67,7 @@ class CRISP(EpochAware):
         denied = -(batch.negative * F.logsigmoid(-batch.logits)).mean(0)
         return (missed + off + denied).mean()
 
-    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
+    def end_epoch(self, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
         scores = at_least_single(require_scores(scores))
         self.class_priors.copy_(estimated_priors(scores, self.observed, chance=self.chance, slack=self.slack))
         super().end_epoch(epoch, scores)

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from onepair.losses import BCELoss
 from onepair.losses.cells import cells, check_at_least_zero, unknown_cells
 from onepair.methods.method import FixedTargets, Method
+from onepair.methods.observed import Observed
 from onepair.methods.registry import register
 
 COLE = "Cole et al. 2021"
@@ -65,7 +66,7 @@ class BCEDownWeighted(FixedTargets):
     def __init__(self) -> None:
         super().__init__(BCELoss())
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
         self.loss = BCELoss(negative_weight=1 / max(observed.shape[1] - 1, 1))
 

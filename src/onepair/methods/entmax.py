@@ -8,9 +8,11 @@ from onepair.labels import UNKNOWN
 from onepair.losses import EntropyMaximizationLoss
 from onepair.losses.cells import cells, check_at_least_zero, unknown_cells
 from onepair.losses.entropy import binary_entropy
-from onepair.methods.method import FixedTargets, Method, require_scores
+from onepair.methods.method import FixedTargets, MatrixMethod, require_scores
+from onepair.methods.observed import Observed
 from onepair.methods.registry import register
 from onepair.methods.selection import highest_scored_per_class
+from onepair.score_blocks import ScoreBlocks
 
 ZHOU = "Zhou et al. 2022"
 
@@ -36,7 +38,7 @@ class EntMax(FixedTargets):
     equation="EntMax, and b BCE(p, q) where an unknown label has a pseudo-label q",
     description="EntMax; after a warm-up the lowest-scored unknown labels get their own score as a soft label.",
 )
-class EntMaxAPL(Method):
+class EntMaxAPL(MatrixMethod):
     """Entropy maximisation with asymmetric pseudo-labels.
 
         l = -log p if positive, -log(1-p) if negative, b BCE(p, q) if pseudo-labelled, -a H(p) if still unknown
@@ -70,7 +72,7 @@ class EntMaxAPL(Method):
         self.share = share
         self.labelling_epochs = epochs - warmup
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
         self.register_buffer("soft_labels", torch.full(observed.shape, float(UNKNOWN), device=observed.device))
 
@@ -85,7 +87,7 @@ class EntMaxAPL(Method):
         cross_entropy = F.binary_cross_entropy_with_logits(batch.logits, targets, weights)
         return cross_entropy - self.entropy_weight * (uncertain * binary_entropy(batch.logits)).mean()
 
-    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
+    def end_epoch(self, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
         scores = require_scores(scores)
         if epoch < self.warmup:
             return

@@ -9,6 +9,7 @@ from onepair.errors import UserError
 from onepair.labels import POSITIVE
 from onepair.losses.propensity import Form, propensity_loss
 from onepair.methods.method import Method
+from onepair.methods.observed import Observed, count
 from onepair.methods.registry import register
 
 
@@ -32,7 +33,7 @@ class PropensityWeighted(Method):
         self.needs_priors = propensity is None
         self.given = given
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
         classes = observed.shape[1]
         if self.given.ndim == 1 and len(self.given) not in (0, classes):
@@ -41,7 +42,7 @@ class PropensityWeighted(Method):
         self.register_buffer("propensities", start.to(observed.device))
 
     def take_priors(self, priors: Tensor) -> None:
-        shown = (self.observed == POSITIVE).sum(0) / len(self.observed)
+        shown = count(self.observed, POSITIVE).to(priors.device) / len(self.observed)
         share = shown / priors.to(shown.dtype).clamp(min=torch.finfo(shown.dtype).tiny)
         self.propensities.copy_(torch.where(shown > 0, share.clamp(max=1), 1))  # of a class without any nothing follows
 

@@ -8,6 +8,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.losses import bce_loss
 from onepair.losses.cells import check_at_least_zero
 from onepair.methods.method import EpochAware
+from onepair.methods.observed import Observed
 from onepair.methods.registry import register
 from onepair.methods.selection import highest_scored
 
@@ -78,11 +79,14 @@ class LargeLossTemporaryCorrection(LargeLoss):
 class LargeLossPermanentCorrection(LargeLoss):
     """From epoch 2 on, suspects are positives from this step on; k = ceil(B · L · Δ) in every epoch."""
 
+    keeps_matrix = True
+
+    observed: Tensor
     targets: Tensor  # the observed labels, corrected
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
-        self.register_buffer("targets", observed.clone())
+        self.register_buffer("targets", self.observed.clone())
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         targets = self.targets[rows]

@@ -5,7 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from onepair.errors import UserError
+from onepair.label_matrix import limit, too_many
 from onepair.losses import Loss
+from onepair.methods.observed import Observed, ObservedRows
+from onepair.score_blocks import ScoreBlocks
 
 
 class Method(nn.Module):
@@ -17,19 +21,37 @@ class Method(nn.Module):
     """
 
     needs_scores: bool = False  # True: `end_epoch` is given the scores of the whole training set
+    keeps_matrix: bool = False  # True: has a number for every cell (N, L), so that there must not be too many of them
     needs_priors: bool = False  # True: `take_priors` is called before `end_epoch`, after epochs 1, 2, 4, 8, …
     lr_multiplier: float = 1.0  # of the learning rate, for the method's own parameters
     boost: float = 1.0  # of the classifier's activations above 0 at every place of the image; 1: it is not needed
 
-    observed: Tensor  # (N, L) int8 of 1, 0, -1; never changed
+    observed: Observed  # (N, L) int8 of 1, 0, -1; never changed
 
-    def begin(self, observed: Tensor) -> None:
-        """Take the (N, L) observed labels and make all state that depends on their shape."""
+    def begin(self, observed: Observed) -> None:
+        """Take the (N, L) observed labels and make all state that depends on their shape.
+
+        Where they are too many for a matrix they come as `ObservedRows`, which give those of a batch as a tensor does.
+        """
+        if isinstance(observed, ObservedRows):
+            if not self.keeps_matrix:
+                self.observed = observed
+                return
+            self.require_room(*observed.shape)
+            observed = torch.from_numpy(observed.labels.dense())
         if observed.ndim != 2 or observed.dtype != torch.int8:
             raise ValueError(
                 f"observed must be a matrix (samples, classes) of int8, got {tuple(observed.shape)} of {observed.dtype}"
             )
         self.register_buffer("observed", observed)
+
+    def require_room(self, rows: int, classes: int) -> None:
+        """Refuse labels that are too many for a method that has a number for each of them."""
+        if self.keeps_matrix and too_many(rows, classes):
+            raise UserError(
+                f"this method has a number for each of {classes:,} labels of each of {rows:,} images, and there can be "
+                f"{limit():,} of them; choose another method, as opml-plus"
+            )
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         """The loss of a batch: (B, L) logits of the samples `rows`, (B,) int64 indices into the observed labels."""
@@ -42,8 +64,11 @@ class Method(nn.Module):
     def take_priors(self, priors: Tensor) -> None:
         """Take an estimate (L,) of the share of positives of every class, made on other images after an epoch."""
 
-    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
-        """Learn from an epoch, counted from 1; `scores` are (N, L) logits if `needs_scores`, else None."""
+    def end_epoch(self, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
+        """Learn from an epoch, counted from 1; `scores` are (N, L) logits if `needs_scores`, else None.
+
+        They come in blocks of rows where the observed labels are `ObservedRows`.
+        """
 
 
 class FixedTargets(Method):
@@ -63,7 +88,7 @@ class EpochAware(Method):
 
     finished_epochs: Tensor
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
         self.register_buffer("finished_epochs", torch.zeros((), dtype=torch.int64, device=observed.device))
         self._finished: int | None = 0  # the same at hand: to ask a GPU for it in every step would hold it up
@@ -79,15 +104,24 @@ class EpochAware(Method):
         self._finished = None
         return super().load_state_dict(*arguments, **options)
 
-    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
+    def end_epoch(self, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
         self.finished_epochs.fill_(epoch)
         self._finished = epoch
 
 
-def require_scores(scores: Tensor | None) -> Tensor:
-    """The scores, or an error that says whose duty they are."""
-    if scores is None:
-        raise ValueError("this method needs the scores of the training set after every epoch, but got None")
+class MatrixMethod(Method):
+    """A method that keeps a number for every label of every sample, and so sees the observed labels as a matrix."""
+
+    keeps_matrix = True
+
+    observed: Tensor
+
+
+def require_scores(scores: Tensor | ScoreBlocks | None) -> Tensor:
+    """The scores as one matrix, or an error that says whose duty they are."""
+    if not isinstance(scores, Tensor):
+        given = type(scores).__name__
+        raise ValueError(f"this method needs the scores of the training set after every epoch, but got {given}")
     return scores
 
 

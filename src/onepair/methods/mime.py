@@ -4,8 +4,10 @@ from torch import Tensor
 
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.losses import bce_loss
-from onepair.methods.method import Method, at_least_single, require_scores
+from onepair.methods.method import MatrixMethod, at_least_single, require_scores
+from onepair.methods.observed import Observed
 from onepair.methods.registry import register
+from onepair.score_blocks import ScoreBlocks
 
 
 @register(
@@ -15,7 +17,7 @@ from onepair.methods.registry import register
     equation="BCE with t = 1 for good where an unknown label has p > τ after an epoch",
     description="Assumes unknown labels negative; after a warm-up, those of high probability become positive for good.",
 )
-class MIME(Method):
+class MIME(MatrixMethod):
     """BCE that assumes unknown labels negative, but for those that the model was sure of once.
 
     After every epoch from the `warmup`-th on, unknown labels of a probability above `threshold`, 0.95 in its authors'
@@ -34,14 +36,14 @@ class MIME(Method):
         super().__init__()
         self.warmup, self.threshold = warmup, threshold
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
-        self.register_buffer("targets", observed.clone())
+        self.register_buffer("targets", self.observed.clone())
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         return bce_loss(logits, self.targets[rows])
 
-    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
+    def end_epoch(self, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
         scores = require_scores(scores)
         if epoch >= self.warmup:
             sure = at_least_single(scores).sigmoid() > self.threshold

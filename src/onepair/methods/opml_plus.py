@@ -10,36 +10,37 @@ from onepair.labels import POSITIVE, UNKNOWN
 from onepair.losses.cells import cells, unknown_cells
 from onepair.losses.opml import odds
 from onepair.methods.method import Method
+from onepair.methods.observed import Observed, count
 from onepair.methods.registry import register
-from onepair.numerics import masked_logsumexp
 
 
 @register(
     name="opml-plus",
     title="OPML+",
     paper="onepair's own, on the ground of Li, Wang, Chen 2023",
-    equation="Σ log(α + exp(-s_p)) + (Σv / κ) [log(α + mean_v γ exp(-s)) + log(β + mean_v (1-γ) exp(s))]",
+    equation="Σ log(α + exp(-s)) of known positives + Σ v BCE(s, p*) of the others,  p* = β / (α + β)",
     description="OPML-SP that keeps labels low, not negative, and trusts unknown ones by how many are missing.",
 )
 class OPMLPlus(Method):
-    """Soft OPML with weighted means over the labels of a row that are not known positive.
+    """OPML's pull on known positives, and a weighted cross entropy that keeps all other labels low.
 
-        L = Σ_{p∈Ωp} log(α + exp(-s_p)) + (Σ v / κ) [log(α + mean_v γ exp(-s)) + log(β + mean_v (1-γ) exp(s))]
-        γ = sigmoid(s), without gradient
+        L = Σ_{p∈Ωp} log(α + exp(-s_p)) - Σ_{others} v [p* log σ(s) + (1-p*) log(1-σ(s))]
+        p* = β / (α+β)
         v = 1 for a known negative, and for an unknown label t / (t + R)
-        R = missing positives for every observed one;   t = `trust`;   κ = (α+β)² / (α β (1+α+β))
+        R = missing positives for every observed one;   t = `trust`
 
     α and β are the odds of `alpha` and `beta`. What differs from OPML-SP, and why:
 
-    - γ is not multiplied by AP^ε, which would push the highest unknowns down the hardest, those most likely missing
-      positives. The gradient of the bracket is κ v (p - p*) / Σ v, with a p* close to β / (α+β): it keeps a label low
-      rather than negative, and one that is already low it lets be. Known negatives are kept so, too: that is worth as
-      much with full labels.
+    - Soft OPML's two terms, without AP^ε, which would push the highest unknowns down the hardest, those most likely
+      missing positives, and without a gradient through γ, are a spring: they hold a label near p*, low rather than
+      negative, and one that is already low they let be. The cross entropy is that spring for each label by itself:
+      its gradient is v (σ(s) - p*). Known negatives are kept so, too: that is worth as much with full labels.
+    - Not coupled: in soft OPML the labels of a row share one sum, and one that is likely lifts the others with it.
+      With many rare labels that costs more than it gives.
     - v. Where one positive in ten is missing, an unknown label is as good as a negative; where nine in ten are, pushing
       it down would undo what the tenth has taught. With t / (t + R), pulls and pushes of a sample whose chance is 1 - t
       stand to each other as they would if all labels were known: a positive is observed with the chance ρ = 1 / (1+R),
       and v (1 - ρp) / ρp = (1 - p) / p at p = 1 - t. R is estimated on the way, from the class priors.
-    - κ makes every label count as in a cross entropy, however many there are.
     - Every positive counts by itself, so that nothing changes on the way from one to all of them.
     """
 
@@ -49,32 +50,29 @@ class OPMLPlus(Method):
 
     def __init__(self, *, alpha: float = 0.3, beta: float = 0.15, trust: float = 0.1) -> None:
         super().__init__()
-        self.alpha, self.beta = odds(alpha=alpha), odds(beta=beta)
-        self.kappa = (self.alpha + self.beta) ** 2 / (self.alpha * self.beta * (1 + self.alpha + self.beta))
+        self.alpha = odds(alpha=alpha)
+        self.rest = odds(beta=beta) / (self.alpha + odds(beta=beta))
         odds(trust=trust)  # lies between 0 and 1, too
         self.trust = trust
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
         self.register_buffer("missing", torch.ones((), device=observed.device))  # until priors are known
 
     def take_priors(self, priors: Tensor) -> None:
         observed = self.observed
-        shown = (observed == POSITIVE).sum(0)
-        unknown = (observed == UNKNOWN).sum(0)
+        shown, unknown = (count(observed, value).to(priors.device) for value in (POSITIVE, UNKNOWN))
         missing = (len(observed) * priors - shown).clamp(min=0).minimum(unknown)
         self.missing.copy_(missing.sum() / shown.sum().clamp(min=1))
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         observed = self.observed[rows]
         batch = cells(logits, observed, unknown="ignore")
-        scores, fixed = batch.logits, batch.logits.detach()
+        scores = batch.logits
         trusted = (self.trust / (self.trust + self.missing)).to(scores.dtype)
         counted = batch.negative + trusted * unknown_cells(observed, scores.dtype)
-        total = counted.sum(1)
-        share = counted / total.clamp(min=torch.finfo(scores.dtype).tiny).unsqueeze(1)
         log_alpha = math.log(self.alpha)
-        positives = (batch.positive * (log_alpha - F.logsigmoid(scores + log_alpha))).sum(1)
-        pull_up = masked_logsumexp(-scores, share * fixed.sigmoid(), constant=self.alpha)
-        push_down = masked_logsumexp(scores, share * (-fixed).sigmoid(), constant=self.beta)
-        return (positives + total / self.kappa * (pull_up + push_down)).mean()
+        pulled = batch.positive * (log_alpha - F.logsigmoid(scores + log_alpha))
+        rest = torch.full_like(scores, self.rest)
+        kept_low = F.binary_cross_entropy_with_logits(scores, rest, counted, reduction="none")
+        return (pulled + kept_low).sum(1).mean()

@@ -3,11 +3,14 @@
 import torch
 from torch import Tensor
 
-from onepair.correction import label_correction, training_ap
+from onepair.correction import correction_by_blocks, label_correction, training_ap
+from onepair.label_matrix import LabelMatrix
 from onepair.losses import OPMLLoss, SoftOPMLLoss, high_rank_penalty
 from onepair.losses.cells import check_at_least_zero
 from onepair.methods.method import Method, at_least_single, require_scores
+from onepair.methods.observed import CorrectedRows, Observed, ObservedRows
 from onepair.methods.registry import register
+from onepair.score_blocks import ScoreBlocks
 
 LI = "Li, Wang, Chen 2023"
 
@@ -25,7 +28,7 @@ class OPMLFamily(Method):
     """
 
     class_ap: Tensor  # (L,)
-    targets: Tensor  # (N, L) int8: the observed labels, corrected
+    targets: Tensor | CorrectedRows  # (N, L) int8: the observed labels, corrected
 
     def __init__(
         self,
@@ -50,12 +53,15 @@ class OPMLFamily(Method):
         self.correction_start = correction_start
         self.needs_scores = epsilon is not None or label_num is not None
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
         if self.needs_scores:
             self.register_buffer("class_ap", torch.zeros(observed.shape[1], device=observed.device))
         if self.label_num is not None:
-            self.register_buffer("targets", observed.clone())
+            if isinstance(observed, ObservedRows):
+                self.targets = CorrectedRows(observed)
+            else:
+                self.register_buffer("targets", observed.clone())
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         logits = at_least_single(logits)
@@ -70,16 +76,29 @@ class OPMLFamily(Method):
         predicted = logits.sigmoid() if self.gamma_gradient else logits.detach().sigmoid()
         return predicted * self.class_ap**epsilon
 
-    def end_epoch(self, epoch: int, scores: Tensor | None) -> None:
+    def end_epoch(self, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
         if not self.needs_scores:
             return
-        scores = require_scores(scores)
-        observed, score_matrix = self.observed.cpu().numpy(), at_least_single(scores).cpu().numpy()
+        label_num = self.label_num if epoch >= self.correction_start else None
+        if isinstance(self.observed, ObservedRows):
+            self._learn_by_blocks(self.observed.labels, scores, label_num)
+            return
+        observed, score_matrix = self.observed.cpu().numpy(), at_least_single(require_scores(scores)).cpu().numpy()
         class_ap = training_ap(score_matrix, observed)
         self.class_ap.copy_(torch.from_numpy(class_ap))
-        if self.label_num is not None and epoch >= self.correction_start:
-            corrected = label_correction(score_matrix, observed, class_ap, label_num=self.label_num)
+        if label_num is not None and isinstance(self.targets, Tensor):
+            corrected = label_correction(score_matrix, observed, class_ap, label_num=label_num)
             self.targets.copy_(torch.from_numpy(corrected))
+
+    def _learn_by_blocks(
+        self, observed: LabelMatrix, scores: Tensor | ScoreBlocks | None, label_num: float | None
+    ) -> None:
+        if scores is None or isinstance(scores, Tensor):
+            raise ValueError("where observed labels are kept by their entries, scores must come in blocks")
+        class_ap, corrected = correction_by_blocks(scores, observed, label_num=label_num)
+        self.class_ap.copy_(torch.from_numpy(class_ap))
+        if label_num is not None and isinstance(self.targets, CorrectedRows):
+            self.targets.take(corrected)
 
 
 @register(

@@ -8,6 +8,7 @@ from onepair.labels import UNKNOWN
 from onepair.losses.cells import cells, check_at_least_zero, unknown_cells
 from onepair.losses.focal import focus
 from onepair.methods.method import Method
+from onepair.methods.observed import Observed
 from onepair.methods.registry import register
 from onepair.methods.selection import highest_scored
 
@@ -54,7 +55,7 @@ class PartialAsymmetric(Method):
         self.gamma_positive, self.gamma_negative, self.gamma_unknown = gamma_positive, gamma_negative, gamma_unknown
         self.left_out, self.most_frequent = left_out, most_frequent
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
         classes = observed.shape[1]
         self.register_buffer("too_frequent", torch.zeros(classes, dtype=torch.bool, device=observed.device))

@@ -7,7 +7,8 @@ from torch.nn import functional as F
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.losses import bce_loss
 from onepair.losses.cells import check_at_least_zero
-from onepair.methods.method import Method, at_least_single
+from onepair.methods.method import MatrixMethod, at_least_single
+from onepair.methods.observed import Observed
 from onepair.methods.registry import register
 
 
@@ -18,7 +19,7 @@ from onepair.methods.registry import register
     equation="½ [BCE₊(f) + CE(f, g°) + R(f)] + ½ [BCE₊(g) + CE(g, f°) + R(g)]",
     description="Learns an estimate of every label along with the classifier; both agree and keep the expected count.",
 )
-class ROLE(Method):
+class ROLE(MatrixMethod):
     """Regularised online label estimation, for a classifier f and a free table g of label estimates.
 
         L = ½ [BCE₊(f) + CE(f, g°) + R(f)] + ½ [BCE₊(g) + CE(g, f°) + R(g)],   ° without gradient
@@ -42,8 +43,9 @@ class ROLE(Method):
         self.needs_priors = expected_positives is None
         self.seed = seed
 
-    def begin(self, observed: Tensor) -> None:
+    def begin(self, observed: Observed) -> None:
         super().begin(observed)
+        observed = self.observed
         draws = torch.rand(observed.shape, generator=torch.Generator().manual_seed(self.seed))
         estimates = (0.4 + 0.2 * draws).to(observed.device)
         estimates[observed == POSITIVE] = 0.995

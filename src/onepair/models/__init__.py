@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onepair.models.backbone import Backbone, Classifier, NoMapsError, SmallCNN, Spatial
+    from onepair.models.given import GivenVectors, TextBackbone
     from onepair.models.store import load_classifier, save_weights
     from onepair.models.weights import (
         State,
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Backbone",
     "Classifier",
+    "GivenVectors",
     "NoMapsError",
     "SmallCNN",
     "Spatial",
     "State",
+    "TextBackbone",
     "UnknownBackboneError",
     "WeightsError",
     "create_backbone",
@@ -31,13 +34,15 @@ __all__ = [
     "save_weights",
 ]
 
-_IN_BACKBONE = ("Backbone", "Classifier", "NoMapsError", "SmallCNN", "Spatial")
-_IN_STORE = ("load_classifier", "save_weights")
+_HOMES = {
+    **dict.fromkeys(("Backbone", "Classifier", "NoMapsError", "SmallCNN", "Spatial"), "backbone"),
+    **dict.fromkeys(("GivenVectors", "TextBackbone"), "given"),
+    **dict.fromkeys(("load_classifier", "save_weights"), "store"),
+}  # all others are in weights
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, and torch with it; to look for weights on this machine needs neither."""
     if name not in __all__:
         raise AttributeError(f"module 'onepair.models' has no attribute {name!r}")
-    home = "backbone" if name in _IN_BACKBONE else "store" if name in _IN_STORE else "weights"
-    return getattr(import_module(f"onepair.models.{home}"), name)
+    return getattr(import_module(f"onepair.models.{_HOMES.get(name, 'weights')}"), name)

@@ -7,35 +7,37 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats
 from onepair.probability.calibration import Platt, correct_lines
 from onepair.probability.incomplete import Inference
 from onepair.probability.observation import Observation, Rates
 
-# Precisions of the Gaussian priors, chosen by the log loss of held-out validation rows of VOC 2012 with three methods.
-_OWN_SLOPE, _INTERCEPT, _SCORE, _OBSERVED, _OBSERVED_FOR_ALL = 10.0, 10.0, 200.0, 3.0, 0.1
+# Precisions of the Gaussian priors: of a few that were tried, the best on average for 25 to 1,143 full rows of VOC 2012
+# and 25 to 800 of COCO.
+_OWN_SLOPE, _INTERCEPT, _PAIR, _FOR_ALL, _SURENESS = 10.0, 10.0, 3.0, 3.0, 1.0
+_ONE_MORE = 1.0  # label that every pair of classes is expected to share, as sure as all of them are
 _HIGHEST_LOGIT = 8.0  # beyond it a score says no more
 _SIMULATED_ROWS, _SIMULATED_CELLS = 5_000, 1_000_000  # at least, unless the sample is larger
-_SHARES = np.linspace(0, 1, 9)  # of a fit, to choose from by rows that it was not made of
-_MOST_CLASSES = 300  # whose 3 L² weights can be fitted
+_MOST_CLASSES = 300  # whose L² weights can be fitted
 _BLOCK = 1_000_000  # cells that are computed at once
 
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """A logistic regression for each label on what its own score, those of all others and the labels observed say.
+    """A logistic regression for each label on its own posterior and on those of all others in its row.
 
-        logit P(l) = a_l q_l + b_l + Σ_j W_jl x_j,   x = (z, observed positive, observed negative)
+        logit P(l) = a_l q_l + b_l + Σ_j W_jl x_j,   W_jl = c_j + V_jl,   V = Vᵀ
 
-    q are logits of the posterior by the process that labels are observed by, z those of the scores alone.
+    q are logits of the posterior by the process that labels are observed by, x the posterior itself: 1 or 0 where a
+    label is known. V is symmetric since what two labels say of each other is one thing, c is what a label says of all.
     """
 
     platt: Platt
     rates: Rates
     slope: Floats  # (L,), a
     intercept: Floats  # (L,), b
-    weights: Floats | None  # (3 L, L), W; None where the labels are too many for it
+    weights: Floats | None  # (L, L), W; None where the labels are too many for it
 
     def __call__(self, scores: Floats, labels: Labels, observation: Observation) -> Floats:
         """Probabilities (N, L) of unknown cells to be positive; those of known cells mean nothing."""
@@ -53,6 +55,7 @@ def fit_combination(
     labels: Labels,
     inference: Inference,
     *,
+    observed: Labels,
     weights: Floats,
     random: np.random.Generator,
 ) -> Combination:
@@ -62,6 +65,7 @@ def fit_combination(
         scores: (K, M, L), of the M rows by each of K models.
         labels: (M, L), all known.
         inference: what is known of how the others are hidden, and of scores.
+        observed: (N, L), of the rows that the inference is about.
         weights: (M,), how many rows each stands for.
         random: hides them.
     """
@@ -80,34 +84,32 @@ def fit_combination(
     if count > _MOST_CLASSES:
         line = correct_lines(Platt(np.ones(count), np.zeros(count)), own, (full == POSITIVE).astype(float), weight)
         return Combination(platt, rates, line.slope, line.intercept, None)
-    slope, intercept, others_weights = _fit(own, others, full == POSITIVE, weight)
-    share = _share_to_trust(own, others, full == POSITIVE, weight, np.tile(random.permutation(rows) % 2 == 0, copies))
-    return Combination(platt, rates, 1 + share * (slope - 1), share * intercept, share * others_weights)
+    sure = sureness(observed, inference.probabilities)
+    return Combination(platt, rates, *_fit(own, others, full == POSITIVE, weight, sure))
 
 
-def _share_to_trust(
-    own: Floats, others: Floats, positive: NDArray[np.bool_], weight: Floats, half: NDArray[np.bool_]
-) -> float:
-    """How far to go from what a cell's own score says to what a fit says: what would have been best for either half of
-    the rows with the fit to the other, so that a few rows that say little of each other change little.
+def sureness(observed: Labels, probabilities: Floats) -> Floats:
+    """How sure the model is of the labels that it expects beside others, (L, L), symmetric, 0 for what is usual.
+
+        s_jl = log Σ p² / Σ p   over the unknown cells of l where j is shown, and of j where l is shown
+
+    Two classes that come together are both seen, some times, without a doubt; two that the model takes for each other
+    never are, though it may expect as many of them. No full labels are needed to see that.
     """
-    losses = np.zeros(len(_SHARES))
-    for fitted, judged in ((half, ~half), (~half, half)):
-        slope, intercept, weights = _fit(own[fitted], others[fitted], positive[fitted], weight[fitted])
-        change = own[judged] * (slope - 1) + intercept + others[judged] @ weights
-        for number, share in enumerate(_SHARES):
-            logits = own[judged] + share * change
-            losses[number] += (weight[judged] * (np.logaddexp(0, logits) - positive[judged] * logits)).sum()
-    return float(_SHARES[np.argmin(losses)])
+    shown, hidden = (observed == POSITIVE).astype(float), np.where(observed == UNKNOWN, probabilities, 0)
+    usual = (hidden**2).sum() / max(hidden.sum(), 1e-9)
+    squared, expected = (each + each.T for each in (shown.T @ hidden**2, shown.T @ hidden))
+    share = (squared + _ONE_MORE * usual) / (expected + _ONE_MORE)
+    sure: Floats = np.log(np.maximum(share, 1e-9) / max(usual, 1e-9))
+    np.fill_diagonal(sure, 0)
+    return sure
 
 
 def _features(
     platt: Platt, rates: Rates, scores: Floats, labels: Labels, observation: Observation
 ) -> tuple[Floats, Floats]:
-    alone = platt.logits(scores)
-    posterior = observation.posterior(expit(alone), labels, rates)
-    own, alone = (np.clip(each, -_HIGHEST_LOGIT, _HIGHEST_LOGIT) for each in (_logit(posterior), alone))
-    return own, np.concatenate([alone, labels == POSITIVE, labels == NEGATIVE], axis=1)
+    posterior = observation.posterior(platt(scores), labels, rates)
+    return np.clip(_logit(posterior), -_HIGHEST_LOGIT, _HIGHEST_LOGIT), posterior
 
 
 def _logit(probabilities: Floats) -> Floats:
@@ -115,47 +117,45 @@ def _logit(probabilities: Floats) -> Floats:
     return logits
 
 
-def _fit(own: Floats, others: Floats, positive: NDArray[np.bool_], weight: Floats) -> tuple[Floats, Floats, Floats]:
+def _fit(
+    own: Floats, others: Floats, positive: NDArray[np.bool_], weight: Floats, sure: Floats
+) -> tuple[Floats, Floats, Floats]:
     """Slopes, intercepts and weights of least penalised log loss.
 
-    What an observed label says is the sum of something that it says of all labels alike and something of its own for
-    each of them, so that rare pairs are expected to behave as others do.
+    What a pair of labels says of each other is expected to go with its sureness, by as much as all pairs together say.
     """
-    count, width = own.shape[1], others.shape[1]
-    seen = slice(count, width)  # of others, the columns of observed labels
-    precision = np.concatenate(
-        [
-            np.full(count, _OWN_SLOPE),
-            np.full(count, _INTERCEPT),
-            np.full(width - count, _OBSERVED_FOR_ALL),
-            np.repeat([_SCORE, _OBSERVED], [count**2, (width - count) * count]),
-        ]
-    )
-    start = np.concatenate([np.ones(count), np.zeros(len(precision) - count)])
-    cuts = (count, 2 * count, count + width)
+    count = own.shape[1]
+    first, second = np.triu_indices(count, 1)
+    sizes = (count, count, count, 1, len(first))
+    precision = np.repeat([_OWN_SLOPE, _INTERCEPT, _FOR_ALL, _SURENESS, _PAIR], sizes)
+    start = np.repeat([1.0, 0.0], [count, len(precision) - count])
 
-    def unpack(values: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        slope, intercept, for_all, weights = np.split(values, cuts)
-        return slope, intercept, for_all, weights.reshape(width, count)
+    def unpack(values: Floats) -> tuple[Floats, Floats, Floats]:
+        slope, intercept, for_all, by_sureness, pairs = np.split(values, np.cumsum(sizes)[:-1])
+        weights = for_all[:, None] + by_sureness * sure
+        weights[first, second] += pairs
+        weights[second, first] += pairs
+        np.fill_diagonal(weights, 0)
+        return slope, intercept, weights
 
-    def pack(cells: Floats, own: Floats, others: Floats) -> Floats:
+    def pack(cells: Floats, own: Floats, others: Floats, sure: Floats) -> Floats:
         """Sums over rows of a value of each cell times the feature that each parameter multiplies."""
-        for_all = others[:, seen].T @ cells.sum(1)
-        return np.concatenate([(cells * own).sum(0), cells.sum(0), for_all, (others.T @ cells).ravel()])
+        by_pair = others.T @ cells
+        np.fill_diagonal(by_pair, 0)
+        both = (by_pair + by_pair.T)[first, second]
+        return np.concatenate([(cells * own).sum(0), cells.sum(0), by_pair.sum(1), [(by_pair * sure).sum()], both])
 
     # Measured in steps of about its own uncertainty, every parameter is as easy to find as the others.
     expected = expit(own)
-    scale = 1 / np.sqrt(precision + pack(weight * expected * (1 - expected), own**2, others**2))
+    scale = 1 / np.sqrt(precision + pack(weight * expected * (1 - expected), own**2, others**2, sure**2))
 
     def objective(steps: Floats) -> tuple[float, Floats]:
         change = scale * steps
-        slope, intercept, for_all, weights = unpack(start + change)
-        logits = own * slope + intercept + others @ weights + (others[:, seen] @ for_all)[:, None]
-        gradient = pack(weight * (expit(logits) - positive), own, others) + precision * change
+        slope, intercept, weights = unpack(start + change)
+        logits = own * slope + intercept + others @ weights
+        gradient = pack(weight * (expit(logits) - positive), own, others, sure) + precision * change
         loss = (weight * (np.logaddexp(0, logits) - positive * logits)).sum() + precision @ change**2 / 2
         return float(loss), scale * gradient
 
     found = minimize(objective, np.zeros(len(start)), jac=True, method="L-BFGS-B", options={"ftol": 1e-6})
-    slope, intercept, for_all, weights = unpack(start + scale * found.x)
-    weights[seen] += for_all[:, None]
-    return slope, intercept, weights
+    return unpack(start + scale * found.x)

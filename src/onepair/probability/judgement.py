@@ -62,9 +62,10 @@ def judge(
     stands_for = np.ones(len(labels)) if sample_weights is None else np.asarray(sample_weights, np.float64)
     number = np.arange(len(labels))
     asked_for = np.zeros(known.shape, bool) if asked is None else np.asarray(asked, bool)
+    everything = np.concatenate([known, labels])
     inference = infer(
         np.concatenate([matrix, by_model[number % len(by_model), number]]),
-        np.concatenate([known, labels]),
+        everything,
         process=process,
         asked=np.concatenate([asked_for, np.zeros(labels.shape, bool)]),
         counted=rows,
@@ -75,7 +76,12 @@ def judge(
     basis = f"observed labels alone, {inference.observation.assumption}"
     if full.sum() >= _FEWEST_FULL and (labels[full] == POSITIVE).any():
         combination = fit_combination(
-            by_model[:, full], labels[full], inference, weights=stands_for[full], random=np.random.default_rng(seed)
+            by_model[:, full],
+            labels[full],
+            inference,
+            observed=everything,
+            weights=stands_for[full],
+            random=np.random.default_rng(seed),
         )
         unknown = combination(matrix, known, inference.observation.of(np.arange(rows)))
         basis = f"full labels of {full.sum():,} validation images"

@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats, matrices
+from onepair.score_blocks import ScoreBlocks, rank_positives
 
 Counts = NDArray[np.intp]
 
@@ -28,6 +30,20 @@ def estimated_map(scores: Any, labels: Any) -> float:
     if len(averaged) == 0:
         raise ValueError("no class has a known positive, so there is no average precision to estimate")
     return float(averaged.mean())
+
+
+def estimated_map_by_blocks(blocks: ScoreBlocks, labels: LabelMatrix) -> float:
+    """`estimated_map` of scores that come in blocks of rows; the same to the bit."""
+    ranks = rank_positives(blocks, labels, negatives=True)
+    negatives, unknowns = labels.count(NEGATIVE), labels.count(UNKNOWN)
+    found = []
+    for label in np.flatnonzero(labels.count(POSITIVE)).tolist():
+        positive, negative, reached = ranks.of(label)
+        unknown = reached - positive - negative
+        found.append(_mean_precision(positive, negative, unknown, negatives[label], unknowns[label], len(labels)))
+    if not found:
+        raise ValueError("no class has a known positive, so there is no average precision to estimate")
+    return float(np.array(found).mean())
 
 
 def estimated_average_precision(scores: Any, labels: Any) -> Floats:
@@ -63,11 +79,18 @@ def _class_ap(scores: NDArray[Any], labels: Labels) -> float:
         _no_lower(values, positives)
         for values in (positives, *(np.sort(scores[labels == value]) for value in (NEGATIVE, UNKNOWN)))
     )
-    by_known = positive / (positive + negative)
     negatives, unknowns = ((labels == value).sum() for value in (NEGATIVE, UNKNOWN))
+    return _mean_precision(positive, negative, unknown, negatives, unknowns, len(labels))
+
+
+def _mean_precision(
+    positive: Counts, negative: Counts, unknown: Counts, negatives: int, unknowns: int, rows: int
+) -> float:
+    """The estimate of a class, from the cells of each kind that score no less than each positive, and those in all."""
+    by_known = positive / (positive + negative)
     if unknowns == 0:
         return float(by_known.mean())
-    hidden = expected_hidden(positive - 1, unknown, least=1 - unknowns / len(labels))
+    hidden = expected_hidden(positive - 1, unknown, least=1 - unknowns / rows)
     by_all = (positive + hidden) / (positive + negative + unknown)
     weight = negatives / (negatives + unknowns)
     return float((weight * by_known + (1 - weight) * by_all).mean())

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from onepair.data.problems import DataError
+from onepair.data.sources import is_file
 from onepair.data.streaming import pixels_of
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.report.side_by_side import Comparison, ReportError, RunSummary
@@ -25,13 +26,15 @@ SMALL = 80  # pixels; smaller images are shown with hard edges
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Test images to show, and which rows of the test set they are."""
+    """Test images to show, or texts, and which rows of the test set they are."""
 
-    images: Sequence[NDArray[np.uint8]]  # K images (H, W, 3)
+    images: Sequence[NDArray[np.uint8] | str]  # K images (H, W, 3), or texts
     rows: Sequence[int]  # (K,)
 
     def __post_init__(self) -> None:
         for image in self.images:
+            if isinstance(image, str):
+                continue
             if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] != 3:
                 raise ReportError(
                     f"examples: an image must be uint8 of shape (H, W, 3), got {image.dtype} of {image.shape}"
@@ -51,21 +54,27 @@ class Mark(NamedTuple):
 class Card(NamedTuple):
     """One example: its picture, its true labels, and the marks of some runs."""
 
-    png: str  # base64
+    png: str  # base64; nothing where there is a text
     pixelated: bool
+    text: str
     truth: list[str]
     marks: list[tuple[RunSummary, list[Mark]]]
 
 
 def choose_examples(run: FinishedRun, *, most: int = EXAMPLES) -> Examples:
-    """The first test images of a run that can be read."""
+    """The first test images of a run that can be read, or the first texts; nothing of vectors that have neither."""
+    table, chosen = run.table, run.rows("test")
+    if table.ids and table.texts is not None:
+        return Examples([table.texts[row] for row in chosen[:most].tolist()], range(min(most, len(chosen))))
+    if table.ids and not is_file(table.path(int(chosen[0]))):
+        return Examples([], [])
     images: list[NDArray[np.uint8]] = []
     rows: list[int] = []
-    for place, row in enumerate(run.rows("test").tolist()):
+    for place, row in enumerate(chosen.tolist()):
         if len(images) == most:
             break
         with suppress(DataError):
-            images.append(pixels_of(run.table, row))
+            images.append(pixels_of(table, row))
             rows.append(place)
     return Examples(images, rows)
 
@@ -79,8 +88,9 @@ def cards(comparison: Comparison, examples: Examples) -> Iterator[Card]:
         if not 0 <= row < len(baseline.test_labels):
             raise ReportError(f"examples: row {row} is not one of the {len(baseline.test_labels)} test images")
         yield Card(
-            png=_png(image),
-            pixelated=max(image.shape) < SMALL,
+            png="" if isinstance(image, str) else _png(image),
+            pixelated=not isinstance(image, str) and max(image.shape) < SMALL,
+            text=image if isinstance(image, str) else "",
             truth=classes[baseline.test_labels[row] == POSITIVE].tolist(),
             marks=[(run, list(_marks(run, row))) for run in shown],
         )

@@ -17,6 +17,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.report.picture import Explained, Sighting
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Task
+from onepair.runs.without_images import WITHOUT_IMAGES
 
 MOST = 8  # predicted labels of an image that are shown, the most probable ones
 
@@ -36,6 +37,8 @@ class Explainer:
     """
 
     def __init__(self, run: FinishedRun, *, labels: Sequence[str] = (), needs_dataset: bool = False) -> None:
+        if run.config.model.backbone in WITHOUT_IMAGES:
+            raise ExplanationError(f"{run.path}: sees no images, only vectors, in which no label has a place")
         self.run = run
         self.wanted = [_column(name, run.classes) for name in labels]
         self.task: Task | None = None

@@ -176,7 +176,7 @@ class AuditDesk:
             raise AuditError(
                 f"{path}: {strange} was not drawn, so its labels say nothing of the others; remove its line"
             )
-        full = ~(table.labels == UNKNOWN).any(1)
+        full = table.labels.row_count(UNKNOWN) == 0
         self._answer_all(
             {file: labels for file, labels, kept in zip(table.files, table.labels, full, strict=True) if kept}, who=who
         )

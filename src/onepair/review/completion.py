@@ -15,8 +15,9 @@ from onepair.data.dialects import guard
 from onepair.data.labeltable import LabelTable
 from onepair.data.sources import real
 from onepair.data.writing import named_from, write_labels, written_format
-from onepair.files import write_atomically, writing
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
+from onepair.files import replacing, write_atomically, writing
+from onepair.label_matrix import LabelMatrix
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 from onepair.review.answers import Answer, Entry
 from onepair.review.queue import ReviewError
 from onepair.runs.finished import FinishedRun
@@ -72,7 +73,7 @@ def write_completed(
     shown = {entry.label for entry in last.values() if entry.answer == "yes"}
     before = _with_classes(_observed_table(run), [name for name in added if name in shown])
     decided = _locate(before, run.task.images, last.values())
-    labels, audit, own = before.labels.copy(), run.audit, len(run.table.classes)
+    labels, audit, own = before.labels.dense(), run.audit, len(run.table.classes)
     asked = np.zeros(labels.shape, bool) if before.asked is None else before.asked.copy()
     for row, column, entry in decided:
         if entry.answer in _LABEL_OF:
@@ -80,18 +81,19 @@ def write_completed(
             asked[row, column] = column < own
     if audit is not None:
         labels[audit.rows, :own], asked[audit.rows] = audit.labels, False
-    after = replace(_beside(before, out), labels=labels, asked=asked if asked.any() else None)
+    after = replace(_beside(before, out), labels=LabelMatrix.of(labels), asked=asked if asked.any() else None)
     decisions = out.with_name(f"{out.stem}_decisions.csv")
     with writing(out):
         if after.pixels is not None:
             _write_images(after, after.pixels, out.parent)
         write_atomically(decisions, _render_decisions(after.files, before.labels, decided))
     write_labels(after, out, format=format)
-    was_unknown = before.labels == UNKNOWN
+    given = before.labels.dense()
+    was_unknown = given == UNKNOWN
     return Completion(
         confirmed=int((was_unknown & (labels == POSITIVE)).sum()),
         rejected=int((was_unknown & (labels == NEGATIVE)).sum()),
-        corrected=int((~was_unknown & (labels != before.labels)).sum()),
+        corrected=int((~was_unknown & (labels != given)).sum()),
         unknown=int((labels == UNKNOWN).sum()),
         foreign=len(last) - len(decided),
         decisions=decisions,
@@ -101,8 +103,7 @@ def write_completed(
 def _observed_table(run: FinishedRun) -> LabelTable:
     """The dataset as the run saw it."""
     table, task = run.task.table, run.task
-    labels, split = table.labels.copy(), table.split.astype("U10")
-    labels[task.train] = task.observed
+    labels, split = table.labels.with_rows(task.train, task.observed), table.split.astype("U10")
     split[task.validation] = "validation"
     return replace(table, labels=labels, split=split)
 
@@ -113,7 +114,7 @@ def _with_classes(table: LabelTable, names: Sequence[str]) -> LabelTable:
         return table
     more = (len(table), len(names))
     asked = None if table.asked is None else np.hstack([table.asked, np.zeros(more, bool)])
-    labels = np.hstack([table.labels, np.full(more, UNKNOWN, np.int8)])
+    labels = table.labels.with_classes(len(names))
     return replace(table, classes=(*table.classes, *names), labels=labels, asked=asked)
 
 
@@ -139,10 +140,11 @@ def _write_images(table: LabelTable, images: NDArray[np.uint8], folder: Path) ->
     for file, pixels in zip(table.files, images, strict=True):
         path = folder / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path, "PNG")
+        with replacing(path) as image:
+            Image.fromarray(pixels).save(image, "PNG")
 
 
-def _render_decisions(files: Sequence[str], before: Labels, decided: Iterable[Located]) -> bytes:
+def _render_decisions(files: Sequence[str], before: LabelMatrix, decided: Iterable[Located]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(["file", "label", "before", "answer", "who", "when"])

@@ -44,6 +44,12 @@ class Frame(NamedTuple):
         return max(self.width, self.height) <= TINY
 
 
+class Passage(NamedTuple):
+    """What a page shows in place of an image."""
+
+    text: str
+
+
 class Pictures:
     """Images by row of the table, re-encoded, so that a browser is only ever sent pixels.
 
@@ -69,9 +75,15 @@ class Pictures:
                 width, height = reversed(image.size) if turned else image.size
                 facts = path.stat()
         except DataError as error:
+            if self.table.ids:
+                raise DataError(f"{self.table.files[row]}: has neither a text nor an image to show") from error
             reason = str(error).removeprefix(f"{path}: ").removeprefix("cannot be read as an image: ")
             raise DataError(f"{self.table.files[row]}: cannot be read as an image ({reason})") from error
         return Frame(width, height, _digest(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}".encode()))
+
+    def passage(self, row: int) -> Passage | None:
+        """The text of a row, where texts are what the model has learned from or all that a row of vectors has."""
+        return Passage(self.table.texts[row]) if self.table.ids and self.table.texts is not None else None
 
     def picture(self, row: int, side: int) -> Picture:
         """An image, scaled down to at most `side` pixels; kept on disk once made."""

@@ -120,7 +120,7 @@ def read_queue(run: FinishedRun) -> Queue:
     if not source.exists():
         raise ReviewError(f"{run.path}: nothing is suggested yet; run onepair find {run.path} first")
     rows, table = run.searched, run.table
-    known = run.known[rows]
+    known = run.known.take(rows)
     found = read_suggestions(source, known, [table.files[row] for row in rows.tolist()], table.classes)
     observed = known[found.row, found.label]
     suggested = np.where(observed == POSITIVE, NEGATIVE, POSITIVE).astype(np.int8)

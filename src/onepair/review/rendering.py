@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from onepair.data.problems import DataError
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.report import wording
-from onepair.review.pictures import Frame, Pictures
+from onepair.review.pictures import Frame, Passage, Pictures
 
 
 def address(path: str, **query: object) -> str:
@@ -40,19 +40,22 @@ class Renderer:
             time_left=wording.time_left,
             ago=wording.ago,
         )
-        self._environment.globals.update(address=address, POSITIVE=POSITIVE, UNKNOWN=UNKNOWN, **facts)
+        texts = pictures.table.ids and pictures.table.texts is not None
+        self._environment.globals.update(
+            address=address, POSITIVE=POSITIVE, UNKNOWN=UNKNOWN, thing="text" if texts else "image", **facts
+        )
 
     def __call__(self, template: str, facts: Mapping[str, Any]) -> str:
         return self._environment.get_template(template).render(facts)
 
-    def frame(self, row: int) -> Frame | str:
-        """The frame of an image, or the sentence that says why it cannot be shown."""
+    def frame(self, row: int) -> Frame | Passage | str:
+        """The frame of an image, the text in its place, or the sentence that says why it cannot be shown."""
         try:
-            return self.pictures.frame(row)
+            return self.pictures.passage(row) or self.pictures.frame(row)
         except DataError as error:
             return str(error)
 
     def image(self, kind: str, row: int) -> list[str]:
         """The address of an image, if it can be shown."""
         frame = self.frame(row)
-        return [] if isinstance(frame, str) else [address(f"/{kind}/{row}", v=frame.version)]
+        return [address(f"/{kind}/{row}", v=frame.version)] if isinstance(frame, Frame) else []

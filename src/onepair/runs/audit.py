@@ -17,6 +17,7 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.stored import read_record
 from onepair.errors import UserError
 from onepair.files import write_atomically, writing
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
 
@@ -145,7 +146,7 @@ def read_audit(run: "FinishedRun") -> Audit | None:
     if sample is None or not source.exists():
         return None
     table = read_answers(run, sample.split, source)
-    if (table.labels == UNKNOWN).any():
+    if table.labels.has(UNKNOWN):
         row, column = np.argwhere(table.labels == UNKNOWN)[0].tolist()
         raise AuditError(f"{source}: {table.files[row]} has no answer for {table.classes[column]}; write 1 or 0 there")
     files = [run.table.files[row] for row in run.rows(sample.split).tolist()]
@@ -175,17 +176,20 @@ def write_sheet(run: "FinishedRun", sample: Sample, path: Path) -> None:
 
 def read_answers(run: "FinishedRun", split: AuditedSplit, path: Path) -> LabelTable:
     """A table of images of a split and of the run's classes, in the run's order of classes."""
-    table = tables.read(path)
+    table = tables.read(path, with_vectors=run.table.ids)
     if set(table.classes) != set(run.table.classes):
         strange = sorted(set(table.classes) ^ set(run.table.classes))[0]
         raise AuditError(f"{path}: its columns are not the classes of the run, as {strange}; write a sheet anew")
     columns = [table.classes.index(name) for name in run.table.classes]
     _places([run.table.files[row] for row in run.rows(split).tolist()], table.files, path)
-    return LabelTable(table.files, run.table.classes, table.labels[:, columns], table.split, table.root)
+    return LabelTable(table.files, run.table.classes, LabelMatrix.of(table.labels[:, columns]), table.split, table.root)
 
 
 def _table(run: "FinishedRun", sample: Sample, files: tuple[str, ...], labels: Labels) -> LabelTable:
-    return LabelTable(files, run.table.classes, labels, np.full(len(files), sample.split), run.table.root)
+    table, text_of = run.table, dict(zip(run.table.files, run.table.texts or (), strict=False))
+    texts = tuple(text_of[file] for file in files) if table.texts is not None else None
+    split = np.full(len(files), sample.split)
+    return LabelTable(files, table.classes, LabelMatrix.of(labels), split, table.root, texts=texts, ids=table.ids)
 
 
 def _places(files: list[str], wanted: tuple[str, ...], source: Path) -> list[int]:

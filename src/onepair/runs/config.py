@@ -16,6 +16,7 @@ from onepair.errors import UserError
 from onepair.labels import PUBLISHED_SEED
 from onepair.probability.observation import Process
 from onepair.runs.mistakes import sentence
+from onepair.runs.without_images import OF_IMAGES, WITHOUT_IMAGES, image_settings, with_mode
 
 NOTHING = "none"  # how None is written in TOML, which has no word for it
 
@@ -64,6 +65,7 @@ AtLeast = Annotated[float, Strict(), Field(ge=0)]
 Share = Annotated[float, Strict(), Field(gt=0, lt=1)]
 OrNothing = BeforeValidator(_or_nothing)
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Stage = Annotated[str, Field(coerce_numbers_to_str=True)]  # a stage may have a number for a name
 Observe = Literal["given", "single-positive", "few-positives", "fraction", "most-frequent", "largest-object"]
 
 
@@ -79,6 +81,8 @@ class DataConfig:
     """What a label is that a list of labels does not have."""
     images: Annotated[str | None, OrNothing] = None
     """The folder of the images, where it is not that of the labels."""
+    features: Annotated[str | None, OrNothing] = None
+    """Vectors in place of images, a row for each of the table: a .npy, .npz or Parquet file, or a folder of shards."""
     label_columns: Names = ()
     """The columns of a table that hold labels, where they are not to be recognised."""
     complete_splits: Names = ()
@@ -117,7 +121,7 @@ class ModelConfig:
     """Which network, and which part of it learns."""
 
     backbone: str = "resnet50.tv_in1k"
-    """A network of timm's, by name, or small-cnn."""
+    """A network of timm's, by name, or small-cnn; tfidf makes vectors of texts, and vectors are those given."""
     weights: str = "auto"
     """A file, "pretrained", "none" (random ones), or "auto": from a package if one has them, else downloaded."""
     image_size: Annotated[Count | None, OrNothing] = None
@@ -129,7 +133,7 @@ class ModelConfig:
     also changes its colours or geometry at random; "none" is what the published results have."""
     mode: Literal["linear", "finetune", "linear-init"] = "finetune"
     """Which stages there are: the classifier on fixed features, the whole network, or one after the other."""
-    train_from: Annotated[str | None, OrNothing] = None
+    train_from: Annotated[Stage | None, OrNothing] = None
     """From where on the network learns in fine-tuning, as blocks.5 or layer4. What lies before is frozen and computed
     once, unless images are augmented; "none" is all of it."""
 
@@ -304,13 +308,15 @@ def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def resolve_config(*layers: Mapping[str, Any]) -> Config:
     """A checked configuration from settings of several origins, as a preset, a file, and a command line.
 
-    The later ones win. A backbone from a later one does not take over the image size and weights of the earlier.
+    The later ones win. A backbone from a later one does not take over the image size and weights of the earlier, nor
+    one that takes no images anything about these.
     """
     settings: dict[str, Any] = {}
-    for layer in layers:
+    for layer in map(with_mode, layers):
         model = layer.get("model")
         if isinstance(model, Mapping) and "backbone" in model and isinstance(settings.get("model"), Mapping):
-            kept = {key: value for key, value in settings["model"].items() if key not in ("image_size", "weights")}
+            dropped = ("image_size", "weights", *(OF_IMAGES if model["backbone"] in WITHOUT_IMAGES else ()))
+            kept = {key: value for key, value in settings["model"].items() if key not in dropped}
             settings = {**settings, "model": kept}
         settings = merge([settings, layer])
     return build_config(settings)
@@ -319,13 +325,16 @@ def resolve_config(*layers: Mapping[str, Any]) -> Config:
 def build_config(settings: Mapping[str, Any]) -> Config:
     """A checked configuration; an unknown key is refused with the nearest known one."""
     try:
-        return _CONFIG.validate_python(dict(settings))
+        config = _CONFIG.validate_python(dict(settings))
     except ValidationError as error:
         model = settings.get("model")
         mode = str(model.get("mode")) if isinstance(model, Mapping) else ""
         known = [setting.key for setting in all_settings()]
         stages = STAGES.get(mode, STAGES[Config().model.mode])
         raise ConfigError(sentence(error.errors()[0], known=known, stages=stages)) from None
+    if refusal := image_settings(flatten(config)):
+        raise ConfigError(refusal)
+    return config
 
 
 _CONFIG = TypeAdapter(Config)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from onepair.data.labeltable import LabelTable
 from onepair.inference.model_files import Description, load_model, read_description, write_description
+from onepair.label_matrix import LabelMatrix, limit, too_many
 from onepair.labels import UNKNOWN, Indices, Labels
 from onepair.probability.decisions import Decisions
 from onepair.runs.audit import Audit, read_audit
@@ -77,6 +78,11 @@ class FinishedRun:
                 f"{self.path}: {self.config.data.source} has changed since it was trained (its files, classes, splits "
                 "or labels); bring the old one back, or train a new run"
             )
+        if environment.get("vectors") not in (None, task.given):
+            what = self.config.data.features or f"the texts of {self.config.data.source}"
+            raise RunError(
+                f"{self.path}: {what} have changed since it was trained; bring the old ones back, or train a new run"
+            )
         return task.without(self.results.skipped_images)
 
     @property
@@ -95,7 +101,6 @@ class FinishedRun:
         rows = self.rows(split)
         labels = self.table.labels[rows]
         if self.audit is not None and self.audit.split == split:
-            labels = labels.copy()
             labels[np.searchsorted(rows, self.audit.rows)] = self.audit.labels
         return labels
 
@@ -117,19 +122,16 @@ class FinishedRun:
         return None if self.table.asked is None else self.table.asked[self.rows(split)]
 
     @cached_property
-    def known(self) -> Labels:
+    def known(self) -> LabelMatrix:
         """What is known of all rows of the table (N, L): what the run saw of its training images, and all of others."""
-        labels = self.table.labels.copy()
-        labels[self.task.train] = self.task.observed
-        for split in ("validation", "test"):
-            rows = self.task.rows(split)
-            labels[rows] = self.labels(split) if len(rows) else labels[rows]
-        return labels
+        labels = self.table.labels.with_rows(self.task.train, self.task.observed)
+        audit = self.audit
+        return labels if audit is None else labels.with_rows(audit.rows, LabelMatrix.of(audit.labels))
 
     @cached_property
     def searched(self) -> Indices:
         """The rows whose labels may be missing: those that were trained on, and validation images with holes."""
-        holes = self.task.validation[(self.known[self.task.validation] == UNKNOWN).any(1)]
+        holes = self.task.validation[self.known.take(self.task.validation).row_count(UNKNOWN) > 0]
         return np.union1d(self.task.train, holes)
 
     # The model
@@ -168,6 +170,12 @@ class FinishedRun:
                     f"{self.path}: scores_{split}.npy is not of {size}; delete it to compute the scores anew"
                 )
             return kept
+        images, classes = len(rows), len(self.table.classes)
+        if too_many(images, classes):
+            raise RunError(
+                f"{self.path}: this needs scores of all {images:,} {split} images for {classes:,} classes at once, and "
+                f"there can be {limit():,} of them; onepair predict goes image by image"
+            )
         from onepair.inference.scoring import score_images
 
         return score_images(self.classifier, self.table, rows, precision=self.description.precision, workers=workers)

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import count
@@ -97,13 +97,21 @@ class RunFolder:
     def _config_file(self) -> Path:
         return self.path / "config.toml"
 
-    def write_environment(self, *, data: str, weights: str, processes: int, with_all_negatives: bool = False) -> None:
+    def write_environment(
+        self,
+        *,
+        data: str,
+        weights: str,
+        processes: int,
+        with_all_negatives: bool = False,
+        vectors: Mapping[str, Any] | None = None,
+    ) -> None:
         """What the run ran on, for those who wonder later; a run does not go on with other data or weights."""
-        facts: dict[str, Any] = {"data": data, "weights": weights}
+        facts: dict[str, Any] = {"data": data, "weights": weights, "vectors": vectors}
         if (self.path / "environment.json").exists():
             before = self.environment()
             for name, fact in facts.items():
-                if before[name] != fact:
+                if before.get(name) != fact:
                     raise RunError(
                         f"{self.path}: the {name} are not those that the run began with; "
                         "bring the old ones back, name another folder with --out, or put the run aside with --restart"

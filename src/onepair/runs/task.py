@@ -1,9 +1,10 @@
 """What there is to learn: the rows of each split, the labels the learner sees, and those it is judged by."""
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from onepair.data.boxes import object_areas
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Problem, noting
 from onepair.data.reading import read_dataset
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import (
     NEGATIVE,
     POSITIVE,
@@ -30,6 +32,8 @@ from onepair.words import counted
 
 Split = Literal["train", "validation", "test"]
 
+MOST_JUDGED = 2**25  # cells of a split that probabilities are computed of
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
@@ -39,11 +43,21 @@ class Task:
     train: Indices  # rows of the table, ascending, as the other two
     validation: Indices
     test: Indices
-    observed: Labels  # (len(train), L), what the learner sees
-    validation_labels: Labels  # (len(validation), L), what the best epoch is selected by, unknown ones as such
+    observed: LabelMatrix  # (len(train), L), what the learner sees
+    validation_labels: LabelMatrix  # (len(validation), L), what the best epoch is selected by, unknown ones as such
     selected_on: str  # a few words on what those are
     holds_out: bool = False  # whether the test rows are training rows that a fold holds out
     found: Sequence[Problem] = ()  # remarks on the label files, and what was wrong with them and became of it
+
+    @property
+    def given(self) -> dict[str, Any] | None:
+        """What tells the vectors, or else the texts of the table from any others; None where it has images alone."""
+        if self.table.vectors is not None:
+            return self.table.vectors.facts()
+        if self.table.texts is None:
+            return None
+        texts = "".join(f"{len(text)}\n{text}" for text in self.table.texts)
+        return {"texts": len(self.table.texts), "digest": hashlib.sha256(texts.encode("utf-8", "replace")).hexdigest()}
 
     def rows(self, split: Split) -> Indices:
         return {"train": self.train, "validation": self.validation, "test": self.test}[split]
@@ -52,6 +66,16 @@ class Task:
     def images(self) -> Indices:
         """All rows that are used, ascending."""
         return np.unique(np.concatenate([self.train, self.validation, self.test]))
+
+    def judged(self, split: Split) -> Indices:
+        """By which rows of a split, counted from 0, probabilities are fitted and figures computed.
+
+        By all of them, or where they are too many a random sample.
+        """
+        rows, most = len(self.rows(split)), max(1, MOST_JUDGED // len(self.table.classes))
+        if rows <= most:
+            return np.arange(rows)
+        return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
     @property
     def asked_validation(self) -> NDArray[np.bool_] | None:
@@ -71,9 +95,9 @@ class Task:
         return replace(
             self,
             train=self.train[train],
-            observed=self.observed[train],
+            observed=self.observed.take(train),
             validation=self.validation[validation],
-            validation_labels=self.validation_labels[validation],
+            validation_labels=self.validation_labels.take(validation),
             test=self.test[test],
         )
 
@@ -107,22 +131,21 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         images=config.images,
         label_columns=config.label_columns or None,
         complete_splits=config.complete_splits,
+        features=config.features,
         report=noting(found, strict=config.on_error == "raise"),
     )
     official = table.rows("train")
     if len(official) == 0:
         raise DataError(f"{config.source}: has no training images; is its split column right?")
-    given = table.labels[official]
-    observed = given if config.observe == "given" else _hide(table, official, config)
-    if with_all_negatives and config.observe != "given":
-        observed[given == NEGATIVE] = NEGATIVE
+    given = table.labels.take(official)
+    observed = given if config.observe == "given" else _hide(table, official, config, negatives=with_all_negatives)
     validation = table.rows("validation")
     kept = np.arange(len(official))
     if len(validation) == 0:
         kept, held_out = _split(given, config)
         validation = official[held_out]
-    validation_labels = table.labels[validation]
-    if not (validation_labels == POSITIVE).any():
+    validation_labels = table.labels.take(validation)
+    if not validation_labels.has(POSITIVE):
         raise DataError(
             f"{config.source}: of {counted(len(validation), 'validation image')} none has a positive label, so no "
             "epoch is better than another; label some, or choose others with data.validation or data.seed"
@@ -132,7 +155,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         train=official[kept],
         validation=validation,
         test=table.rows("test"),
-        observed=observed[kept],
+        observed=observed.take(kept),
         validation_labels=validation_labels,
         selected_on=_selected_on(validation_labels),
         found=found,
@@ -153,11 +176,11 @@ def hold_out(task: Task, config: DataConfig) -> Task:
     held_out = np.sort(order[part - 1 :: parts])
     kept = np.delete(np.arange(len(task.train)), held_out)
     return replace(
-        task, train=task.train[kept], observed=task.observed[kept], test=task.train[held_out], holds_out=True
+        task, train=task.train[kept], observed=task.observed.take(kept), test=task.train[held_out], holds_out=True
     )
 
 
-def _split(labels: Labels, config: DataConfig) -> tuple[Indices, Indices]:
+def _split(labels: LabelMatrix, config: DataConfig) -> tuple[Indices, Indices]:
     published = config.split == "published" or (config.split == "auto" and config.observe != "given")
     try:
         if published:
@@ -167,11 +190,17 @@ def _split(labels: Labels, config: DataConfig) -> tuple[Indices, Indices]:
         raise DataError(f"{config.source}: {error}; change data.validation, or add a validation split") from None
 
 
-def _hide(table: LabelTable, rows: Indices, config: DataConfig) -> Labels:
-    """What the learner sees of full labels, by the process that the configuration names."""
-    full = table.labels[rows]
-    if (full == UNKNOWN).any():
+def _hide(table: LabelTable, rows: Indices, config: DataConfig, *, negatives: bool) -> LabelMatrix:
+    """What the learner sees of full labels, by the process that the configuration names, and perhaps all negatives."""
+    full = table.labels.take(rows)
+    if full.has(UNKNOWN):
         raise DataError(f"{config.source}: to hide labels, every training label must be known")
+    dense = full.dense()
+    observed = _observe(dense, table, rows, config)
+    return LabelMatrix.of(np.where(dense == NEGATIVE, dense, observed) if negatives else observed)
+
+
+def _observe(full: Labels, table: LabelTable, rows: Indices, config: DataConfig) -> Labels:
     if config.observe == "fraction":
         return observe_fraction(full, known=config.known, seed=config.seed)
     if config.observe == "most-frequent":
@@ -201,8 +230,8 @@ def describe_observation(config: DataConfig) -> str:
     }[config.observe]
 
 
-def _selected_on(labels: Labels) -> str:
+def _selected_on(labels: LabelMatrix) -> str:
     """A few words on the validation labels."""
-    if (labels == UNKNOWN).any():
+    if labels.has(UNKNOWN):
         return "observed validation labels, with an estimate of what the unknown ones are"
     return "full validation labels"

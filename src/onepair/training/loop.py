@@ -6,20 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from onepair.errors import Stopped, UserError
 from onepair.inference.inputs import Inputs, Source
-from onepair.inference.scoring import gather, score, shard_of
-from onepair.labels import Indices
+from onepair.inference.scoring import ScoredBlocks, gather, score, shard_of
+from onepair.labels import POSITIVE, Indices
 from onepair.methods import Method
 from onepair.probability.priors import class_priors
-from onepair.probability.selection_score import estimated_map
+from onepair.probability.selection_score import estimated_map, estimated_map_by_blocks
 from onepair.runs.config import Config, StageConfig
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
+from onepair.score_blocks import ScoreBlocks
 from onepair.training.batch_norm import whole_batch_norms
 from onepair.training.optimisation import Group, averaged, lr_factor, make_optimiser, restore, set_lr
 from onepair.training.saving import Saved, Weights
@@ -135,13 +138,13 @@ class Trainer:
         loss = self.train_epoch(epoch)
         trained = time.perf_counter()
         # A run may stop between the batches that are scored: nothing changes before all are.
-        scores = self._score(self.task.train, epoch).to(self.fabric.device) if self.method.needs_scores else None
-        validation_scores = self._score(self.task.validation, epoch)
+        scores = self._training_scores(epoch) if self.method.needs_scores else None
         in_all = len(self.earlier) + epoch  # to a method, all stages are one training
-        if self.method.needs_priors and in_all.bit_count() == 1:  # 1, 2, 4, 8, …: they settle, and take time
-            self.method.take_priors(self._priors(validation_scores))
+        wants_priors = self.method.needs_priors and in_all.bit_count() == 1  # 1, 2, 4, 8, …: they settle, and take time
+        validation_map, priors = self._validate(epoch, priors=wants_priors)
+        if priors is not None:
+            self.method.take_priors(priors)
         self.method.end_epoch(in_all, scores)
-        validation_map = estimated_map(validation_scores, self.task.validation_labels)
         progress = self.progress
         if validation_map > progress.best_map:
             progress.best_map, progress.best_epoch = validation_map, epoch
@@ -161,10 +164,33 @@ class Trainer:
             self.folder.add_metrics(record)
         self.watch.epoch(record)
 
-    def _priors(self, validation_scores: Tensor) -> Tensor:
-        process, asked = self.config.data.process, self.task.asked_validation
-        priors = class_priors(validation_scores.numpy(), self.task.validation_labels, process=process, asked=asked)
-        return torch.from_numpy(priors.value).to(self.fabric.device)
+    def _training_scores(self, epoch: int) -> Tensor | ScoreBlocks:
+        task = self.task
+        if task.observed.is_large:
+            return self._blocks(task.train, epoch)
+        return self._score(task.train, epoch).to(self.fabric.device)
+
+    def _validate(self, epoch: int, *, priors: bool) -> tuple[float, Tensor | None]:
+        """The mAP of the validation rows, and if asked for the class priors by them."""
+        rows, labels = self.task.validation, self.task.validation_labels
+        if not labels.is_large:
+            scores = self._score(rows, epoch)
+            return estimated_map(scores, labels), self._priors(scores) if priors else None
+        found = estimated_map_by_blocks(self._blocks(rows, epoch), labels)
+        some = self._score(rows[self.task.judged("validation")], epoch) if priors else None
+        return found, None if some is None else self._priors(some)
+
+    def _priors(self, scores: Tensor) -> Tensor:
+        """By the scores of the validation rows, or where they are too many of the sample that others are judged by."""
+        task, places = self.task, self.task.judged("validation")
+        labels, asked = task.validation_labels.take(places), task.asked_validation
+        asked = None if asked is None else asked[places]
+        some = scores if len(scores) == len(places) else scores[torch.from_numpy(places)]
+        priors = class_priors(some.numpy(), labels, process=self.config.data.process, asked=asked).value
+        if len(places) < len(task.validation):  # known positives are known of all rows
+            shown = [each.count(POSITIVE) / len(each) for each in (labels, task.validation_labels)]
+            priors = priors - shown[0] + shown[1]
+        return torch.from_numpy(priors).to(self.fabric.device)
 
     def train_epoch(self, epoch: int) -> float:
         """One pass over the training rows, or what is left of it; the mean loss of all its batches."""
@@ -248,6 +274,23 @@ class Trainer:
         if not scores.isfinite().all():
             raise self._diverged(f"the scores after epoch {epoch} are not finite")
         return scores
+
+    def _blocks(self, rows: Indices, epoch: int) -> ScoreBlocks:
+        """The same where they are too many to be held: every pass computes them anew."""
+
+        def finite(block: NDArray[np.float32]) -> None:
+            if not np.isfinite(block.sum()) and not np.isfinite(block).all():
+                raise self._diverged(f"the scores after epoch {epoch} are not finite")
+
+        return ScoredBlocks(
+            self.fabric,
+            self.judged,
+            self.stage.source,
+            rows,
+            self.stage.scoring_batch,
+            after_batch=self._time_to_save,
+            check=finite,
+        )
 
     def _diverged(self, what: str) -> TrainingError:
         kept = f"{self.saved.last} keeps the last good state; " if self.saved.last.exists() else ""

@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 
 from onepair.data.loading import image_batches
 from onepair.data.problems import Problem
+from onepair.data.vectors import TFIDF
 from onepair.inference.inputs import ActivationSource, FeatureSource, FrozenSource, ImageSource, Source
 from onepair.inference.model_files import save_model
 from onepair.inference.scoring import score
+from onepair.label_matrix import too_many
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import Method
-from onepair.models import Backbone, Classifier, create_backbone, parse_weights
+from onepair.methods.observed import Observed, ObservedRows
+from onepair.models import Backbone, Classifier, GivenVectors, TextBackbone, create_backbone, parse_weights
 from onepair.models.depth import Cut, LearningPart, cut_at
 from onepair.probability.decisions import Decisions, fit_decisions
 from onepair.probability.evaluation import evaluate
@@ -28,7 +31,8 @@ from onepair.runs.folder import Results, RunFolder
 from onepair.runs.learning import knows_negatives, method_of
 from onepair.runs.shared import Shared
 from onepair.runs.skipped import Skipped, skipped_cells, skipped_images
-from onepair.runs.task import Task, task_of
+from onepair.runs.task import Split, Task, task_of
+from onepair.runs.without_images import WITHOUT_IMAGES
 from onepair.training.fixed import Fixed
 from onepair.training.loop import EpochRecord, Stage, Trainer
 from onepair.training.machine import Machine, Narrator, Silence
@@ -40,6 +44,7 @@ from onepair.words import counted, itemised, listed
 
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
+CELLS_TO_SCORE = 2**25  # at most, where there are many classes
 
 
 def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator, test: bool = True) -> Results:
@@ -75,6 +80,8 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     task = task_of(config.data, machine.shared, with_all_negatives=knows_negatives(config))
     if not test:
         task = replace(task, test=task.test[:0])
+    method.require_room(*task.observed.shape)
+    _require_inputs(config, task)
     classifier = _create_classifier(config, task, machine.shared, boost=method.boost)
     cut = _cut(config.model, classifier.backbone)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
@@ -88,16 +95,36 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     return results
 
 
+def _require_inputs(config: Config, task: Task) -> None:
+    """Refuse, before anything is begun, a dataset without what the model would look at."""
+    table, backbone = task.table, config.model.backbone
+    if table.vectors is not None:
+        table.vectors.require_finite(table.files)
+    elif backbone == TFIDF and table.texts is None:
+        raise ConfigError(f"model.backbone tfidf reads texts, and {config.data.source} has no column text")
+    elif backbone != TFIDF and table.ids:
+        raise ConfigError(
+            f"{config.data.source}: holds texts, and none of its files is there to be seen by {backbone}; "
+            "choose --backbone tfidf, or name the folder of the images with --folder"
+        )
+
+
 def _create_classifier(config: Config, task: Task, shared: Shared, *, boost: float) -> Classifier:
     wanted = config.model
 
     def make() -> tuple[Backbone, torch.Tensor]:
         torch.manual_seed(config.seed)
+        if task.table.vectors is not None:
+            return GivenVectors(task.table.vectors.width), torch.get_rng_state()
+        if wanted.backbone == TFIDF:
+            texts = task.table.texts or ()
+            return TextBackbone.fit([texts[row] for row in task.train.tolist()]), torch.get_rng_state()
         backbone = create_backbone(wanted.backbone, weights=parse_weights(wanted.weights), image_size=wanted.image_size)
         backbone.preprocessing = replace(backbone.preprocessing, flip=wanted.flip)
         return backbone, torch.get_rng_state()
 
-    fixed = wanted.mode == "linear"  # elsewhere the backbone learns, and each run needs its own
+    # Elsewhere the backbone learns, and each run needs its own; that of texts has learned from a fold's own.
+    fixed = wanted.mode == "linear" and wanted.backbone not in WITHOUT_IMAGES
     backbone, random = shared.once(("backbone", wanted, config.seed), make) if fixed else make()
     torch.set_rng_state(random)  # the head's weights are drawn after the backbone's, whoever made that
     return Classifier(backbone, task.table.classes, boost=boost)
@@ -151,11 +178,12 @@ class _Run:
                 data=data,
                 weights=weights,
                 processes=self.fabric.world_size,
+                vectors=self.task.given if isinstance(self.backbone, GivenVectors) else None,
                 with_all_negatives=knows_negatives(self.config),
             ),
         )
         self._tell_of_task()
-        self.method.begin(torch.from_numpy(self.task.observed))
+        self.method.begin(self._observed())
         make_stage = {"linear": self._linear, "finetune": self._finetune}
         for name in self.config.stages:
             trainer = Trainer(
@@ -176,17 +204,29 @@ class _Run:
             self.records += trainer.progress.records
         return self._finish(trainer)
 
+    def _observed(self) -> Observed:
+        observed = self.task.observed
+        return ObservedRows(observed) if observed.is_large else torch.from_numpy(observed.dense())
+
     def _linear(self) -> Stage:
         head = copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
         return Stage(
             name="linear",
             model=head,
             classifier=head,
-            source=FeatureSource(self.fixed.features(self.backbone, self.task).by_row),
+            source=self._features(),
             groups=[Group(head)],
             config=self.config.linear,
-            scoring_batch=FEATURES_TO_SCORE,
+            scoring_batch=max(1, min(FEATURES_TO_SCORE, CELLS_TO_SCORE // len(self.task.table.classes))),
         )
+
+    def _features(self) -> FeatureSource:
+        backbone, table, device = self.backbone, self.task.table, self.fabric.device
+        if not isinstance(backbone, GivenVectors):
+            return FeatureSource(self.fixed.features(backbone, self.task).by_row)
+        if table.vectors is not None:
+            return FeatureSource(table.vectors, device)
+        return FeatureSource(torch.from_numpy(backbone.vectors_of(table, np.arange(len(table)))).to(device))
 
     def _finetune(self) -> Stage:
         config, head = self.config.finetune, self.classifier.to(self.fabric.device).head
@@ -216,7 +256,7 @@ class _Run:
 
     def _unreadable(self) -> list[Problem]:
         """What is wrong with images, found before anything is learned: a method needs to know their number."""
-        if self.task.table.pixels is not None:
+        if self.task.table.pixels is not None or isinstance(self.backbone, GivenVectors):
             return []
         if "linear" in self.config.stages:
             return self.fixed.features(self.backbone, self.task).unreadable
@@ -265,9 +305,11 @@ class _Run:
             f"{counted(len(task.train), 'image')} to train on, {len(task.validation):,} to select the best epoch by "
             f"({task.selected_on}), {len(task.test):,} to test on"
         )
-        asked = None if task.table.asked is None else task.table.asked[task.train]
-        self.say(f"labels: {recognise(task.observed, asked, process=data.process).sentence}")
-        positives = (task.observed == POSITIVE).sum(0)
+        places = task.judged("train")
+        observed, asked = task.observed.take(places), task.table.asked
+        asked = None if asked is None else asked[task.train[places]]
+        self.say(f"labels: {recognise(observed, asked, process=data.process).sentence}")
+        positives = task.observed.count(POSITIVE)
         nothing = [name for name, number in zip(task.table.classes, positives, strict=True) if number == 0]
         if nothing:
             self.say(f"without a positive to learn from: {listed(nothing)}")
@@ -275,12 +317,15 @@ class _Run:
     def _finish(self, trainer: Trainer) -> Results:
         """Score with the best weights, the test images for the first and only time, and write everything down."""
         task = self.task
-        scores = {"validation": self._score(trainer.stage, task.validation)}
-        if len(task.test):
-            scores["test"] = self._score(trainer.stage, task.test)
-        weights, process = cpu_state(self.classifier), self.config.data.process
+        splits: tuple[Split, ...] = ("validation", "test") if len(task.test) else ("validation",)
+        scores = {split: self._judged_scores(trainer.stage, split) for split in splits}
+        places = task.judged("validation")
+        weights, process, asked = cpu_state(self.classifier), self.config.data.process, task.asked_validation
         decisions = fit_decisions(
-            scores["validation"], task.validation_labels, process=process, asked=task.asked_validation
+            scores["validation"],
+            task.validation_labels.take(places),
+            process=process,
+            asked=None if asked is None else asked[places],
         )
         if decisions.pooled.any():
             pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
@@ -298,10 +343,18 @@ class _Run:
         )
         if self.fabric.is_global_zero:
             save_model(self.folder.path, self.classifier, decisions, weights=weights, precision=self.config.precision)
-            for split, matrix in scores.items():
-                self.folder.write_scores(split, matrix)
             self.folder.write_results(results)
         return results
+
+    def _judged_scores(self, stage: Stage, split: Split) -> NDArray[np.float32]:
+        """The scores of the rows that a split is judged by; those of all rows are kept, if they are not too many."""
+        rows, places = self.task.rows(split), self.task.judged(split)
+        if too_many(len(rows), len(self.task.table.classes)):
+            return self._score(stage, rows[places])
+        scores = self._score(stage, rows)
+        if self.fabric.is_global_zero:
+            self.folder.write_scores(split, scores)
+        return scores if len(places) == len(rows) else scores[places]
 
     def _score(self, stage: Stage, rows: Indices) -> NDArray[np.float32]:
         scores = score(self.fabric, stage.model, stage.source, rows, batch_size=stage.scoring_batch)
@@ -310,7 +363,8 @@ class _Run:
 
 def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, process: Process) -> dict[str, Any]:
     """The figures of `Results` that the test images tell."""
-    labels, asked = task.table.labels[task.test], task.table.asked
+    rows = task.test[task.judged("test")]
+    labels, asked = task.table.labels[rows], task.table.asked
     if not (labels == POSITIVE).any():
         return {"test_note": "no test image has a positive label"}
     found = evaluate(
@@ -319,7 +373,7 @@ def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, proces
         decisions,
         task.table.classes,
         process=process,
-        asked=None if asked is None else asked[task.test],
+        asked=None if asked is None else asked[rows],
     )
     figures: dict[str, Any] = {
         "test_class_ap": {name: None if np.isnan(each.ap) else each.ap for name, each in found.classes.items()}
@@ -328,4 +382,7 @@ def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, proces
         figures |= {"test_map": found.map, "test_classes": found.averaged_classes}
     if found.estimated is not None:
         figures |= {"test_estimate": tuple(found.estimated.map), "test_note": found.estimated.assumption}
+    if len(rows) < len(task.test):
+        note = f"by a random sample of {len(rows):,} of {counted(len(task.test), 'test image')}"
+        figures["test_note"] = f"{note}; {figures['test_note']}" if "test_note" in figures else note
     return figures
