@@ -1,11 +1,12 @@
 """What an audit buys: finding the hidden labels of VOC 2012 where validation images show one positive each as well.
 
-    python benchmarks/audit.py VOCdevkit [--folds 5] [--draws 5] [--runs DIR] [--out results/audit_voc2012.csv]
+    python benchmarks/audit.py VOCdevkit [--folds 5] [--draws 5] [--audited 100] [--limits] [--runs DIR] [--out FILE]
 
 A linear classifier on EfficientNet-Lite0 features is trained and selected on single positives alone. Then 0, 50, 100,
 200 and all validation images are audited, with the truth as the person's answers, each number with several draws. The
 scores are the same throughout; what changes is what `onepair find` may calibrate on. The truth is what VOC says of the
-unknown cells of the training rows.
+unknown cells of the training rows. With --limits, what no audit can pass is measured instead: the average precision if
+the truth about all images told how the classes, or how all pairs of a shown and a hidden class, are to be calibrated.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import logit
 
 from onepair.cli.progress import Narration
 from onepair.data.labeltable import LabelTable
@@ -26,6 +28,8 @@ from onepair.files import write_atomically
 from onepair.finding.folds import OutOfSample, score_out_of_sample
 from onepair.labels import POSITIVE, UNKNOWN, Labels, observe_positives, split_validation
 from onepair.metrics import average_precision
+from onepair.probability.calibration import Platt, correct_lines
+from onepair.probability.incomplete import infer
 from onepair.probability.judgement import judge
 from onepair.runs.audit import audit_folder, draw, write_audit
 from onepair.runs.config import Config, build_config
@@ -90,11 +94,34 @@ def measure(scored: OutOfSample, truth: Labels) -> dict[str, Any]:
     }
 
 
+def limits(scored: OutOfSample, truth: Labels) -> dict[str, float]:
+    """Average precision of what is inferred before labels say anything of each other, and with lines by the truth."""
+    observed, rows = scored.observed, len(scored.observed)
+    number = np.arange(len(scored.sample))
+    by_turns = scored.sample_scores[number % len(scored.sample_scores), number]
+    known = np.concatenate([observed, scored.sample])
+    inference = infer(np.concatenate([scored.scores, by_turns]), known, counted=rows)
+    unknown, positive = observed == UNKNOWN, (truth == POSITIVE).astype(float)
+    own = logit(np.clip(inference.probabilities[:rows], 1e-4, 1 - 1e-4))
+    unmoved = Platt(np.ones(own.shape[1]), np.zeros(own.shape[1]))
+    by_class = correct_lines(unmoved, own, positive, unknown.astype(float)).logits(own)
+    by_pair = by_class.copy()
+    for shown in (observed == POSITIVE).T:
+        cells = unknown[shown].astype(float)
+        by_pair[shown] = correct_lines(unmoved, by_class[shown], positive[shown], cells).logits(by_class[shown])
+    return {
+        name: float(average_precision(ranking[unknown][:, None], truth[unknown][:, None] == POSITIVE)[0])
+        for name, ranking in {"inferred": own, "classes by the truth": by_class, "pairs too": by_pair}.items()
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--audited", type=int, nargs="+", default=AUDITED)
+    parser.add_argument("--limits", action="store_true")
     parser.add_argument("--runs", type=Path, default=Path("runs/audit_voc2012"))
     parser.add_argument("--out", type=Path, default=Path("results/audit_voc2012.csv"))
     arguments = parser.parse_args()
@@ -105,14 +132,20 @@ def main() -> None:
         train(configuration(arguments.runs / "single_positives.csv"), folder, machine=machine, watch=narration)
         run = FinishedRun(folder.path, shared=machine.shared)
         shutil.rmtree(audit_folder(run), ignore_errors=True)
-        for images in AUDITED:
-            for seed in range(1 if images in (AUDITED[0], AUDITED[-1]) else arguments.draws):
+        everything = int((truth.split == "validation").sum())
+        for images in arguments.audited:
+            for seed in range(arguments.draws if 0 < images < everything else 1):
                 audited = audit(run, truth, images, seed)
                 after = FinishedRun(folder.path, shared=machine.shared)
                 scored = score_out_of_sample(after, arguments.folds, machine=machine, watch=narration)
+                if arguments.limits:
+                    print(audited, seed, limits(scored, truth.labels[scored.rows]), flush=True)
+                    continue
                 rows.append({"audited": audited, "draw": seed, **measure(scored, truth.labels[scored.rows])})
-    show(rows)
-    write(arguments.out, rows)
+                rows.sort(key=lambda row: (row["audited"], row["draw"]))
+                write(arguments.out, rows)
+    if rows:
+        show(rows)
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -133,7 +166,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             f"{inside} of {len(drawn)}",
         )
         print("| " + " | ".join(values) + " |")
-    print(f"\n{rows[0]['truth']:,} labels are missing; means over the draws")
+    print(f"\nof {rows[0]['truth']:,} labels that are missing with {rows[0]['audited']} audited; means over the draws")
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -1,18 +1,21 @@
 """Methods on sets of 6 to 374 labels from one positive per row: does one set of options fit them all?
 
-    python benchmarks/methods_on_tables.py DATA_FOLDER [--sets emotions yeast] [--out results/methods_on_tables.csv]
+    python benchmarks/methods_on_tables.py DATA_FOLDER [--sets emotions yeast] [--methods opml-plus]
+        [--out results/methods_on_tables.csv]
 
 DATA_FOLDER holds the folder `tabular`, whose sets, splits and scaling are those of tabular.py, and two sets of images,
 voc2012 and coco80.npz, as features of EfficientNet-Lite0. Every method trains one linear layer with Adam on four fifths
 of the training rows. The other fifth, with all their labels, choose the learning rate, with the first draw of the one
 positive, and in each draw the best epoch; from their labels come the class priors, too, for methods that use them.
 Options are the defaults. Test mAP is the mean over three draws. The gap is that between BCE from single positives and
-BCE from all labels.
+BCE from all labels. What is in the file and not measured anew is kept.
 """
 
 import argparse
+import csv
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -184,19 +187,50 @@ def table(records: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def read_records(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """What was measured before, by set and method."""
+    if not path.exists():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        return {(record["set"], record["method"]): record for record in csv.DictReader(file)}
+
+
+def in_order(records: Mapping[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [records[key] for key in product(SETS, CONTESTANTS) if key in records]
+
+
+def standing(records: Sequence[dict[str, Any]]) -> str:
+    """On how many sets each contestant is first from single positives, or behind by no more than its own spread."""
+    rivals = [record for record in records if record["method"] != CEILING]
+    first: dict[str, float] = {}
+    for record in rivals:
+        first[record["set"]] = max(first.get(record["set"], 0.0), float(record["test_map"]))
+    behind = [(each["method"], first[each["set"]] - float(each["test_map"]), float(each["std"])) for each in rivals]
+    return "\n".join(
+        f"{title}: first on {sum(each == title and gap == 0 for each, gap, _ in behind)}, "
+        f"first or within its spread on {sum(each == title and gap <= spread for each, gap, spread in behind)} "
+        f"of {len(first)} sets"
+        for title in CONTESTANTS
+        if title != CEILING
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data", type=Path)
     parser.add_argument("--sets", nargs="*", default=SETS)
+    parser.add_argument("--methods", nargs="*", default=list(CONTESTANTS), choices=CONTESTANTS)
     parser.add_argument("--out", type=Path, default=Path("results/methods_on_tables.csv"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    records: list[dict[str, Any]] = []
+    contestants = {title: CONTESTANTS[title] for title in arguments.methods}
+    records = read_records(arguments.out)
     for name in arguments.sets:
-        records += measure(name, read_parts(arguments.data, name), CONTESTANTS)
-        write(arguments.out, records)
+        for record in measure(name, read_parts(arguments.data, name), contestants):
+            records[name, record["method"]] = record
+        write(arguments.out, in_order(records))
         print(f"{name} done", flush=True)
-    print("\n" + table(records))
+    print("\n" + table(in_order(records)) + "\n\n" + standing(in_order(records)))
 
 
 if __name__ == "__main__":

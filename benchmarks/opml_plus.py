@@ -2,7 +2,7 @@
 
     python benchmarks/opml_plus.py VOCdevkit [--runs DIR] [--out results/voc2012/opml_plus.csv]
 
-Linear classifiers on EfficientNet-Lite0 features, Adam at 3e-4, batch 16, 25 epochs, all options as they come, three
+Linear classifiers on EfficientNet-Lite0 features, Adam at 3e-4, batch 16, 25 epochs, all options as they come, two
 seeds. Runs that are done are kept; the same command goes on.
 """
 
@@ -11,6 +11,7 @@ import csv
 import io
 import math
 import statistics
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ LABELS: dict[str, dict[str, Any]] = {
     "a tenth known": {"observe": "fraction", "known": 0.1},
     "all labels": {"observe": "given"},
 }
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 
 
 class Variant(OPMLPlus):
@@ -109,14 +110,18 @@ def main() -> None:
         with Narration(quiet=True) as narration:
             return 100 * (train(config, folder, machine=machine, watch=narration).test_map or 0.0)
 
+    maps: dict[tuple[str, str], list[float]] = {}
+    for seed, (words, method), kind in product(SEEDS, VARIANTS.items(), LABELS):
+        maps.setdefault((words, kind), []).append(test_map(method, kind, seed))
+        print(f"{words}, {kind}, seed {seed}: {maps[words, kind][-1]:.2f}", flush=True)
     rows = []
-    for words, method in VARIANTS.items():
+    for words in VARIANTS:
         row = {"variant": words}
         for kind in LABELS:
-            maps = [test_map(method, kind, seed) for seed in SEEDS]
-            row |= {kind: f"{statistics.mean(maps):.2f}", f"{kind}, std": f"{statistics.stdev(maps):.2f}"}
+            mean, std = statistics.mean(maps[words, kind]), statistics.stdev(maps[words, kind])
+            row |= {kind: f"{mean:.2f}", f"{kind}, std": f"{std:.2f}"}
         rows.append(row)
-        print("| " + " | ".join(row.values()) + " |", flush=True)
+        print("| " + " | ".join(row.values()) + " |")
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()

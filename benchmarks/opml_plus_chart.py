@@ -43,7 +43,7 @@ def push(label: int, missing: float, scores: Sequence[float]) -> list[float]:
 
 def draw_pushes(axes: Axes) -> None:
     probabilities = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
-    for look, (label, missing, words) in zip(LOOKS, CURVES, strict=True):
+    for look, (label, missing, words) in zip(LOOKS, CURVES, strict=False):
         line = {**look, "marker": ""}
         axes.plot(probabilities.tolist(), push(label, missing, probabilities.logit().tolist()), **line, label=words)
     axes.axhline(0, color=LOOKS[0]["color"], linewidth=0.6)
@@ -52,7 +52,7 @@ def draw_pushes(axes: Axes) -> None:
 
 
 def draw_known(axes: Axes, records: Sequence[dict[str, str]]) -> None:
-    for look, method in zip(LOOKS, SHOWN, strict=True):
+    for look, method in zip(LOOKS, SHOWN, strict=False):
         rows = [record for record in records if record["method"] == method]
         shares = [100 * float(record["data.known"]) for record in rows]
         axes.plot(shares, [float(record["test_map"]) for record in rows], **look, label=METHODS[method].title)

@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py [--rows 10000 100000 1000000] [--classes 100 1000 10000] [--out results/scale]
     python benchmarks/scale.py --chart results/scale
+    python benchmarks/scale.py --reading [--rows 1000000] [--classes 10000]
 
 Vectors of 128 numbers, of which a linear model can know three labels of each image, and one of these is observed. Two
 epochs of OPML+ and of OPML-SP by the training loop itself, then from the model of OPML+ the missing labels of all
@@ -9,6 +10,9 @@ training images and predictions for them. Every case has a process of its own: t
 every step the seconds that passed and those that processors computed, which others on the machine change less. Lines
 are added to the .csv file as they come; cases in it are not measured again. Aims at a million images and ten
 thousand classes: 8 GB, and 30 minutes on two cores.
+
+With --reading, a table of that size with one to three labels for each image, as CSV and as Parquet: to read it, and all
+that `onepair check` does to it without looking for files. Aim: 30 seconds.
 """
 
 import argparse
@@ -18,16 +22,22 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import torch
 from lightning_fabric import Fabric
 from torch import nn
 
 from onepair.data import LabelTable
+from onepair.data.checking import find_problems, take_census
+from onepair.data.reading import read_dataset
 from onepair.experiments.drawing import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.finding import find_by_blocks
@@ -163,6 +173,37 @@ def measure(what: str, rows: int, classes: int, threads: int) -> list[dict[str, 
     return records[1:]
 
 
+def read_tables(rows: int, classes: int) -> list[str]:
+    """What reading and checking take, in sentences."""
+    random = np.random.default_rng(0)
+    counts = random.integers(1, TRUE_LABELS + 1, rows)
+    names = [f"class {number:05}" for number in range(classes)]
+    chosen = [names[place] for place in random.integers(classes, size=counts.sum())]
+    ends = np.append(0, counts.cumsum()).tolist()
+    lists = [chosen[start:end] for start, end in pairwise(ends)]
+    files = [f"images/{row:07}.jpg" for row in range(rows)]
+    sentences = []
+    with tempfile.TemporaryDirectory() as folder:
+        sheet = Path(folder) / "labels.csv"
+        lines = (f"{file},{';'.join(each)}\n" for file, each in zip(files, lists, strict=True))
+        sheet.write_text("".join(["file,labels\n", *lines]))
+        pyarrow.parquet.write_table(pyarrow.table({"file": files, "labels": lists}), sheet.with_suffix(".parquet"))
+        del chosen, lists, files
+        for path in (sheet, sheet.with_suffix(".parquet")):
+            start = time.process_time()
+            table = read_dataset(path)
+            read = time.process_time() - start
+            take_census(table)
+            problems = sum(1 for _ in find_problems(replace(table, pixels=np.empty((rows, 0), np.uint8))))
+            checked = time.process_time() - start - read
+            sentences.append(
+                f"{path.suffix}: {rows:,} × {classes:,}, {table.labels.entries:,} entries in "
+                f"{table.labels.nbytes / 1e6:,.0f} MB; read in {read:.1f} s of a processor, checked in {checked:.1f} s "
+                f"({problems:,} problems)"
+            )
+    return sentences
+
+
 def draw_steps(records: Sequence[dict[str, str]]) -> Drawing:
     figure, panels = plt.subplots(1, 2, figsize=(2 * WIDTH, HEIGHT), layout="constrained")
     steps = list(dict.fromkeys(record["step"] for record in records if record["step"] != "decide"))
@@ -196,8 +237,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=["opml-plus", "opml-sp"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("results/scale"))
+    parser.add_argument("--reading", action="store_true", help="read tables, the last size of each kind")
     parser.add_argument("--chart", type=Path, help="only draw what was measured before")
     arguments = parser.parse_args()
+    if arguments.reading:
+        print("\n".join(read_tables(arguments.rows[-1], arguments.classes[-1])))
+        return
     out: Path = arguments.chart or arguments.out
     table = out.with_suffix(".csv")
     done = {(int(r["rows"]), int(r["classes"]), r["step"]) for r in read(table)}

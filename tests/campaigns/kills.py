@@ -56,20 +56,17 @@ class Campaign:
 
     def __init__(self, place: Path, seed: int) -> None:
         self.sample, self.folder = place / "sample", place / "job"
-        if "KILLS_SAMPLE" in os.environ:
-            self.sample = Path(os.environ["KILLS_SAMPLE"])  # DEV
         self.seed = seed
         self.counts: collections.Counter[str] = collections.Counter()
-        self.wrong = 0
+        self.wrong = self.without = 0
         self.whole: dict[str, dict[str, Any]] = {}  # what each job leaves if nothing happens
         self.operations: dict[str, int] = {}
         self.seconds: dict[str, float] = {}
 
     def make_sample(self) -> list[Job]:
         """What the commands work on; returns them."""
-        if not self.sample.exists():
-            self.sample.mkdir()
-            in_a_child(lambda: _write_sample(self.sample))
+        self.sample.mkdir()
+        in_a_child(lambda: _write_sample(self.sample))
         return jobs(self.sample)
 
     def run(self, job: Job, **disturbed: Any) -> Ended:
@@ -152,9 +149,11 @@ class Campaign:
             for number in self._chosen(job, every, at):
                 for error in list(REFUSALS)[number % 3 :][:1] if quick else REFUSALS:
                     what = f"{errno.errorcode[error]} from operation {number} on"
-                    self.disturb(job, what, _says_so, at=number, error=error)
+                    done = self.disturb(job, what, _says_so, at=number, error=error) == 0
                     self.counts[errno.errorcode[error]] += 1
+                    self.without += done
         self._tell("failing disks", [errno.errorcode[error] for error in REFUSALS])
+        print(f"  of these, commands that did without what could not be written: {self.without:,}")
 
     def _chosen(self, job: Job, every: int, at: int | None) -> Iterator[int]:
         first = Random(f"{self.seed} {job.name}").randrange(every)

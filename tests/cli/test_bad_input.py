@@ -82,9 +82,13 @@ SPOILED = {
     },
     "decide": {
         "truncated": lambda run: os.truncate(run / "scores_validation.npy", 90),
+        "a header": lambda run: (run / "scores_validation.npy").write_bytes(b"\x93NUMPY\x01\x00\x08\x00{'descr'"),
         "infinities": lambda run: np.save(run / "scores_validation.npy", np.full((8, 4), np.nan, np.float32)),
     },
-    "compare": {"results": lambda run: change(run / "results.json", validation_map="high")},
+    "compare": {
+        "results": lambda run: change(run / "results.json", validation_map="high"),
+        "no results": lambda run: change(run / "results.json", validation_map=...),
+    },
 }
 
 

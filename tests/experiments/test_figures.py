@@ -94,6 +94,15 @@ def test_epochs_shows_the_last_stage_alone_and_tells_rows_of_one_method_apart(st
     assert "BCE (all P, all N)" in drawing.findings[0]
 
 
+def test_the_names_of_many_lines_stand_beside_them(panels):
+    dataset, outcomes = next(iter(panels.items()))
+    few, many = epochs({dataset: outcomes}), epochs({dataset: [*outcomes] * 3})
+    for drawing, beside in ((few, False), (many, True)):
+        drawing.figure.draw_without_rendering()
+        panel = drawing.figure.axes[0]
+        assert (panel.get_legend().get_window_extent().x0 > panel.get_window_extent().x1) == beside
+
+
 def test_a_sweep_over_two_values_and_over_one(study):
     two = replace(TABLE, rows=(OPML,), sweep=HR_SWEEP, seeds=1)
     one = replace(TABLE, rows=(OPML,), sweep={"alpha": (0.2, 0.6)}, seeds=2)

@@ -100,13 +100,17 @@ def test_an_interrupted_search_ends_as_if_nothing_had_happened(tuning, monkeypat
     assert len(tuning(trials=5, out="cut").run()) == 5  # more are added to them
 
 
-def test_a_trial_that_was_killed_before_it_had_its_values_is_left_out(tuning, tmp_path):
+@pytest.mark.parametrize("torn", [b"", b'{"op_code":4,"worker'], ids=["between two lines", "within a line"])
+def test_a_trial_that_was_killed_before_it_had_its_values_changes_nothing(tuning, tmp_path, torn):
+    whole = tuning(trials=2, out="whole").run()
     (tmp_path / "out").mkdir()
-    search = tuning(trials=2)
-    with journal_study(tmp_path / "out" / "trials.journal", STUDY) as study:
+    search, journal = tuning(trials=2), tmp_path / "out" / "trials.journal"
+    with journal_study(journal, STUDY) as study:
         study.ask().suggest_float("alpha", 0.05, 0.95)
+    with journal.open("ab") as lines:
+        lines.write(torn)
     (tmp_path / "out" / "config.toml").write_text(to_toml(search.config))
-    assert len(search.run()) == 2
+    assert search.run() == whole
 
 
 def test_a_trial_that_diverges_is_marked_and_the_search_goes_on(tuning, monkeypatch):

@@ -158,6 +158,9 @@ def test_files_that_are_not_suggestions(run):
         source.write_text(text)
         with pytest.raises(FindingError, match="its columns are not file, label, probability, rank, kind"):
             read(run)
+    source.write_bytes("file,label,probability,rank,kind\nfür.png,red,0.5,1,missing\n".encode("latin-1"))
+    with pytest.raises(FindingError, match=r"suggestions\.csv: is not a CSV file in UTF-8 .*; run onepair find again"):
+        read(run)
 
 
 @pytest.mark.parametrize("maps", [np.zeros((5, 4, 4), np.uint8), np.zeros((6, 4, 4)), np.array([{}])])

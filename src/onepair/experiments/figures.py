@@ -26,6 +26,7 @@ Panels = Mapping[Dataset, Sequence[Outcome]]
 Numbers = list[dict[str, Any]]
 
 STANDING_OUT = ("bce", "bce-known", "entmax", "opml-plus")  # methods, in a figure of all
+MOST_INSIDE = 4  # lines whose names have room among them
 BINS = np.linspace(0, 1, 6)
 TILDES = (0.3, 0.7)  # values of α̃ and β̃ whose gradients are shown
 OTHERS = (0.0, 2.0, 4.0)  # scores of the other negative label there
@@ -80,7 +81,8 @@ def confidence_counts(scores: NDArray[Any], labels: Labels) -> Floats:
 
 def epochs(panels: Panels) -> Drawing:
     """Validation mAP over the epochs of the last stage, a line per row, with a band of one standard deviation."""
-    figure, axes = _panels(panels)
+    crowded = max(map(len, panels.values())) > MOST_INSIDE
+    figure, axes = _panels(panels, width=1.5 * WIDTH if crowded else WIDTH)
     numbers: Numbers = []
     findings = []
     for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
@@ -103,7 +105,7 @@ def epochs(panels: Panels) -> Drawing:
         panel.set_ylabel("Validation mAP (%)")
         panel.set_xlim(1, len(mean) + 0.3)
         panel.set_ylim(bottom=low - 0.05 * (panel.get_ylim()[1] - low))  # the steep beginning would flatten the rest
-        panel.legend()
+        panel.legend(**({"loc": "center left", "bbox_to_anchor": (1, 0.5)} if crowded else {}))
         findings.append(f"{dataset.title}, at best and at the end: {'; '.join(falls)}.")
     return Drawing(figure, numbers, findings)
 
@@ -271,8 +273,8 @@ PICTURES: Mapping[Picture, Callable[[Panels], Drawing]] = {
 }
 
 
-def _panels(panels: Panels, *, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(WIDTH * len(panels), height), layout="constrained")
+def _panels(panels: Panels, *, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(width * len(panels), height), layout="constrained")
     axes = list(figure.subplots(1, len(panels), squeeze=False)[0])
     for panel, dataset in zip(axes, panels, strict=True):
         panel.set_title(dataset.title)

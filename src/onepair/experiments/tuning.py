@@ -70,7 +70,7 @@ class Tuning:
                 if not self._do_one():
                     self.watch.waiting(self.trials - len(self.tried()))
                     time.sleep(SECONDS_BETWEEN_LOOKS)
-        return self.tried()
+            return self._write_best()  # whoever told of the last trial may have been killed before it did
 
     def tried(self) -> list[Tried]:
         """The trials that are over, in order."""
@@ -91,7 +91,7 @@ class Tuning:
                     do(cell, machine=self.machine, watch=self.watch, test=False)
                 except BusyError:  # another process extracts the features that this one needs
                     return False
-                cell.reduce()
+            cell.reduce()
             self._tell(number, cell)
         self.watch.finished(cell)
         return True
@@ -141,12 +141,17 @@ class Tuning:
                 study.tell(number, cell.results().validation_map)
             else:
                 study.tell(number, state=TrialState.FAIL)
+        self._write_best()
+
+    def _write_best(self) -> list[Tried]:
+        """Write the best configuration so far; returns the trials that it is the best of."""
         tried = self.tried()
         if best := best_of_trials(tried):
             path, value = self.out / "best.toml", 100 * (best.validation_map or 0.0)
             header = f"# Trial {best.number + 1}, the best of {len(tried)}: validation mAP {value:.2f}.\n"
             header += f"# Train with it: onepair train --config {path}\n\n"
             write_atomically(path, (header + to_toml(with_values(self.config, best.values))).encode())
+        return tried
 
     def _cell(self, params: dict[str, Any]) -> Cell:
         values = _rounded(params)
