@@ -1,5 +1,7 @@
 """Which columns of a table are classes, and what is said of the others."""
 
+from pathlib import Path
+
 import pytest
 from PIL import Image
 
@@ -141,13 +143,18 @@ def test_what_joins_words_is_no_name(tmp_path, joined):
     assert read(tmp_path, "file,labels", f"a,{joined}", "b,dog", "c,cat", "d,cow")[0].classes == ("cat", "cow", "dog")
 
 
-def test_images_in_a_folder_beside_that_of_the_table(tmp_path):
+def test_images_in_a_folder_beside_that_of_the_table(tmp_path, monkeypatch):
     (tmp_path / "images").mkdir()
     Image.new("RGB", (2, 2)).save(tmp_path / "images" / "a.png")
     (tmp_path / "labels").mkdir()
     result, found = read(tmp_path / "labels", "file,dog", "a.png,1")
     assert result.path(0) == tmp_path / "images" / "a.png"
     assert [str(problem) for problem in found] == [f"labels.csv: the images are in {tmp_path / 'images'}"]
+    monkeypatch.chdir(tmp_path / "labels")
+    assert table.read(Path("labels.csv")).path(0) == tmp_path / "images" / "a.png"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "labels.csv").write_text("file,dog\na.png,1\n")
+    assert table.read(Path("labels.csv")).files == ("images/a.png",)
 
 
 def test_of_a_file_and_a_url_the_file_is_taken(tmp_path):

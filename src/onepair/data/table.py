@@ -88,7 +88,8 @@ def read(
         report: called with every problem; the default stops at the first one.
     """
     check_unlisted(unlisted)
-    folders = [images] if images else [path.parent, *(path.parent.parent / name for name in _IMAGE_FOLDERS)]
+    above = path.absolute().parent.parent
+    folders = [images] if images else [path.parent, *(above / name for name in _IMAGE_FOLDERS)]
     if label_columns is None and is_large(path):
         plain = read_plain_lists(path, folders, unlisted=unlisted, with_vectors=with_vectors)
         if plain is not None:
