@@ -205,17 +205,17 @@ def _layout(text: str) -> tuple[str, int]:
             if sum(map(bool, map(str.strip, row))) > 1:  # no title, so it is the header or no table
                 break
     for nth in range(_TITLES):
-        rows = {each: found[nth] for each, found in starts.items() if nth < len(found)}
-        delimiter = max(rows, key=lambda each: len(rows[each][0]), default=",")
-        if rows and len(rows[delimiter][0]) > 1:
-            return delimiter, rows[delimiter][1]
+        separated = {each: found[nth] for each, found in starts.items() if nth < len(found)}
+        width, delimiter = max(((len(row), each) for each, (row, _) in separated.items()), default=(0, ","))
+        if width > 1:
+            return delimiter, separated[delimiter][1]
     return ",", 0
 
 
 def _first_rows(text: str, delimiter: str) -> list[tuple[list[str], int]]:
     """A few rows of a text, and how many lines are above each."""
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    found = []
+    found: list[tuple[list[str], int]] = []
     try:
         while len(found) < _TITLES:
             line = rows.line_num
