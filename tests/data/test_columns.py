@@ -79,10 +79,11 @@ def test_a_value_says_whether_the_label_of_its_row_is_there(tmp_path):
         result, _ = read(tmp_path, header, *rows)
         assert result.classes == ("cat", "dog")
         assert result.labels.tolist() == [[0, 1], [-1, 1]]  # of two answers, yes
-    with pytest.raises(
-        DataError, match="of columns labels and value, the second is for tables with one label in a row"
-    ):
-        read(tmp_path, "file,labels,value", "a,dog;cat,1")
+    result, found = read(tmp_path, "file,labels,confidence", "a,dog;cat,1", "b,cat,0")
+    assert result.labels.tolist() == [[1, 1], [1, -1]]
+    assert [str(each) for each in found] == [
+        "labels.csv, column confidence: says nothing of rows with several labels; left out"
+    ]
 
 
 def test_ones_and_zeros_of_what_is_no_class_by_its_name(tmp_path):

@@ -210,7 +210,7 @@ def _doubt(sheet: Sheet, classes: list[int], report: Report) -> None:
     values = {i: set(labels_of(sheet.columns[i]).tolist()) for i in classes}
     full = [i for i in classes if UNKNOWN not in values[i]]
     odd = [i for i in classes if values[i] == {POSITIVE} or (i in full and 3 * len(full) <= len(classes))]
-    rest = ",".join(sheet.header[i] for i in classes if i not in odd) or "…"
+    rest = ",".join(sheet.header[i] for i in classes if i not in odd) if 0 < len(classes) - len(odd) < FEW else "…"
     for i in odd:
         what = "1" if values[i] == {POSITIVE} else "1 or 0"
         what = f"holds {what} in every row; taken for a class; if it is none: --label-columns {rest}"

@@ -206,8 +206,8 @@ def _layout(text: str) -> tuple[str, int]:
                 break
     for nth in range(_TITLES):
         separated = {each: found[nth] for each, found in starts.items() if nth < len(found)}
-        width, delimiter = max(((len(row), each) for each, (row, _) in separated.items()), default=(0, ","))
-        if width > 1:
+        delimiter = max(separated, key=lambda each: len(separated[each][0]), default=",")
+        if separated and len(separated[delimiter][0]) > 1:
             return delimiter, separated[delimiter][1]
     return ",", 0
 

@@ -138,8 +138,10 @@ def interpret(
         complete |= unlisted == "negative"
         says = None if columns.value is None else labels_of(sheet.columns[columns.value])
         if says is not None and not is_long:
-            where = f"{sheet.header[columns.names or 0]} and {sheet.header[columns.value or 0]}"
-            raise DataError(f"{sheet.source}: of columns {where}, the second is for tables with one label in a row")
+            where = f"{sheet.source.name}, column {sheet.header[columns.value or 0]}"
+            what = "says nothing of rows with several labels; left out"
+            report(Problem("column left out", where, what, remark=True))
+            says = None
         classes, labels = _read_lists(sheet, rows, columns.names or 0, lists, says, complete, report)
     files, splits = zip(*named, strict=True)
     texts = None if columns.text is None else texts_of(sheet.columns[columns.text])
