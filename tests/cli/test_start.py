@@ -53,7 +53,7 @@ def test_after_the_table_was_changed_it_says_how_to_begin_anew(photos, in_proces
         table.write("\n00.png;blue;")
     code, _, errors = in_process(*arguments)
     assert code == 2
-    assert "the data are not those that the run began with" in errors
+    assert "has changed since it was trained" in errors
     assert "--restart" in errors
     code, _, errors = in_process(*arguments, "--restart")
     assert code == 0, errors
