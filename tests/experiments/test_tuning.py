@@ -182,3 +182,11 @@ def test_the_history_shows_every_trial_and_the_best_so_far(tmp_path):
     lines = files[0].read_text().splitlines()
     assert lines[0] == "trial,validation_map,alpha,lr"
     assert lines[1:3] == ["1,,0.0,0.001", "2,50.000,0.1,0.001"]
+
+
+def test_the_best_is_written_also_after_a_kill_behind_the_last_trial(tuning, tmp_path):
+    whole, best = tuning(trials=1).run(), tmp_path / "out" / "best.toml"
+    content = best.read_bytes()
+    best.unlink()
+    assert tuning(trials=1).run() == whole
+    assert best.read_bytes() == content
