@@ -20,19 +20,20 @@ from onepair.labels import NEGATIVE, POSITIVE
 from onepair.methods.opml_sp import OPMLFamily
 from onepair.runs.config import DataConfig
 from onepair.runs.task import prepare_task
+from onepair.score_blocks import ScoreBlocks
 
 
 def watch(source: str, out: Path) -> None:
     """Let every method of OPML's family write a line at the end of each epoch."""
     task = prepare_task(DataConfig(source=source, observe="single-positive", split="published"))
     truth = torch.from_numpy(task.table.labels[task.train])
-    observed = torch.from_numpy(task.observed) == POSITIVE
+    observed = torch.from_numpy(task.observed.dense()) == POSITIVE
     kinds = {"observed": observed, "missing": (truth == POSITIVE) & ~observed, "negative": truth == NEGATIVE}
     end_epoch, runs = OPMLFamily.end_epoch, 0
 
-    def noting(self: OPMLFamily, epoch: int, scores: Tensor | None) -> None:
+    def noting(self: OPMLFamily, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
         end_epoch(self, epoch, scores)
-        if scores is None or len(scores) != len(truth):
+        if not isinstance(scores, Tensor) or len(scores) != len(truth):
             return
         nonlocal runs
         runs += epoch == 1

@@ -144,6 +144,18 @@ def test_a_stratified_split_deals_out_every_class(seed):
     assert set(split_stratified(labels, seed=seed + 1)[1]) != set(validation)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_where_all_classes_are_rare_one_positive_goes_to_validation(seed):
+    labels = np.full((10, 3), -1)
+    labels[[0, 1, 2], [0, 0, 1]] = 1
+    train, validation = split_stratified(labels, fraction=0.2, seed=seed)
+    assert (len(train), len(validation)) == (8, 2)
+    assert sorted({*train, *validation}) == list(range(10))
+    assert (labels[validation] == 1).sum(0).tolist() == [1, 0, 0]
+    labels[1:] = -1
+    assert (labels[split_stratified(labels, seed=seed)[0]] == 1).any()  # what alone can be learned from stays
+
+
 def test_a_stratified_split_without_positives_is_a_random_one():
     train, validation = split_stratified(np.full((10, 3), -1), fraction=0.3)
     assert (len(train), len(validation)) == (7, 3)

@@ -164,6 +164,7 @@ ONE = np.ones((1, 2))
         (lambda: mean_average_precision(ONE, -ONE), "no class has a known positive"),
         (lambda: mean_average_precision(ONE, ONE, empty="nan"), "empty must be 'skip' or 'zero', got 'nan'"),
         (lambda: precision_recall_f1([[0.2, 1]], ONE), "predicted must hold decisions"),
+        (lambda: precision_recall_f1(ONE, np.ones((2, 1))), "^predicted and labels must have one shape"),
         (lambda: precision_recall_f1(ONE, ONE, average="micro"), "average must be 'class', 'overall' or None"),
         (lambda: precision_recall_f1(ONE, -ONE, average="class"), "no class has a known positive"),
         (lambda: top_k(ONE, 3), "k must be between 1 and the 2 classes, got 3"),

@@ -140,7 +140,8 @@ def split_stratified(
 
     The rarest class is dealt out first, each of its rows to the part that still lacks most of the class, then the next
     one (Sechidis, Tsoumakas, Vlahavas 2011). Of a class with one or two positives none goes to validation: what cannot
-    be learned need not be judged. Rows without a known positive fill both parts up at random.
+    be learned need not be judged; but where all classes are so rare, one row goes there. Rows without a known positive
+    fill both parts up at random.
 
     >>> train, validation = split_stratified([[1, 0]] * 6 + [[0, 1]] * 3 + [[-1, -1]], fraction=0.3)
     >>> len(train), len(validation), int((validation < 6).sum())
@@ -171,6 +172,9 @@ def split_stratified(
             left[own] -= 1
     free = np.flatnonzero(part < 0)
     part[free] = np.arange(len(free)) >= room[0]
+    if len(set(rows.tolist())) > 1 and not (part[rows] == 1).any():
+        commonest = rows[known.count(POSITIVE)[columns].argmax()]  # of the class with most positives
+        part[[commonest, np.flatnonzero(part == 1)[0]]] = 1, 0
     return np.sort(shuffled[part == 0]), np.sort(shuffled[part == 1])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-OPTIONS = ("--times=3", "--every=30", "--seed=2", "--quick")
+OPTIONS = ("--times=3", "--every=31", "--seed=2", "--quick")
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the campaign watches its processes as Linux has it")

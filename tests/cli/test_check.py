@@ -48,11 +48,21 @@ def test_json_has_everything(dataset):
 
 
 def test_only_the_first_problems_of_a_kind_are_printed(dataset):
-    (dataset / "labels.csv").write_text("file,cat\n" + "".join(f"gone{i}.png,1\n" for i in range(15)))
+    (dataset / "labels.csv").write_text("file,cat\na.png,1\n" + "".join(f"gone{i}.png,1\n" for i in range(15)))
     result = onepair("check", "labels.csv", cwd=dataset)
     assert "gone9.png" in result.stdout
     assert "gone10.png" not in result.stdout
     assert "… and 5 more; --json lists all" in result.stdout
+
+
+def test_of_very_many_classes_those_with_most_positives_are_printed(dataset):
+    names = ";".join(f"c{i:03}" for i in range(150))
+    (dataset / "labels.csv").write_text(f"file,labels\na.png,{names}\nb.png,c149\n")
+    result = onepair("check", "labels.csv", cwd=dataset)
+    assert "150 classes" in result.stdout
+    assert "… 50 more" in result.stdout
+    assert "c149" in result.stdout
+    assert "c120 " not in result.stdout
 
 
 def test_lists_of_labels_and_what_unlisted_means(dataset):

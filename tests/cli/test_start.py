@@ -46,6 +46,20 @@ def test_from_a_messy_table_to_suggestions_and_on_again(photos, in_process):
     assert "epoch" not in errors
 
 
+def test_after_the_table_was_changed_it_says_how_to_begin_anew(photos, in_process):
+    arguments = ("start", "tags.csv", "--backbone", "small-cnn", "--no-page")
+    assert in_process(*arguments)[0] == 0
+    with (photos / "tags.csv").open("a") as table:
+        table.write("\n00.png;blue;")
+    code, _, errors = in_process(*arguments)
+    assert code == 2
+    assert "has changed since it was trained" in errors
+    assert "--restart" in errors
+    code, _, errors = in_process(*arguments, "--restart")
+    assert code == 0, errors
+    assert "what was in runs/tags-opml-plus-linear-small-cnn is in " in errors
+
+
 def test_without_any_network_it_says_what_to_install_before_anything_else(photos, in_process, monkeypatch):
     monkeypatch.setattr(packages, "backbone_at_hand", lambda: None)
     code, output, errors = in_process("start", "tags.csv")

@@ -58,6 +58,11 @@ def test_missing_files(tmp_path, images):
     assert found(table, images=images) == [("missing file", "gone.png")]
 
 
+def test_where_no_file_is_there_it_says_so_once(tmp_path):
+    (problem,) = (each for each in find_problems(make_table(tmp_path, ["1.png", "2.png"])) if not each.remark)
+    assert str(problem) == f"{tmp_path}: none of the 2 images is there, as 1.png; say with --folder where they are"
+
+
 def test_damaged_images_are_found_by_decoding_only(tmp_path):
     save_image(tmp_path / "good.jpg", grey=0)
     content = (tmp_path / "good.jpg").read_bytes()

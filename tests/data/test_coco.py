@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from onepair.data import DataError, coco
+from onepair.data import DataError, coco, read_dataset
 from tests.data import layouts
 
 
@@ -167,3 +167,26 @@ def test_problems_name_the_entry(tmp_path):
 def test_refuses_what_is_no_instance_file(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         coco.read(layouts.write(tmp_path / "bad.json", text))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "image"),
+    [
+        ("annotations/instances_{}2017.json", "{}2017/{}.jpg"),
+        ("annotations/instances_{}.json", "images/{}/{}.jpg"),
+        ("{}/_annotations.coco.json", "{}/{}.jpg"),
+    ],
+)
+def test_subsets_as_other_programs_name_them(tmp_path, annotations, image):
+    for subset, number in (("train", 1), ("val", 2)):
+        document = {
+            "images": [{"id": number, "file_name": f"{number}.jpg"}],
+            "categories": [{"id": 5, "name": "cat"}, {"id": 6, "name": "dog"}],
+            "annotations": [{"image_id": number, "category_id": 5}],
+        }
+        layouts.write(tmp_path / annotations.format(subset), json.dumps(document))
+        layouts.write(tmp_path / image.format(subset, number), "")
+    table = read_dataset(tmp_path)
+    assert (table.classes, table.split.tolist()) == (("cat", "dog"), ["train", "validation"])
+    assert table.labels.tolist() == [[1, -1], [1, -1]]
+    assert all(table.path(row).is_file() for row in range(2))

@@ -1,5 +1,7 @@
 """Which columns of a table are classes, and what is said of the others."""
 
+from pathlib import Path
+
 import pytest
 from PIL import Image
 
@@ -54,16 +56,127 @@ def test_a_named_column_of_names_is_a_list(tmp_path):
     assert read(tmp_path, *rows)[0].classes == ("label",)
 
 
-def test_beside_a_list_other_columns_are_left_out_but_labels_are_ambiguous(tmp_path):
-    result, found = read(tmp_path, "file,labels,date", "a,dog;cat,2024", "b,cat,2025")
+def test_beside_a_list_other_columns_are_left_out(tmp_path):
+    result, found = read(tmp_path, "file,labels,date,outside", "a,dog;cat,2024,1", "b,cat,2025,0")
     assert result.classes == ("cat", "dog")
-    assert [str(problem) for problem in found] == ["labels.csv, column date: is not the list of labels; left out"]
-    with pytest.raises(DataError, match="a list of labels and a column value of labels"):
-        read(tmp_path, "file,label,value", "a,dog,1", "a,cat,0")
-    assert read(tmp_path, "file,label,value", "a,dog,1", "b,cat,0", label_columns=["label"])[0].classes == (
-        "cat",
-        "dog",
-    )
+    assert [str(problem) for problem in found] == [
+        "labels.csv, column date: is not the list of labels; left out",
+        "labels.csv, column outside: holds labels beside the list of them; left out; --label-columns names those to "
+        "take instead",
+    ]
+
+
+def test_a_column_that_says_different_things_of_one_image_is_not_left_out_in_silence(tmp_path):
+    rows = ("file,label,seen", "a,dog,1", "a,cat,0")
+    with pytest.raises(DataError, match="a list of labels and a column seen of labels"):
+        read(tmp_path, *rows)
+    assert read(tmp_path, *rows, label_columns=["label"])[0].labels.tolist() == [[1, 1]]
+
+
+def test_a_value_says_whether_the_label_of_its_row_is_there(tmp_path):
+    rows = ("a,dog,1", "a,cat,0", "b,cat,", "b,dog,0", "b,dog,1")
+    for header in ("file,label,value", "ImageID,LabelName,Confidence"):
+        result, _ = read(tmp_path, header, *rows)
+        assert result.classes == ("cat", "dog")
+        assert result.labels.tolist() == [[0, 1], [-1, 1]]  # of two answers, yes
+    result, found = read(tmp_path, "file,labels,confidence", "a,dog;cat,1", "b,cat,0")
+    assert result.labels.tolist() == [[1, 1], [1, -1]]
+    assert [str(each) for each in found] == [
+        "labels.csv, column confidence: says nothing of rows with several labels; left out"
+    ]
+
+
+def test_ones_and_zeros_of_what_is_no_class_by_its_name(tmp_path):
+    result, found = read(tmp_path, "file,dog,is_public,Rating,cat", "a,1,0,1,", "b,,1,1,1", "c,0,1,2,")
+    assert result.classes == ("dog", "cat")
+    assert [str(problem) for problem in found] == [
+        "labels.csv, column is_public: is no class by its name, unless --label-columns takes it; left out",
+        "labels.csv, column Rating: is no class by its name, unless --label-columns takes it; left out",
+    ]
+    assert read(tmp_path, "file,dog,rating", "a,1,0", label_columns=["dog", "rating"])[0].classes == ("dog", "rating")
+    after_review = read(tmp_path, "file,split,asked,dog,rating", "a,train,dog,1,0", "b,train,,,1")[0]
+    assert after_review.classes == ("dog", "rating")  # which only a person can have said
+
+
+def test_a_column_that_is_full_where_others_are_not_is_doubted(tmp_path):
+    rows = [f"{row},{1 if row % 3 else ''},{0 if row % 2 else ''},{'' if row else 1},{row % 2}" for row in range(20)]
+    result, found = read(tmp_path, "file,dog,cat,cow,consent", *rows)
+    assert result.classes == ("dog", "cat", "cow", "consent")
+    assert [str(problem) for problem in found] == [
+        "labels.csv, column consent: holds 1 or 0 in every row; taken for a class; if it is none: "
+        "--label-columns dog,cat,cow"
+    ]
+    assert read(tmp_path, "file,dog,cat", *(f"{row},{row % 2},0" for row in range(20)))[1] == []
+    (remark,) = read(tmp_path, "file,dog,cat", *(f"{row},{row % 2},1" for row in range(20)))[1]
+    assert str(remark).startswith("labels.csv, column cat: holds 1 in every row; taken for a class")
+
+
+@pytest.mark.parametrize("name", ["tags", "Label names", "class", "keywords", "category", "what is in it"])
+def test_what_a_column_of_lists_may_be_called(tmp_path, name):
+    result, found = read(tmp_path, f"file,{name},width", "a,dog;cat,640", "b,cat,480")
+    assert result.classes == ("cat", "dog")
+    taken = ["labels.csv, column what is in it: holds words; taken for the column labels"]
+    assert [str(problem) for problem in found][:-1] == (taken if name == "what is in it" else [])
+
+
+@pytest.mark.parametrize("name", ["fname", "Image ID", "url", "Datei", "what"])
+def test_what_a_column_of_files_may_be_called(tmp_path, name):
+    result, found = read(tmp_path, f"dog,{name}", "1,a.jpg", "0,b.JPEG")
+    assert (result.classes, result.files) == (("dog",), ("a.jpg", "b.JPEG"))
+    taken = [f"labels.csv, column {name}: taken for the column file"]
+    assert [str(problem) for problem in found] == (taken if name in ("Datei", "what") else [])
+
+
+def test_a_column_of_descriptions_is_no_list_of_labels(tmp_path):
+    with pytest.raises(DataError, match="has no columns of classes and no column named labels"):
+        read(tmp_path, "file,text", "a,a dog on a sofa", "b,two cats", "c,nothing")
+
+
+def test_an_id_is_a_file_where_nothing_else_is(tmp_path):
+    Image.new("RGB", (2, 2)).save(tmp_path / "7.png")
+    assert read(tmp_path, "id,dog", "7,1")[0].files == ("7.png",)
+    assert read(tmp_path, "id,photo,dog", "7,7.png,1")[0].files == ("7.png",)
+    assert read(tmp_path, "id,labels", "7,dog;cat", "8,cat;cow")[0].files == ("7.png", "8")
+
+
+@pytest.mark.parametrize("joined", ["dog and cat and cow", "dog + cat & cow"])
+def test_what_joins_words_is_no_name(tmp_path, joined):
+    assert read(tmp_path, "file,labels", f"a,{joined}", "b,dog", "c,cat", "d,cow")[0].classes == ("cat", "cow", "dog")
+
+
+def test_images_in_a_folder_beside_that_of_the_table(tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (2, 2)).save(tmp_path / "images" / "a.png")
+    (tmp_path / "labels").mkdir()
+    result, found = read(tmp_path / "labels", "file,dog", "a.png,1")
+    assert result.path(0) == tmp_path / "images" / "a.png"
+    assert [str(problem) for problem in found] == [f"labels.csv: the images are in {tmp_path / 'images'}"]
+    monkeypatch.chdir(tmp_path / "labels")
+    assert table.read(Path("labels.csv")).path(0) == tmp_path / "images" / "a.png"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "labels.csv").write_text("file,dog\na.png,1\n")
+    assert table.read(Path("labels.csv")).files == ("images/a.png",)
+
+
+def test_of_a_file_and_a_url_the_file_is_taken(tmp_path):
+    assert read(tmp_path, "url,file name,dog", "http://x.org/1.jpg,a.jpg,1")[0].files == ("a.jpg",)
+
+
+def test_columns_that_pandas_named_are_not_named(tmp_path):
+    assert read(tmp_path, "Unnamed: 0,file,dog,Unnamed: 3", "0,a,1,", "1,b,0,")[0].classes == ("dog",)
+
+
+def test_titles_and_blank_lines_above_the_header(tmp_path):
+    result, found = read(tmp_path, "", "My photos;;", "file;dog;cat", "a.jpg;1;ja", "b.jpg;0;1", "c.jpg;1;0")
+    assert result.classes == ("dog", "cat")
+    assert found[0].where == "labels.csv, line 4, column cat"
+
+
+def test_is_valid_names_the_validation_images(tmp_path):
+    result, found = read(tmp_path, "fname,labels,is_valid", "a,chair,True", "b,horse,False")
+    assert result.split.tolist() == ["validation", "train"]
+    assert found[0].remark
+    assert read(tmp_path, "file,split,dog,is_valid", "a,test,1,1", "b,train,1,0")[0].split.tolist() == ["test", "train"]
 
 
 def test_options_for_tables_are_refused_elsewhere(tmp_path):
@@ -101,6 +214,31 @@ def test_a_list_that_needs_quotes(tmp_path):
     result, found = read(tmp_path, "file,labels", "a,dog,cat", "b,dog")
     assert result.files == ("b",)
     assert str(found[0]) == "labels.csv, line 2: has 3 cells for 2 columns; a cell with ',' in it needs quotes"
+
+
+@pytest.mark.parametrize(
+    "cell", ["('dog', 'cat')", "{'dog', 'cat'}", "[dog, cat]", "dog;cat;", '"dog, cat, "', "dog\ncat"]
+)
+def test_further_ways_to_write_a_list(tmp_path, cell):
+    assert read(tmp_path, "file;labels", f'a;"{cell.replace(chr(34), "")}"')[0].classes == ("cat", "dog")
+
+
+def test_words_with_spaces_between_them_are_a_list_where_they_come_in_many_combinations(tmp_path):
+    cells = ("horse person", "person", "car", "car person", "dog car person", "dog", "horse")
+    result, found = read(tmp_path, "file,labels", *(f"{row},{cell}" for row, cell in enumerate(cells)))
+    assert result.classes == ("car", "dog", "horse", "person")
+    assert [problem.kind for problem in found] == ["spaces"]
+    result, found = read(
+        tmp_path, "file,labels", *(f"{row},{cell}" for row, cell in enumerate((*cells[1:], "horse person;")))
+    )
+    assert "horse person" in result.classes  # one ; says what separates
+    names = ("polar bear", "brown bear", "black bear", "black cat", "cat", "arctic fox", "snow leopard")
+    result, found = read(tmp_path, "file,labels", *(f"{row},{cell}" for row, cell in enumerate(names)))
+    assert (set(result.classes), found) == (set(names), [])
+
+
+def test_words_with_hashes(tmp_path):
+    assert read(tmp_path, "file,tags", "a,#dog #cat", "b,#car")[0].classes == ("car", "cat", "dog")
 
 
 def test_the_declared_separator_counts_as_a_line(tmp_path):
@@ -153,4 +291,5 @@ def test_minus_one_is_unknown_with_a_remark_where_negative_may_be_meant(tmp_path
     result, found = read(tmp_path, "file,dog,cat", "a,1,", "b,-1,1")
     assert result.labels.tolist() == [[1, -1], [-1, 1]]
     assert [(problem.where, problem.remark) for problem in found] == [("labels.csv, line 3, column dog", True)]
-    assert read(tmp_path, "file,dog,cat", "a,1,0", "b,-1,1")[1] == []
+    assert [problem.kind for problem in read(tmp_path, "file,dog,cat", "a,1,0", "b,-1,1")[1]] == ["-1 is unknown"]
+    assert read(tmp_path, "file,dog,cat", "a,1,0", "b,,1")[1] == []

@@ -172,7 +172,8 @@ def test_the_encoding_of_windows_is_read_with_a_remark(tmp_path):
         (float("nan"), []),
         (3, ["3"]),
         ([1, "a "], ["1", "a"]),
-        ("[dog, cat]", None),
+        ("[dog, cat]", ["dog", "cat"]),
+        ("[dog, [cat]]", None),
         ("['dog', __import__('os')]", None),
         ("['dog', 1]", None),
         ("['it''s']", None),
@@ -180,6 +181,8 @@ def test_the_encoding_of_windows_is_read_with_a_remark(tmp_path):
         ("[{}]", None),
         ('["a", ""]', None),
         ({"a": 1}, None),
+        ({"bbox": [[0, 0, 1, 1]], "categories": ["dog"]}, ["dog"]),
+        ({"bbox": [[0, 0, 1, 1]], "ids": [1]}, None),
         (True, None),
     ],
 )

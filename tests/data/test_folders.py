@@ -38,6 +38,8 @@ def test_a_class_may_be_named_like_a_split(tmp_path):
     [
         (("a/1.jpg", "b/1.jpg"), True),
         (("train/a/1.jpg", "test/b/1.jpg"), True),
+        (("train/1.jpg", "val/2.jpg"), False),
+        (("train2017/1.jpg", "val2017/2.jpg"), False),
         (("images/1.jpg",), False),
         (("a/1.txt", "b/1.txt"), False),
         (("a/1.jpg", "b/1.jpg", "labels.csv"), False),
@@ -64,3 +66,23 @@ def test_what_holds_no_folders_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "missing", tree(tmp_path, "1.jpg") / "1.jpg"):
         with pytest.raises(DataError, match="holds no folder with images"):
             folders.read(path)
+
+
+def test_beside_folders_of_classes_it_says_both_ways(tmp_path):
+    tree(tmp_path, "a/1.jpg", "b/1.jpg", "notes.csv")
+    with pytest.raises(DataError, match="give the label file, or say --format folders"):
+        read_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["1.jpg", "deep/er/1.jpg", "train/1.jpg"])
+def test_images_without_labels_get_a_hint(tmp_path, file):
+    with pytest.raises(DataError, match=f"holds images and no labels; .* the lines file,labels and {file},dog;sofa"):
+        read_dataset(tree(tmp_path, file))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("x.xlsx", "is a spreadsheet; save it as CSV"), ("x.pdf", "no file of labels")]
+)
+def test_files_that_hold_no_labels_get_a_hint(tmp_path, name, said):
+    with pytest.raises(DataError, match=said):
+        read_dataset(tree(tmp_path, name) / name)

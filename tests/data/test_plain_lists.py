@@ -23,7 +23,7 @@ def both_ways(path, **options):
     except table.DataError as error:
         problems.append(Problem("refused", str(path), str(error)))
         general = None
-    return read_plain_lists(path, path.parent, unlisted=options.get("unlisted", "unknown")), general, problems
+    return read_plain_lists(path, [path.parent], unlisted=options.get("unlisted", "unknown")), general, problems
 
 
 def assert_same(found, expected):
@@ -98,14 +98,14 @@ def test_parquet(tmp_path, lists, unlisted):
 def test_what_is_not_plain_is_left_to_the_other_way(tmp_path, lines):
     path = tmp_path / "labels.csv"
     path.write_text("".join(f"{line}\n" for line in lines))
-    assert read_plain_lists(path, tmp_path, unlisted="unknown") is None
+    assert read_plain_lists(path, [tmp_path], unlisted="unknown") is None
 
 
 def test_files_that_moved_are_left_to_the_other_way(tmp_path):
     (tmp_path / "a.jpg").touch()
     path = tmp_path / "labels.csv"
     path.write_text("file,labels\n/elsewhere/a.jpg,dog\n")
-    assert read_plain_lists(path, tmp_path, unlisted="unknown") is None
+    assert read_plain_lists(path, [tmp_path], unlisted="unknown") is None
 
 
 def test_large_tables_are_read_by_it(tmp_path, monkeypatch):

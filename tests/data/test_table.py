@@ -79,11 +79,6 @@ def test_separators_line_ends_and_byte_order_marks(tmp_path, separator, end, mar
     assert read.labels.tolist() == [[1, -1], [0, 1]]
 
 
-def test_a_header_that_two_separators_fit_is_refused(tmp_path):
-    with pytest.raises(DataError, match="no column named file"):
-        read_csv(tmp_path, "a;file;b\tfile\tc", "1;2\t3;4")
-
-
 def test_images_may_lie_elsewhere(tmp_path):
     assert read_csv(tmp_path, "file,cat", "a.jpg,1", images=Path("photos")).path(0) == Path("photos/a.jpg")
 
@@ -133,10 +128,10 @@ def test_a_table_of_other_splits_lists_no_image(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: no column named file"),
-        ("a.jpg,1\n", "line 1: no column named file"),
-        ("cat,thing\n1,a.jpg\n", "line 1: no column named file"),
-        ("cat,image,path\n1,a.jpg,b\n", "line 1: no column named file"),
+        ("", "no column named file; the first line names the columns"),
+        ("a.jpg,1\n", "begins with an image; write a line above it"),
+        ("cat,thing\n1,a\n", "no column named file among its columns cat, thing"),
+        ("cat,one,other\n1,a.jpg,b.jpg\n", "no column named file among its columns cat, one, other"),
         (
             "file,cat\na.jpg,2\n",
             "no columns of classes .*; column cat holds values that are no labels, as '2' in line 2",
@@ -144,7 +139,9 @@ def test_a_table_of_other_splits_lists_no_image(tmp_path):
         ("file,cat\n", "lists no image"),
         ("file\na.jpg\n", "no columns of classes and no column named labels"),
         ("file,cat,File\na.jpg,1,0\n", "column 3 is a second column File; no class can have that name"),
-        ("file,labels,cat\na.jpg,cat,1\n", "a list of labels and a column cat of labels; keep the list or the classes"),
+        ("file,label,seen\na.jpg,cat,1\na.jpg,dog,0\n", "a list of labels and a column seen of labels; call it value"),
+        ('file,labels\na.jpg,"[0, 1, 0]"\nb.jpg,"[0, 0, 1]"\n', "zeros and ones without the names"),
+        ("file,labels\na.jpg,0 1 0\nb.jpg,0 0 1\n", "zeros and ones without the names"),
         ("file,tags,label\na.jpg,cat,dog\n", "has columns label and tags; name the one with the labels"),
         ("file,labels\na.jpg,NaN\n", "its column labels names no class at all"),
         ('file,cat\na.jpg,"1\n', r"labels\.csv, line 2: is not CSV"),
@@ -191,10 +188,10 @@ def test_ways_to_write_a_list(tmp_path, cell, names):
 
 
 def test_a_bad_list_is_a_problem_and_all_unknown(tmp_path):
-    rows = ("file,labels,split", "a.jpg,dog,train", "b.jpg,[dog],train", '"c.jpg","[null]",train')
+    rows = ("file,labels,split", "a.jpg,dog,train", "b.jpg,[{}],train", '"c.jpg","[null]",train')
     read, problems = problems_of(read_csv, tmp_path, *rows, unlisted="negative")
     assert problems == [
-        "labels.csv, line 3, column labels: holds '[dog]'; write names separated by ; or a JSON list of names",
+        "labels.csv, line 3, column labels: holds '[{}]'; write names separated by ; or a JSON list of names",
         "labels.csv, line 4, column labels: holds '[null]'; write names separated by ; or a JSON list of names",
     ]
     assert read.labels.tolist() == [[1], [-1], [-1]]
@@ -222,7 +219,7 @@ def test_parquet_lists(tmp_path):
 
 
 def test_problems_in_parquet_name_row_and_column(tmp_path):
-    columns = {"file": ["a", None, "c"], "x": [1.0, 1.0, float("nan")], "y": [[1], [0], []], "z": [-1, 2, 0]}
+    columns = {"file": ["a", None, "c"], "x": [1.0, 1.0, float("nan")], "y": [[1], [0], []], "z": [None, 2, 0]}
     read, problems = problems_of(read_parquet, tmp_path, columns)
     assert problems == [
         "labels.parquet, column y: holds values that are no labels, as [1] in row 1; left out",

@@ -94,6 +94,23 @@ def test_most_intervals_hold_the_true_difference():
     assert wrong <= 6
 
 
+def wilson(hits, number):
+    """The shares p that are 1.96 standard deviations from what was seen: (h / n - p)² = z² p (1 - p) / n."""
+    squared, seen = 1.959963985**2, hits / number
+    return sorted(np.roots([1 + squared / number, -2 * seen - squared / number, seen**2]).real)
+
+
+def test_a_few_labels_that_are_all_right_make_nothing_sure():
+    labels = np.eye(5, 3, dtype=np.int8)
+    figures = bootstrap_figures(np.where(labels == 1, 1.0, 0.0), labels, labels == 1)
+    assert figures.precision.value == figures.recall.value == figures.f1.value == 1.0
+    for figure in figures[1:]:
+        np.testing.assert_allclose(figure[1:], wilson(3, 3), rtol=1e-6)
+        assert figure.low < 0.5
+    nothing = bootstrap_figures(np.where(labels == 1, 1.0, 0.0), labels, np.zeros(labels.shape, bool))
+    assert nothing.precision[1:] == (0.0, 1.0)
+
+
 def test_figures_are_those_of_the_images_and_their_intervals_those_of_drawing_anew():
     (scores, _), labels = scene()
     predicted = scores > 0.7
@@ -108,8 +125,13 @@ def test_figures_are_those_of_the_images_and_their_intervals_those_of_drawing_an
             for rows in draws
         ]
     )
-    for figure, values in zip(figures, slow.T, strict=True):
-        np.testing.assert_allclose(figure[1:], np.percentile(values, [2.5, 97.5]), rtol=1e-6)
+    chosen, there = predicted & (labels != -1), labels == 1
+    hits = (predicted & there).sum()
+    numbers = (None, chosen.sum(), there.sum(), (chosen.sum() + there.sum()) / 2)
+    for figure, values, number in zip(figures, slow.T, numbers, strict=True):
+        low, high = np.percentile(values, [2.5, 97.5])
+        ends = wilson(hits, number) if number else (low, high)
+        np.testing.assert_allclose(figure[1:], (min(low, ends[0]), max(high, ends[1])), rtol=1e-6)
     assert figures.map.value == mean_average_precision(scores, labels).value
     whole = precision_recall_f1(predicted, labels, average="overall")
     assert (figures.precision.value, figures.recall.value, figures.f1.value) == tuple(whole)

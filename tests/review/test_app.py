@@ -366,3 +366,13 @@ def test_the_script_presses_only_what_a_page_has():
     assert "page" in names
     for name in names:
         assert f'id="{name}"' in templates
+
+
+def test_what_is_open_class_by_class_is_what_is_open_in_all(site):
+    site.answer(site.desk.waiting("square", 1, True, most=1)[0], "yes")
+    for _ in range(2):  # the second time of likely suggestions alone
+        text = site.client.get("/classes").text.partition("<h2>Still open</h2>")[2].partition("<h2>")[0]
+        counts = [int(number.replace(",", "")) for number in re.findall(r"<small>([\d,]+)<", text)]
+        assert sum(counts) == int((site.desk.open & site.desk.goal).sum())
+        for cell in site.desk.waiting("bar", 1, True, most=100):
+            site.answer(cell, "no")

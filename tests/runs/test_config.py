@@ -209,7 +209,19 @@ def test_settings_that_are_none(text):
         parse_setting(text)
 
 
-@pytest.mark.parametrize("key", [each.key for each in all_settings() if each.default is None])
+def test_vectors_that_are_unset_need_another_backbone():
+    given = parse_setting("data.features=v.npy")
+    assert resolve_config(given).model.backbone == "vectors"
+    with pytest.raises(ConfigError, match="takes those that"):
+        resolve_config(given, parse_setting("data.features=none"))
+    other = resolve_config(given, {"data": {"features": "none"}, "model": {"backbone": "small-cnn"}})
+    assert (other.data.features, other.model.backbone) == (None, "small-cnn")
+
+
+OPEN = [each.key for each in all_settings() if each.default is None and each.key != "data.features"]
+
+
+@pytest.mark.parametrize("key", OPEN)
 def test_none_unsets_a_setting(key):
     some = {
         "data.images": "a",

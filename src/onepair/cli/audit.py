@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from onepair.cli.figures import class_table
 from onepair.cli.interruption import on_interrupt
 from onepair.words import counted
 
@@ -94,24 +95,21 @@ def _say_what_it_tells(run: Path) -> None:
     from onepair.runs.audited import summarise_audit
     from onepair.runs.finished import FinishedRun
 
-    print_summary(summarise_audit(FinishedRun(run)))
-    typer.echo(f"they count from now on: onepair decide {run}, onepair find {run}, onepair evaluate {run}")
+    told = summarise_audit(FinishedRun(run))
+    print_summary(told)
+    judged = f"onepair evaluate {run} --split {told.split}"
+    typer.echo(f"they count from now on: onepair decide {run}, onepair find {run}, {judged}")
 
 
 def print_summary(told: "AuditSummary") -> None:
     """What audited images tell, class by class and in all."""
-    from rich import box
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     from onepair.report.wording import points
 
     console = Console(highlight=False, soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("class")
-    for title in ("missing", "between"):
-        table.add_column(title, justify="right")
+    table = class_table("missing", "between")
     classes = sorted(told.classes.items(), key=lambda each: -each[1].value)
     for name, missing in classes[:SHOWN]:
         table.add_row(escape(name), f"{missing.value:,.0f}", f"{missing.low:,.0f} to {missing.high:,.0f}")

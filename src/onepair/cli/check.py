@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onepair.cli.figures import class_table
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.cli.settings import CompleteSplit, Features, Folder, Format, LabelColumns, Unlisted
 from onepair.words import counted, plural
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from onepair.data.problems import Problem
 
 SHOWN = 10  # problems of each kind; --json has them all
+CLASSES = 100  # in the table, of more, those with most positives; --json has them all
 
 
 @on_interrupt(NOTHING)
@@ -136,18 +138,17 @@ def _as_json(census: "Census") -> dict[str, Any]:
 
 
 def _print(census: "Census", problems: list["Problem"], remarks: list["Problem"], word: str) -> None:
-    from rich import box
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     console = Console(highlight=False, soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("class")
-    for title in ("positive", "negative", "unknown"):
-        table.add_column(title, justify="right")
-    for name, *counts in zip(census.classes, census.positive, census.negative, census.unknown, strict=True):
+    table = class_table("positive", "negative", "unknown")
+    rows = list(zip(census.classes, census.positive, census.negative, census.unknown, strict=True))
+    many = len(rows) > CLASSES
+    for name, *counts in sorted(rows, key=lambda row: -row[1])[:CLASSES] if many else rows:
         table.add_row(escape(name), *(f"{count:,}" for count in counts))
+    if many:
+        table.add_row(f"… {len(rows) - CLASSES:,} more", "", "", "")
     table.add_section()
     table.add_row("all", *(f"{counts.sum():,}" for counts in (census.positive, census.negative, census.unknown)))
     console.print(table)

@@ -1,10 +1,12 @@
 """`onepair decide`: from which score on a label is predicted, chosen anew without training."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from onepair.cli.figures import class_table, estimate_line
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.errors import UserError
 
@@ -67,31 +69,29 @@ def decide(
 
 def _print(decisions: "Decisions", scores: "NDArray[np.float32]", found: "Evaluation") -> None:
     import numpy as np
-    from rich import box
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
-    from onepair.report.wording import points
+    from onepair.report.wording import points, roughly
     from onepair.words import counted
 
     predicted = decisions.labels(scores)
     # The smallest probability that is predicted; thresholds are scores.
     least = np.where(predicted, decisions.probabilities(scores), np.inf).min(0)
     shown = found.classes if found.estimated is None else found.estimated.classes
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("class")
-    for title in ("threshold", "predicted", "precision", "recall", "F1"):
-        table.add_column(title, justify="right")
+    table = class_table("threshold", "predicted", "precision", "recall", "F1")
     for (name, figures), limit, number in zip(shown.items(), least, predicted.sum(0), strict=True):
-        values = map(points, (figures.precision, figures.recall, figures.f1))
+        given = (figures.precision if number else math.nan, figures.recall, figures.f1)
+        values = map(points, given) if found.estimated is None else map(roughly, given)
         table.add_row(escape(name), f"{limit:.2f}" if number else "never", f"{number:,}", *values)
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
-    basis = "on the labels of" if found.estimated is None else f"estimated, {found.estimated.assumption}, for"
+    basis = "on the labels of" if found.estimated is None else f"≈ estimated, {found.estimated.assumption}, for"
     console.print(
         f"{basis} {counted(found.images, 'validation image')}, at thresholds for {decisions.rule}", markup=False
     )
+    if found.estimated is not None:
+        console.print(estimate_line(found.estimated), markup=False)
     pooled = [name for name, few in zip(shown, decisions.pooled, strict=False) if few]
     if pooled:
         console.print(f"with the threshold of all classes, for want of positives: {', '.join(pooled)}", markup=False)

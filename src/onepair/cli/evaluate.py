@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from onepair.cli.figures import class_table, estimate_line
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.cli.settings import CompleteSplit, Features, Folder, Format, LabelColumns, Strict, Unlisted, read_as_asked
 from onepair.errors import UserError
@@ -158,18 +159,13 @@ def _shared_classes(run: "FinishedRun", table: "LabelTable", data: str) -> "tupl
 
 
 def _print(found: "Evaluation") -> None:
-    from rich import box
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     from onepair.report.wording import NOTHING, points
 
     console = Console(highlight=False, soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("class")
-    for title in ("AP", "precision", "recall", "F1"):
-        table.add_column(title, justify="right")
+    table = class_table("AP", "precision", "recall", "F1")
     for name, figures in found.classes.items():
         table.add_row(escape(name), *map(points, figures))
     console.print(table)
@@ -185,8 +181,4 @@ def _print(found: "Evaluation") -> None:
     if found.lacking:
         console.print(escape(found.lacking))
     if found.estimated is not None:
-        shown = (
-            f"{words} {points(each.value)} ({points(each.low)} to {points(each.high)})"
-            for words, each in zip(("mAP", "precision", "recall", "F1"), found.estimated[1:5], strict=True)
-        )
-        console.print(f"estimated for all labels, {found.estimated.assumption}: {', '.join(shown)}")
+        console.print(escape(estimate_line(found.estimated)))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onepair.cli.figures import class_table
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.settings import Cache, Workers
 from onepair.words import counted
@@ -80,16 +81,11 @@ def find(
 
 def print_finding(found: "Finding") -> None:
     """What was found, class by class."""
-    from rich import box
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     console = Console(highlight=False)
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("class")
-    for title in ("observed", "missing", "between", "share", "suggested", "threshold"):
-        table.add_column(title, justify="right")
+    table = class_table("observed", "missing", "between", "share", "suggested", "threshold")
     classes = sorted(found.classes, key=lambda each: -each.missing)
     for each in classes[:SHOWN]:
         table.add_row(

@@ -32,6 +32,9 @@ def start(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Where the page is; 0 takes any port that is free.")
     ] = 8765,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Put what is in the run's folder aside, and begin anew.")
+    ] = False,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Open the page in the end.")] = True,
 ) -> None:
     """Check a dataset, train on it, find the labels that are missing, and open a page to confirm them.
@@ -80,9 +83,10 @@ def start(
     except typer.Exit as end:
         if end.exit_code:
             typer.echo(
-                f"\nimages that cannot be used are left out; onepair check {data} --fix clean.csv mends the table"
+                f"\nwhat cannot be used is left out; onepair check {data} --fix clean.csv writes a table without it"
             )
-    _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *given, "--out", run)
+    anew = ["--restart"] if restart else []
+    _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *given, "--out", run, *anew)
     train(
         data,
         method=METHOD,
@@ -95,6 +99,7 @@ def start(
         label_columns=label_columns,
         complete_split=complete_split,
         out=run,
+        restart=restart,
     )
     _say("find", run)
     find(run)

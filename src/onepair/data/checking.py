@@ -117,9 +117,12 @@ def _bad_vectors(table: LabelTable, vectors: Vectors) -> Iterator[Problem]:
 
 
 def _missing_files(table: LabelTable, progress: Progress) -> Iterator[Problem]:
-    for row in progress(range(len(table))):
-        if not is_file(table.path(row)):
-            yield missing_file(table, row)
+    missing = [row for row in progress(range(len(table))) if not is_file(table.path(row))]
+    if 1 < len(missing) == len(table):
+        what = f"none of the {len(table):,} images is there, as {table.files[0]}; say with --folder where they are"
+        yield Problem("missing file", str(table.root), what)
+    else:
+        yield from (missing_file(table, row) for row in missing)
 
 
 def missing_file(table: LabelTable, row: int) -> Problem:

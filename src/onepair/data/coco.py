@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onepair.data.dialects import split_of
-from onepair.data.labeltable import LabelTable
+from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.locating import locate
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sources import exists, join_splits, read_json, starts_with
@@ -20,7 +20,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 Id = int | str
 
 _OFFICIAL_SPLITS = {"train2014": "train", "val2014": "test"}
-_SUBSETS = ("default", "train", "training", "val", "valid", "validation", "test")
+_ROBOFLOW = "_annotations.coco.json"  # in the folder of each subset, with its images
 _LISTS = ("categories", "images", "annotations")
 
 
@@ -50,8 +50,8 @@ def read(
 
     Any other json file is read as it stands: all images as "train", in its order, those without annotations too. What
     it does not list is unknown, unless `unlisted` says otherwise; categories in an image's `neg_category_ids` are
-    negative, and its `split` counts. A folder may hold one such file per subset, as CVAT writes them:
-    `annotations/instances_{default,train,val,test}.json`.
+    negative, and its `split` counts. A folder may hold one such file per subset, as CVAT writes them,
+    `annotations/instances_{default,train,val,test}.json`, or Roboflow, `train/_annotations.coco.json`.
 
     Args:
         path: the folder around `annotations/`, or a json file.
@@ -132,7 +132,7 @@ def _read_subsets(path: Path, unlisted: Unlisted, images: Path | None, report: R
     parts = []
     for subset, source in _subsets(path).items():
         folders = [images] if images else [path / "images" / subset, path / "images", path / subset, path]
-        parts.append(_read_file(source, split_of(subset) or "train", unlisted, folders, report))
+        parts.append(_read_file(source, _split(subset) or "train", unlisted, folders, report))
         _check_same(source, parts[0].classes, parts[-1].classes)
     return LabelTable(
         files=tuple(os.path.relpath(part.path(row), path) for part in parts for row in range(len(part))),
@@ -145,8 +145,9 @@ def _read_subsets(path: Path, unlisted: Unlisted, images: Path | None, report: R
 
 def _folders_of(source: Path) -> list[Path]:
     """Where the images of an annotation file may be: beside it or one folder up, there perhaps in `images/`."""
-    around = (source.parent, source.parent.parent)
-    return [place for folder in around for place in (folder, folder / "images", folder / "images" / "default")]
+    around, subset = (source.parent, source.parent.parent), source.stem.removeprefix("instances_")
+    names = ("", "images", "images/default", subset, f"images/{subset}")
+    return [folder / name for folder in around for name in names]
 
 
 def _annotations(path: Path, official_split: str) -> Path:
@@ -154,8 +155,19 @@ def _annotations(path: Path, official_split: str) -> Path:
 
 
 def _subsets(path: Path) -> dict[str, Path]:
-    """The annotation files of a folder by their subsets, as CVAT names them."""
-    return {subset: _annotations(path, subset) for subset in _SUBSETS if exists(_annotations(path, subset))}
+    """The annotation files of a folder by their subsets, as CVAT, COCO 2017 and Roboflow name them, training first."""
+    try:
+        found = {source.stem.removeprefix("instances_"): source for source in path.glob("annotations/instances_*.json")}
+        found = found or {source.parent.name: source for source in path.glob(f"*/{_ROBOFLOW}")}
+    except (OSError, ValueError):  # a name that no file system takes
+        found = {}
+    known = [name for name in sorted(found) if name == "default" or _split(name)]
+    return {name: found[name] for name in sorted(known, key=lambda name: SPLITS.index(_split(name) or "train"))}
+
+
+def _split(subset: str) -> str | None:
+    """The split that a subset is, as of `val2017`."""
+    return split_of(subset.rstrip("0123456789"))
 
 
 def _check_same(source: Path, first: Sequence[str], classes: Sequence[str]) -> None:

@@ -1,19 +1,35 @@
 """What the columns of a table are about: files, splits, classes, lists of names, or something else."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from onepair.data.dialects import BAD, blanks_of, labels_of, split_of
+from onepair.data.dialects import BAD, blanks_of, label_of, labels_of, lists_of, split_of
 from onepair.data.problems import DataError, Problem, Report
-from onepair.data.sheets import Sheet, file_column
-from onepair.labels import UNKNOWN
+from onepair.data.sheets import SAMPLE, Sheet, file_column, names_images
+from onepair.labels import POSITIVE, UNKNOWN
 
 RESERVED = ("file", "split", "labels", "complete", "asked")  # column names with a meaning of their own
-_LIST_NAMES = ("labels", "label", "tags", "classes")  # all but the first only where they do not hold 1 and 0
+_LIST_NAMES = (  # without spaces, - and _; all but the first only where they do not hold 1 and 0
+    *("labels", "label", "tags", "classes", "tag", "class", "categories", "category", "keywords"),
+    *("labelnames", "labelname", "classnames", "classname", "choice", "choices"),
+)
+_VALUE_NAMES = ("value", "present", "presence", "confidence")  # of what a row with one label says of it: 1 or 0
+_STATES = (
+    *("public", "private", "published", "verified", "valid", "checked", "reviewed", "approved", "flagged", "deleted"),
+    *("active", "duplicate", "difficult", "truncated", "occluded", "crowd", "groupof", "depiction", "inside"),
+)
+_NO_CLASSES = {  # what tables hold beside classes, as 1 and 0, too; without spaces, - and _
+    *("annotator", "annotatorid", "annotationid", "user", "userid", "leadtime", "count"),
+    *("id", "index", "width", "height", "rating", "score", "price", "views", "likes", "year", "timestamp"),
+    *("difficult", "truncated", "occluded", "verified", "reviewed", "checked", "approved", "flagged", "deleted"),
+    *(f"is{state}" for state in _STATES),
+}
+FEW = 20  # rows that say little about what a column is for
 _ADVICE = "name those that hold labels in label_columns, as --label-columns cat,dog"
 
 
@@ -27,6 +43,7 @@ class Columns:
     split: int | None
     complete: int | None  # whether all classes that a row does not name are known to be negative
     asked: int | None  # names of classes that are known because a model suggested them
+    value: int | None  # of a table with one label in a row: whether that is positive or negative
     names: int | None  # of the positive classes
     classes: list[int]
 
@@ -39,17 +56,14 @@ def find_columns(
     Args:
         sheet: a file as columns.
         label_columns: the names of the columns of classes, or of the one with lists of names. Without it, these are
-            the column called labels (or label, tags, classes), else all columns whose cells are mostly labels.
+            the column called labels (or label, tags, classes and the like), else all columns whose cells are mostly
+            labels, else the only one with words.
         report: called with every problem, and with a remark on every column that is left out.
         with_vectors: whether rows have vectors beside them, so that any name will do for them.
     """
     text = sheet.find("text")
     text = None if text is not None and not _other_values(sheet, text) else text  # a class may be called text
-    file = file_column(sheet.header)
-    if file is None and (with_vectors or text is not None):
-        file = sheet.find("id")
-    if file is None and text is None:
-        raise DataError(f"{sheet.source}: no column named file among its columns {', '.join(sheet.header[:5])}")
+    file = _file(sheet, report, has_names=with_vectors or text is not None, needs_files=text is None)
     split, complete, asked = (sheet.find(name) for name in ("split", "complete", "asked"))
     split = _split_by_values(sheet, report) if split is None else split
     vector = _vector_column(sheet) if with_vectors else None
@@ -59,7 +73,49 @@ def find_columns(
         names, classes = _as_named(sheet, label_columns)
     else:
         names, classes = _as_recognised(sheet, others, report)
-    return Columns(file, text, vector, split, complete, asked, names, _without_repeats(sheet, classes, report))
+    value = _value(sheet, others) if names is not None else None
+    if names is not None and not label_columns:
+        _leave_out(sheet, [i for i in others if i not in (names, value)], file, report)
+    return Columns(file, text, vector, split, complete, asked, value, names, _without_repeats(sheet, classes, report))
+
+
+def with_split(sheet: Sheet, report: Report) -> Sheet:
+    """A sheet with a column split where it has one is_valid, as fastai's, which is true of validation images."""
+    column = sheet.find("is_valid")
+    labels = None if column is None else labels_of(sheet.columns[column])
+    if column is None or labels is None or sheet.find("split") is not None or set(labels.tolist()) != {0, 1}:
+        return sheet
+    report(
+        Problem(
+            "split", _title(sheet, column), "taken for the column split: true is validation, false train", remark=True
+        )
+    )
+    header, columns = list(sheet.header), list(sheet.columns)
+    header[column], columns[column] = "split", np.where(labels == POSITIVE, "validation", "train").tolist()
+    return replace(sheet, header=header, columns=columns)
+
+
+def _file(sheet: Sheet, report: Report, *, has_names: bool, needs_files: bool) -> int | None:
+    """The column that names the files, or rows that have any names; None where these need none.
+
+    By its own name, else the only one that holds nothing but names of images, else the one called id or name.
+    """
+    file = file_column(sheet.header)
+    if file is not None:
+        return file
+    fitting = [i for i, cells in enumerate(sheet.columns) if names_images(cells)]
+    if not fitting and has_names and (identity := sheet.find("id")) is not None:
+        return identity
+    fitting = fitting or [i for i, name in enumerate(sheet.header) if name.lower() in ("id", "name")]
+    if len(fitting) == 1:
+        report(Problem("file", _title(sheet, fitting[0]), "taken for the column file", remark=True))
+        return fitting[0]
+    if needs_files:
+        there = f" among its columns {', '.join(sheet.header[:5])}" if any(sheet.header) else ""
+        raise DataError(
+            f"{sheet.source}: no column named file{there}; the first line names the columns, as file,cat,dog"
+        )
+    return None
 
 
 def _vector_column(sheet: Sheet) -> int | None:
@@ -107,44 +163,110 @@ def _as_recognised(sheet: Sheet, others: list[int], report: Report) -> tuple[int
             )
     names = _list_column(sheet, others)
     if names is not None:
-        _leave_out(sheet, [i for i in others if i != names], report)
         return names, []
-    classes = [i for i in others if sheet.header[i] and not _other_values(sheet, i)]
+    beside = [i for i in others if _plain(sheet.header[i]) in _NO_CLASSES and sheet.find("asked") is None]
+    classes = [i for i in others if sheet.header[i] and i not in beside and not _other_values(sheet, i)]
     left_out = [i for i in others if i not in classes]
     if not classes:
-        found = f"; column {sheet.header[left_out[0]]} {_why_not(sheet, left_out[0])}, so {_ADVICE}" if left_out else ""
-        raise DataError(f"{sheet.source}: has no columns of classes and no column named labels{found}")
+        return _only_words(sheet, others, report), []
     for i in left_out:
-        report(Problem("column left out", _title(sheet, i), f"{_why_not(sheet, i)}; left out", remark=True))
+        why = (
+            "is no class by its name, unless --label-columns takes it"
+            if i in beside and not _other_values(sheet, i)
+            else _why_not(sheet, i)
+        )
+        report(Problem("column left out", _title(sheet, i), f"{why}; left out", remark=True))
+    _doubt(sheet, classes, report)
     return None, classes
 
 
+def _only_words(sheet: Sheet, others: list[int], report: Report) -> int:
+    """The only column with words in it, where none is called labels and none has classes."""
+    fitting = [i for i in others if sheet.header[i] and _has_words(sheet.columns[i]) and _repeats(sheet.columns[i])]
+    if len(fitting) == 1:
+        report(Problem("labels", _title(sheet, fitting[0]), "holds words; taken for the column labels", remark=True))
+        return fitting[0]
+    found = f"; column {sheet.header[others[0]]} {_why_not(sheet, others[0])}, so {_ADVICE}" if others else ""
+    raise DataError(f"{sheet.source}: has no columns of classes and no column named labels{found}")
+
+
+def _has_words(cells: Sequence[Any]) -> bool:
+    """Whether most of the cells that hold anything begin with a letter, or are lists."""
+    held = [cell for cell in cells[:SAMPLE] if label_of(cell) != UNKNOWN]
+    words = [cell for cell in held if isinstance(cell, list) or str(cell).strip(" [{('\"#")[:1].isalpha()]
+    return 2 * len(words) > len(held)
+
+
+def _repeats(cells: Sequence[Any]) -> bool:
+    """Whether the names that are listed come again: those of classes do, descriptions do not."""
+    names = [name for listed in lists_of(cells) for name in listed or ()]
+    return len(names) > len(set(names))
+
+
+def _doubt(sheet: Sheet, classes: list[int], report: Report) -> None:
+    """Remark on columns that may hold something else: always 1, or filled in every row while most others are not."""
+    if len(sheet.places) < FEW:
+        return
+    values = {i: set(labels_of(sheet.columns[i]).tolist()) for i in classes}
+    full = [i for i in classes if UNKNOWN not in values[i]]
+    odd = [i for i in classes if values[i] == {POSITIVE} or (i in full and 3 * len(full) <= len(classes))]
+    rest = ",".join(sheet.header[i] for i in classes if i not in odd) if 0 < len(classes) - len(odd) < FEW else "…"
+    for i in odd:
+        what = "1" if values[i] == {POSITIVE} else "1 or 0"
+        what = f"holds {what} in every row; taken for a class; if it is none: --label-columns {rest}"
+        report(Problem("is it a class", _title(sheet, i), what, remark=True))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).lower()
+
+
 def _list_column(sheet: Sheet, others: list[int]) -> int | None:
-    by_name = {sheet.header[i].lower(): i for i in reversed(others)}
+    by_name = {_plain(sheet.header[i]): i for i in reversed(others)}
     fitting = [
         by_name[name]
         for name in _LIST_NAMES
         if name in by_name and (name == "labels" or _other_values(sheet, by_name[name]))
     ]
+    fitting = [i for i in fitting if _has_words(sheet.columns[i])] or fitting  # numbers of classes may be beside names
     if len(fitting) > 1:
         both = " and ".join(sheet.header[i] for i in fitting)
         raise DataError(f"{sheet.source}: has columns {both}; name the one with the labels in label_columns")
     return fitting[0] if fitting else None
 
 
-def _leave_out(sheet: Sheet, others: list[int], report: Report) -> None:
-    """Of a table with lists of names, all other columns; one with labels in it may be what the list is about."""
+def _value(sheet: Sheet, others: list[int]) -> int | None:
+    """The column that says of the label in each row whether it is there: 1 or 0."""
+    named = [i for i in others if _plain(sheet.header[i]) in _VALUE_NAMES]
+    fitting = [i for i in named if _holds_labels(sheet.columns[i])]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _holds_labels(cells: Sequence[Any]) -> bool:
+    labels = labels_of(cells)
+    return bool((labels != BAD).all() and (labels != UNKNOWN).any())
+
+
+def _leave_out(sheet: Sheet, others: list[int], file: int | None, report: Report) -> None:
+    """Of a table with lists of names, all other columns; one that says 1 and 0 of one image may be about its labels."""
     for i in others:
-        labels = labels_of(sheet.columns[i])
         if not sheet.header[i]:
             report(Problem("column left out", _title(sheet, i), "has no name; left out", remark=True))
-        elif (labels != BAD).all() and (labels != UNKNOWN).any():
+        elif _plain(sheet.header[i]) in _NO_CLASSES or not _holds_labels(sheet.columns[i]):
+            report(Problem("column left out", _title(sheet, i), "is not the list of labels; left out", remark=True))
+        elif file is not None and _varies(sheet.columns[file], sheet.columns[i]):
             raise DataError(
-                f"{sheet.source}: has a list of labels and a column {sheet.header[i]} of labels; keep the list or the "
-                "classes, or name in label_columns what holds the labels"
+                f"{sheet.source}: has a list of labels and a column {sheet.header[i]} of labels; call it value if it "
+                "says whether the label of its row is there, or name in label_columns what holds the labels"
             )
         else:
-            report(Problem("column left out", _title(sheet, i), "is not the list of labels; left out", remark=True))
+            what = "holds labels beside the list of them; left out; --label-columns names those to take instead"
+            report(Problem("column left out", _title(sheet, i), what, remark=True))
+
+
+def _varies(files: Sequence[Any], cells: Sequence[Any]) -> bool:
+    """Whether a column says different things of one file."""
+    return len(set(zip(files, cells, strict=True))) > len(set(files))
 
 
 def _other_values(sheet: Sheet, column: int) -> bool:

@@ -4,7 +4,8 @@ import ast
 import csv
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ from onepair.data.labeltable import SPLITS
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 
 BAD = 2  # a cell that says nothing about a label
-BLANK = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>", "#n/a", "?"})  # in lower case
-SEPARATORS = ";|,"  # of the names in a list, the first that there is
+BLANK = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>", "#n/a", "?", "-", "–", "—"})  # in lower case
+SEPARATORS = ";|,\n\r"  # of the names in a list, the first that there is
 
 _LABEL_OF = {
-    **dict.fromkeys(("1", "1.0", "1,0", "true", "yes", "y", "x", "✓"), POSITIVE),
-    **dict.fromkeys(("0", "0.0", "0,0", "false", "no", "n"), NEGATIVE),
+    **dict.fromkeys(("1", "1.0", "1,0", "true", "t", "yes", "y", "x", "✓", "✔", "+"), POSITIVE),
+    **dict.fromkeys(("0", "0.0", "0,0", "false", "f", "no", "n", "✗", "✘"), NEGATIVE),
     **dict.fromkeys(("wahr", "vrai", "vero", "verdadero"), POSITIVE),  # a spreadsheet's true in other languages
     **dict.fromkeys(("falsch", "faux", "falso"), NEGATIVE),
     **dict.fromkeys((*BLANK, "-1", "-1.0", "-1,0"), UNKNOWN),
@@ -30,6 +31,8 @@ _SPLIT_OF = {
     "training": "train",
     "testing": "test",
 }
+_JOINING = {"and", "&", "+", "/"}  # between words that are names
+_NAMES_KEYS = ("categories", "category", "labels", "label", "classes")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
@@ -91,24 +94,29 @@ def split_of(cell: str) -> str | None:
 def names_in(cell: Any) -> list[str] | None:
     """The names that a cell lists, without the spaces around them, or None if it is no list of names.
 
-    Names are separated by `;`, else by `|`, else by `,`; one in double quotes may hold any of these. Lists may also be
-    written as JSON, also as the one value of an object, as Python or as numpy.
+    Names are separated by `;`, else by `|`, else by `,`, else by the ends of lines; one in double quotes may hold any
+    of these. Lists may also be written as JSON, also as the one value of an object, as Python or as numpy, and without
+    quotes.
 
-    >>> names_in("dog; cat"), names_in('"cat, black";dog'), names_in("['dog', 'cat']"), names_in("[dog]")
-    (['dog', 'cat'], ['cat, black', 'dog'], ['dog', 'cat'], None)
+    >>> names_in("dog; cat"), names_in('"cat, black";dog'), names_in("['dog', 'cat']"), names_in("[dog, cat]")
+    (['dog', 'cat'], ['cat, black', 'dog'], ['dog', 'cat'], ['dog', 'cat'])
+    >>> names_in("('dog', 'cat')"), names_in("{'dog'}"), names_in("dog (brown)"), names_in("[dog")
+    (['dog', 'cat'], ['dog'], ['dog (brown)'], ['[dog'])
     """
     if isinstance(cell, str):
         cell = cell.strip()
         if cell.startswith("[") and cell.endswith("]"):
             return _bracketed(cell)
         if cell.startswith("{") and cell.endswith("}"):
-            return _in_object(cell)
+            return _in_object(cell) or _quoted(cell)
+        if cell.startswith(("('", '("')) and cell.endswith(")"):
+            return _quoted(cell)
         return [] if is_blank(cell) else _separated(cell)
     if is_blank(cell):
         return []
     if isinstance(cell, int) and not isinstance(cell, bool):
         return [str(cell)]
-    return _texts(cell) if isinstance(cell, list) else None
+    return _in_mapping(cell) if isinstance(cell, dict) else _texts(cell) if isinstance(cell, list) else None
 
 
 def may_be_one_name(cell: Any) -> bool:
@@ -118,7 +126,7 @@ def may_be_one_name(cell: Any) -> bool:
     [True, True, False, False, False]
     """
     if isinstance(cell, str):
-        return not (";" in cell or "|" in cell or cell.strip()[:1] in ("[", "{"))
+        return not (set(";|\n\r") & set(cell.strip()) or cell.strip()[:1] in ("[", "{", "("))
     return not isinstance(cell, list) or len(cell) < 2
 
 
@@ -126,16 +134,51 @@ def lists_of(cells: Sequence[Any]) -> list[list[str] | None]:
     """The names in many cells.
 
     A name may hold a comma where other cells of the column separate names by `;` or `|`: so where one of those gives
-    the whole of a cell as a name, the cell is that name.
+    the whole of a cell as a name, the cell is that name. Where nothing else separates names, spaces may: see
+    `has_spaced`.
     """
     try:
         names = {cell: names_in(cell) for cell in set(cells)}
     except TypeError:
         return [names_in(cell) for cell in cells]
+    if has_spaced(names):
+        return [_words(cell) if names[cell] else names[cell] for cell in cells]
     with_commas = {name for listed in names.values() for name in listed or () if "," in name}
     for cell in with_commas & names.keys():
         names[cell] = [cell]
     return [names[cell] for cell in cells]
+
+
+def has_spaced(cells: Collection[Any]) -> bool:
+    """Whether cells list words with spaces between them, as `horse person` or `#horse #person`.
+
+    Nothing else separates names, the words are fewer than the cells that differ and as good as all alone in a cell or
+    in several of them, and some cells have one word, others three.
+
+    >>> has_spaced(["dog", "cat", "dog cat", "cat dog car", "car dog"]), has_spaced(["polar bear", "brown bear", "cat"])
+    (True, False)
+    """
+    texts = {cell for cell in cells if isinstance(cell, str) and not is_blank(cell)}
+    if not any(" " in text for text in texts) or not all(isinstance(cell, str) or is_blank(cell) for cell in cells):
+        return False
+    if any(text[-1] in SEPARATORS or len(names_in(text) or ()) != 1 for text in texts):
+        return False
+    words = [set(text.split()) - _JOINING for text in texts]
+    if all(word.startswith("#") for each in words for word in each):
+        return True
+    times, lengths = Counter(word for each in words for word in each), {len(each) for each in words}
+    shared = sum(number > 1 or word in texts for word, number in times.items())
+    return len(times) < len(texts) and shared >= 0.8 * len(times) and 1 in lengths and max(lengths) > 2
+
+
+def _words(cell: str) -> list[str]:
+    return [word.removeprefix("#") for word in cell.split() if word not in _JOINING]
+
+
+def is_vector(names: Sequence[str]) -> bool:
+    """Whether what should be names of classes are the zeros and ones of a vector, as in `[0, 1, 0]` or `0 1 0`."""
+    cells = names[0].split() if len(names) == 1 else names
+    return len(cells) > 2 and set(cells) <= {"0", "1", "0.0", "1.0"}
 
 
 def write_names(names: Sequence[str]) -> str:
@@ -165,6 +208,12 @@ def _bracketed(cell: str) -> list[str] | None:
         return _texts(json.loads(cell))
     except (ValueError, RecursionError):
         pass
+    inside = cell[1:-1]
+    return _quoted(cell) if set(inside) & set("\"'") else None if set(inside) & set("[]{}") else _separated(inside)
+
+
+def _quoted(cell: str) -> list[str] | None:
+    """Texts in quotes, in brackets of any kind."""
     texts, frame = _QUOTED.findall(cell), _QUOTED.sub("Q", cell)[1:-1]
     if set(frame) - set("Q, \n\r\t") or "QQ" in frame:  # adjacent texts would be one to Python
         return None
@@ -177,10 +226,15 @@ def _bracketed(cell: str) -> list[str] | None:
 def _in_object(cell: str) -> list[str] | None:
     """As `{"choices": ["dog", "cat"]}`, which is Label Studio's."""
     try:
-        (names,) = json.loads(cell).values()
+        return _in_mapping(json.loads(cell))
     except (ValueError, RecursionError):
         return None
-    return _texts(names)
+
+
+def _in_mapping(found: dict[str, Any]) -> list[str] | None:
+    """The one list, or of several things the one that is called so, as Hugging Face has them beside boxes."""
+    names = [value for key, value in found.items() if len(found) == 1 or key in _NAMES_KEYS]
+    return _texts(names[0]) if len(names) == 1 else None
 
 
 def _texts(names: Any) -> list[str] | None:

@@ -1,6 +1,7 @@
 """A folder of images per class, as for torchvision's ImageFolder and YOLO's classifiers."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ def detect(path: Path) -> bool:
     """Whether the folder `path` holds two or more folders of images, perhaps in train/ and the like, and no labels."""
     if any(is_sheet(each) or each.suffix.lower() == ".json" for each in _entries(path)):
         return False
-    return len({name for folder in _splits(path) for name in _classes(folder)}) > 1
+    names = {name for folder in _splits(path) for name in classes_in(folder)}
+    return len(names) > 1 and not all(split_of(name.rstrip("0123456789")) for name in names)
 
 
 def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = refuse) -> LabelTable:
@@ -37,8 +39,8 @@ def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = refuse)
     found = [
         (split, name, file)
         for folder, split in sorted(_splits(path).items(), key=lambda item: (SPLITS.index(item[1]), item[0]))
-        for name in _classes(folder)
-        for file in _images_below(folder / name)
+        for name in classes_in(folder)
+        for file in sorted(images_below(folder / name))
     ]
     if not found:
         raise DataError(f"{path}: holds no folder with images; the layout is one folder per class, as dog/1.jpg")
@@ -58,17 +60,19 @@ def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = refuse)
 def _splits(path: Path) -> dict[Path, str]:
     """The folders that hold those of the classes, and the split of each."""
     named = {folder: split_of(folder.name) for folder in _folders(path)}
-    if named and all(split and _classes(folder) for folder, split in named.items()):
+    if named and all(split and classes_in(folder) for folder, split in named.items()):
         return {folder: split for folder, split in named.items() if split}
     return {path: "train"}
 
 
-def _classes(path: Path) -> list[str]:
+def classes_in(path: Path) -> list[str]:
+    """The folders in a folder that hold images, by their names."""
     return [folder.name for folder in _folders(path) if any(map(_is_image, _entries(folder)))]
 
 
-def _images_below(folder: Path) -> list[Path]:
-    return sorted(Path(parent, file) for parent, _, files in os.walk(folder) for file in files if _is_image(Path(file)))
+def images_below(folder: Path) -> Iterator[Path]:
+    """All images in a folder and below it, in no order."""
+    return (Path(parent, file) for parent, _, files in os.walk(folder) for file in files if _is_image(Path(file)))
 
 
 def _folders(path: Path) -> list[Path]:

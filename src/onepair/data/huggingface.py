@@ -10,7 +10,7 @@ from onepair.data.problems import DataError, Report, refuse
 from onepair.data.sheets import Sheet, file_column, is_sheet, read_sheet, stack
 from onepair.data.table import Unlisted, interpret
 
-_METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+_METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet", "_classes.csv")  # the last is Roboflow's
 _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
 
 
@@ -41,7 +41,7 @@ def read(
         raise DataError(f"{path}: no {', '.join(_METADATA)} in it, nor in train/, validation/ or test/ in it")
 
     sheets = [_placed(read_sheet(source, report), source.parent.relative_to(path)) for source in sources]
-    return interpret(stack(sheets, path), path, unlisted=unlisted, label_columns=label_columns, report=report)
+    return interpret(stack(sheets, path), [path], unlisted=unlisted, label_columns=label_columns, report=report)
 
 
 def _sources(path: Path) -> list[Path]:

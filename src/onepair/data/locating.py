@@ -1,14 +1,19 @@
 """Where the images are that another program names: it may have had them elsewhere, or on a server."""
 
+import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from onepair.data.decoding import SUFFIXES
 from onepair.data.sources import exists
 
-SAMPLE = 20  # names by which a folder is chosen
+SAMPLE = 200  # names by which a folder is chosen
+MOST = 200_000  # files and folders that are looked through for images
 _UPLOADED = re.compile(r"[0-9a-f]{8}-(?=.)")  # what Label Studio puts before the name of a file
 
 
@@ -16,27 +21,76 @@ def locate(names: Sequence[str], folders: Sequence[Path]) -> tuple[Path, list[st
     """The folder that images lie in, and their names there.
 
     Names that are found as they are stay as they are. Else each is looked for by its last parts: a name may begin with
-    the folders of another machine, be a URL, or have got a prefix when it was uploaded. What is not found at all, or
-    only where another image is, keeps its name.
+    the folders of another machine, be a URL, or have got a prefix when it was uploaded; and by these among all images
+    below the folder, whatever their suffix and its case. What is not found at all, or only where another image is,
+    keeps its name.
 
     Args:
-        names: of the images, as written.
+        names: of the images, as written; one may be there many times.
         folders: where they may be, the likeliest first; at least one.
     """
-    some = names[:SAMPLE]
-    for folder in folders:
-        if any(exists(folder / name) for name in some):
-            return folder, list(names)
-    for folder in folders:
-        if any(_find(folder, name) for name in some):
-            found = [_find(folder, name) or name for name in names]
-            times = Counter(found)
-            return folder, [new if times[new] == 1 else old for old, new in zip(names, found, strict=True)]
-    return folders[0], list(names)
+    different = list(dict.fromkeys(names))
+    some = different[:: -(-len(different) // SAMPLE) or 1]
+    by_name = max(folders, key=lambda folder: sum(exists(folder / name) for name in some))
+    if all(exists(by_name / name) for name in some):
+        return by_name, list(names)
+    places = [_Place(folder, deep=folder == folders[0] or folder not in folders[0].parents) for folder in folders]
+    place = max(places, key=lambda place: sum(place.here(name) is not None for name in some))
+    if not any(map(place.here, some)):
+        place = max(places, key=lambda place: sum(place.find(name) is not None for name in some))
+    found = {name: place.find(name) or name for name in different}
+    times = Counter(found.values())
+    return place.folder, [found[name] if times[found[name]] == 1 else name for name in names]
 
 
-def _find(folder: Path, name: str) -> str | None:
-    return next((form for form in _forms(name) if exists(folder / form)), None)
+class _Place:
+    """A folder with images; a deep one with those below it."""
+
+    def __init__(self, folder: Path, *, deep: bool) -> None:
+        self.folder = folder
+        self.deep = deep
+
+    def here(self, name: str) -> str | None:
+        """What an image is called that is found by its name or the end of it."""
+        return next((form for form in (name, *_forms(name)) if exists(self.folder / form)), None)
+
+    def find(self, name: str) -> str | None:
+        """What an image is called here or below."""
+        return self.here(name) or (self._below(_path_in(name)) if self.deep else None)
+
+    @cached_property
+    def _by_stem(self) -> dict[str, list[tuple[str, ...]]]:
+        """The parts of the names of all images below, by the last one without its suffix; of too many, none."""
+        found: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        seen = 0
+        for parent, folders, files in os.walk(self.folder):
+            folders[:] = [each for each in folders if not each.startswith(".")]
+            above = Path(parent).relative_to(self.folder).parts
+            seen += len(files) + len(folders)
+            if seen > MOST:
+                return {}
+            for file in files:
+                stem, suffix = os.path.splitext(file)  # noqa: PTH122 (many times quicker)
+                if suffix.lower() in SUFFIXES:
+                    found[stem.casefold()].append((*above, file))
+        return found
+
+    def _below(self, name: str) -> str | None:
+        """The one image below whose name ends as this one does, in most of its parts."""
+        parts = name.replace("\\", "/").split("/")
+        stem, suffix = os.path.splitext(parts[-1])  # noqa: PTH122
+        if suffix.lower() not in SUFFIXES:
+            stem = parts[-1]
+        fitting = self._by_stem.get(stem.casefold(), [])
+
+        def likeness(file: tuple[str, ...]) -> tuple[int, bool]:
+            pairs = zip(reversed(file[:-1]), reversed(parts[:-1]), strict=False)
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0].casefold() == pair[1].casefold(), pairs))
+            return shared, file[-1].lower() == parts[-1].lower()
+
+        best = max(map(likeness, fitting), default=None)
+        nearest = [file for file in fitting if likeness(file) == best]
+        return "/".join(nearest[0]) if len(nearest) == 1 else None
 
 
 def _forms(name: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.dialects import BLANK, split_of
+from onepair.data.dialects import BLANK, is_vector, split_of
 from onepair.data.labeltable import LabelTable
 from onepair.data.locating import locate
 from onepair.data.sheets import file_column
@@ -20,7 +20,7 @@ from onepair.labels import POSITIVE
 LARGE = 4_000_000  # bytes of a file that this pays for
 _HEADER = re.compile(rb"[^\r\n]*")
 # In a cell of names: what may be more than names between semicolons, spaces around a name, and a guarded formula.
-_NEEDS_A_LOOK = r"""^\s|\s$|["\[\]{}|,\\]|^'|\s;|;\s"""
+_NEEDS_A_LOOK = r"""^\s|\s$|["\[\]{}|,\\\n\r]|^'|\s;|;\s"""
 
 
 def is_large(path: Path) -> bool:
@@ -43,7 +43,9 @@ class Places(Sequence[str]):
         return f"{self.name}, {self.unit} {range(self.rows)[row] + (2 if self.unit == 'line' else 1)}"
 
 
-def read_plain_lists(path: Path, root: Path, *, unlisted: str, with_vectors: bool = False) -> LabelTable | None:
+def read_plain_lists(
+    path: Path, folders: Sequence[Path], *, unlisted: str, with_vectors: bool = False
+) -> LabelTable | None:
     """The table that `onepair.data.table.read` would give, or None if anything in it is not plain.
 
     Plain are columns file, labels and perhaps split and no other, one row for each file, a split in every row or in
@@ -70,7 +72,7 @@ def read_plain_lists(path: Path, root: Path, *, unlisted: str, with_vectors: boo
     if named is None or (splits is not None and split is None):
         return None
     written = files.to_pylist()
-    if not with_vectors and locate(written, [root])[1] != written:  # which is worth a remark
+    if not with_vectors and locate(written, folders) != (folders[0], written):  # which is worth a remark
         return None
     counts, names, codes = named
     order = np.argsort(np.array(names, object))
@@ -82,7 +84,7 @@ def read_plain_lists(path: Path, root: Path, *, unlisted: str, with_vectors: boo
         classes=tuple(names[i] for i in order.tolist()),
         labels=LabelMatrix.from_entries(shape, rows, place[codes], POSITIVE, complete=unlisted == "negative"),
         split=np.full(len(written), "train") if split is None else split,
-        root=root,
+        root=folders[0],
         places=Places(path.name, unit, len(written)),
         ids=with_vectors,
     )
@@ -159,7 +161,8 @@ def _splits(splits: Any) -> NDArray[np.str_] | None:
     meant = [split_of(name) for name in encoded.dictionary.to_pylist()]
     if None in meant or len(meant) == 0:
         return None
-    return np.array(meant)[encoded.indices.to_numpy(zero_copy_only=False)]
+    found: NDArray[np.str_] = np.array(meant)[encoded.indices.to_numpy(zero_copy_only=False)]
+    return found
 
 
 def _names(lists: Any) -> tuple[NDArray[np.intp], list[str], NDArray[np.intp]] | None:
@@ -169,6 +172,8 @@ def _names(lists: Any) -> tuple[NDArray[np.intp], list[str], NDArray[np.intp]] |
     if _is_text(lists):
         lists = compute.fill_null(lists, "")
         if _matches(lists, _NEEDS_A_LOOK) or split_of(lists[0].as_py()) is not None:
+            return None
+        if _matches(lists, r"\s") and not _matches(lists, ";"):  # it may be what separates names
             return None
         blank = {text for text in compute.unique(lists).to_pylist() if text.lower() in BLANK}
         lists = compute.split_pattern(compute.if_else(compute.is_in(lists, _texts(blank)), "", lists), ";")
@@ -182,7 +187,7 @@ def _names(lists: Any) -> tuple[NDArray[np.intp], list[str], NDArray[np.intp]] |
     encoded = lists.flatten().dictionary_encode()
     names, codes = encoded.dictionary.to_pylist(), encoded.indices
     strange = any(name != name.strip() or (not name and not may_be_blank) for name in names)
-    if codes.null_count or strange or not any(names):
+    if codes.null_count or strange or not any(names) or is_vector(names * 3):
         return None
     counts = compute.fill_null(compute.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.intp)
     code = codes.to_numpy(zero_copy_only=False).astype(np.intp)

@@ -11,6 +11,7 @@ from onepair.data import coco, cub, folders, huggingface, labelstudio, nuswide, 
 from onepair.data.dialects import split_of
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Report, refuse
+from onepair.data.sheets import is_sheet
 from onepair.data.sources import exists
 from onepair.data.table import Unlisted
 from onepair.data.vector_files import read_vectors
@@ -30,6 +31,9 @@ class Reader:
     last: bool = False  # whether other layouts have parts that look the same, so that those come first
 
 
+_SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
+
+
 def _is_digits(path: Path) -> bool:
     return path == Path("digits") and not exists(path)
 
@@ -45,7 +49,7 @@ FORMATS = {
         Reader(
             name="table",
             description="your own images, with labels in a CSV or Parquet file",
-            layout="a .csv, .tsv, .parquet or .jsonl file with a column file, and one per class or one named labels",
+            layout="a .csv, .tsv, .txt, .parquet or .jsonl file with a column file, and one per class or one labels",
             origin="nothing",
             detect=table.detect,
             read=table.read,
@@ -197,9 +201,20 @@ def recognise(path: Path, format: str = "auto") -> Reader:
         raise DataError(f"{path}: has the layout of {names}; name the format that you mean")
     if not exists(path):
         raise DataError(f"{path}: there is no such file or folder")
-    inside = sorted(each for each in path.iterdir() if table.detect(each) or coco.detect(each)) if path.is_dir() else []
+    if path.suffix.lower() in _SPREADSHEETS:
+        raise DataError(f"{path}: is a spreadsheet; save it as CSV in the program that made it, and give that file")
+    if not path.is_dir():
+        raise DataError(f"{path}: is no file of labels; onepair datasets lists what can be read")
+    entries = sorted(path.iterdir())
+    inside = [each.name for each in entries if is_sheet(each) or coco.detect(each) or labelstudio.detect(each)]
     if inside:
-        raise DataError(f"{path}: is a folder with {', '.join(each.name for each in inside[:5])}; give the label file")
+        advice = ", or say --format folders for a class per folder" if len(folders.classes_in(path)) > 1 else ""
+        raise DataError(f"{path}: is a folder with {', '.join(inside[:5])}; give the label file{advice}")
+    if image := next(folders.images_below(path), None):
+        raise DataError(
+            f"{path}: holds images and no labels; write a table beside them with a line for each that has labels, as "
+            f"labels.csv with the lines file,labels and {image.relative_to(path)},dog;sofa"
+        )
     layouts = "".join(f"\n  {reader.name}: {reader.layout}" for reader in FORMATS.values())
     raise DataError(f"{path}: is not in a layout that can be recognised; looked for{layouts}")
 

@@ -19,15 +19,15 @@ from onepair.words import counted
 _LOOKED_FOR = 100  # files, to tell whether any is there
 
 
-def has_ids(sheet: Sheet, columns: Columns, root: Path, report: Report) -> bool:
+def has_ids(sheet: Sheet, columns: Columns, folders: Sequence[Path], report: Report) -> bool:
     """Whether rows are texts and nothing else: they name no files, or none that is there."""
     if columns.text is None or columns.file is None:
         return columns.text is not None
     cells = (cell for cell in sheet.columns[columns.file] if isinstance(cell, str) and cell.strip())
-    names = [_as_found(root, cell) for cell in islice(cells, _LOOKED_FOR)]
-    if any(exists(root / name) for name in locate(names, [root])[1]):
+    root, names = locate([_as_found(folders[0], cell) for cell in islice(cells, _LOOKED_FOR)], folders)
+    if any(exists(root / name) for name in names):
         return False
-    what = f"none of its files is in {root}; taken for texts with names"
+    what = f"none of its files is in {folders[0]}; taken for texts with names"
     report(Problem("texts", sheet.source.name, what, remark=True))
     return True
 
@@ -44,27 +44,33 @@ def numbered(sheet: Sheet, vector: int | None, rows: list[list[int]]) -> Numbere
     return Numbered(np.array(numbers), sheet.total)
 
 
-def row_names(sheet: Sheet, column: int | None, root: Path | None, report: Report) -> list[str | None]:
-    """The file of each row, as it is found in `root`: another machine may have had it elsewhere."""
+def row_names(
+    sheet: Sheet, column: int | None, folders: Sequence[Path] | None, report: Report
+) -> tuple[Path | None, list[str | None]]:
+    """The folder of the files, and the file of each row as it is found there: it may have another name or place.
+
+    Without folders, rows have the names that they say; without a column, their numbers.
+    """
     if column is None:
-        return [str(number) for number in sheet.numbers]
-    cells = sheet.columns[column]
-    if root is None:
-        cells = [str(cell) if type(cell) is int else cell for cell in cells]
+        return None, [str(number) for number in sheet.numbers]
+    cells = [str(cell) if type(cell) is int else cell for cell in sheet.columns[column]]
     written = {row: cell for row, cell in enumerate(cells) if isinstance(cell, str) and cell.strip()}
     for row, cell in enumerate(cells):
         if row not in written:
             report(Problem("no file name", sheet.where(row, column), f"holds {cell!r}, not the name of a file"))
-    if root is None:
-        return [written.get(row) for row in range(len(cells))]
-    names = [_as_found(root, cell) for cell in written.values()]
-    _, located = locate(names, [root])
-    moved = [(old, new) for old, new in zip(names, located, strict=True) if old != new]
+    if folders is None:
+        return None, [written.get(row) for row in range(len(cells))]
+    names = [_as_found(folders[0], cell) for cell in written.values()]
+    root, located = locate(names, folders)
+    if root != folders[0]:
+        report(Problem("found elsewhere", sheet.source.name, f"the images are in {root}", remark=True))
+    moved = {old: new for old, new in zip(names, located, strict=True) if old != new}
     if moved:
-        what = f"{counted(len(moved), 'file')} found by the end of the name, as {moved[0][0]}, which is {moved[0][1]}"
+        old, new = next(iter(moved.items()))
+        what = f"{counted(len(moved), 'file')} found by the end of the name, as {old}, which is {new}"
         report(Problem("found elsewhere", sheet.source.name, what, remark=True))
     file_of = dict(zip(written, located, strict=True))
-    return [file_of.get(row) for row in range(len(cells))]
+    return root, [file_of.get(row) for row in range(len(cells))]
 
 
 def _as_found(root: Path, file: str) -> str:

@@ -7,23 +7,27 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
-from onepair.data.dialects import blanks_of, unguard
+from onepair.data.decoding import SUFFIXES as IMAGES
+from onepair.data.dialects import blanks_of, is_blank, unguard
 from onepair.data.problems import DataError, Problem, Report
 from onepair.data.sources import exists, read_bytes
 from onepair.words import counted
 
+SAMPLE = 1000  # cells by which a column is known
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 
 _FILE_NAMES = {  # without spaces, - and _
-    *("image", "img", "photo", "picture", "path"),
-    *(f"{what}{name}" for what in ("file", "image", "img", "photo") for name in ("name", "path", "file")),
+    *("image", "img", "photo", "picture", "path", "fname", "url", "uri", "src"),
+    *(f"{what}{name}" for what in ("file", "image", "img", "photo") for name in ("name", "path", "file", "id", "url")),
 }
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _DELIMITERS = ",;\t|"
 _LONGEST_HEADER = 1_000_000
+_TITLES = 5  # lines that may be above the header, and it
+_UNNAMED = re.compile(r"Unnamed: \d+")  # what pandas calls a column without a name
 _DECLARED = re.compile(r"sep=([,;\t|])\r?\n", re.IGNORECASE)  # the line by which a spreadsheet is told the separator
 
 
@@ -63,7 +67,9 @@ def read_sheet(path: Path, report: Report) -> Sheet:
 
 
 def file_column(header: Sequence[str]) -> int | None:
-    """Which column names the files: the one called file, else the only or the first one called image, path and so on.
+    """Which column names the files, by its name: file, else the only or the first one called image, path and so on.
+
+    Of several, a URL is the last to be taken.
 
     >>> file_column(["cat", "File"]), file_column(["", "File name", "cat"]), file_column(["cat", "dog"])
     (1, 1, None)
@@ -72,7 +78,22 @@ def file_column(header: Sequence[str]) -> int | None:
     if "file" in names:
         return names.index("file")
     fitting = [i for i, name in enumerate(names) if name in _FILE_NAMES]
+    fitting = [i for i in fitting if names[i][-3:] not in ("url", "uri")] or fitting
     return fitting[0] if len(fitting) == 1 or fitting[:1] == [0] else None
+
+
+def names_images(cells: Sequence[Any]) -> bool:
+    """Whether all that a column holds are names of image files.
+
+    >>> names_images(["a.jpg", "", "https://x.org/b.PNG?size=9"]), names_images(["a.jpg", "dog"]), names_images([])
+    (True, False, False)
+    """
+    names = [cell for cell in cells[:SAMPLE] if not is_blank(cell)]
+    return bool(names) and all(isinstance(name, str) and _is_image(name) for name in names)
+
+
+def _is_image(name: str) -> bool:
+    return PurePath(name.strip().partition("?")[0]).suffix.lower() in IMAGES
 
 
 def row_column(header: Sequence[str]) -> int | None:
@@ -133,12 +154,18 @@ def _read_text(path: Path, report: Report) -> str:
 
 def _read_csv(path: Path, text: str, report: Report) -> Sheet:
     declared = _DECLARED.match(text)
-    skipped = 1 if declared else 0
     text = text[declared.end() :] if declared else text
-    delimiter, name = declared[1] if declared else _delimiter(path, text), path.name
+    delimiter, above = (declared[1], 0) if declared else _layout(text)
+    skipped, name = above + bool(declared), path.name
+    if above:
+        text = "".join(io.StringIO(text, newline="").readlines()[above:])
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [unguard(name).strip() for name in next(rows, [])]
+        if any(map(_is_image, header)):
+            raise DataError(
+                f"{path}: begins with an image; write a line above it that names the columns, as file,labels"
+            )
         places, cells, numbers = [], [], []
         line, number, total = rows.line_num + 1, -1, 0
         for row in rows:
@@ -164,19 +191,38 @@ def _read_csv(path: Path, text: str, report: Report) -> Sheet:
     return Sheet(path, header, columns, places, numbers, total)
 
 
-def _delimiter(path: Path, text: str) -> str:
-    """The comma if it shows a column of files in the header, else the one other separator that does."""
-    fitting = [each for each in _DELIMITERS if row_column(_header(text[:_LONGEST_HEADER], each)) is not None]
-    if not fitting or (len(fitting) > 1 and "," not in fitting):
-        raise DataError(f"{path}, line 1: no column named file; the first line names the columns, as file,cat,dog")
-    return fitting[0]
+def _layout(text: str) -> tuple[str, int]:
+    """The separator of a text without quotes around its first lines, and how many of these are above the header.
+
+    That is the first line with a column of files by its name, below titles and blank lines alone; the comma is tried
+    first. Where no name says it, the header is the first line that is no title, with the separator that it has most of.
+    """
+    starts = {each: _first_rows(text[:_LONGEST_HEADER], each) for each in _DELIMITERS}
+    for delimiter, rows in starts.items():
+        for row, line in rows:
+            if row_column(row) is not None:
+                return delimiter, line
+            if sum(map(bool, map(str.strip, row))) > 1:  # no title, so it is the header or no table
+                break
+    for nth in range(_TITLES):
+        separated = {each: found[nth] for each, found in starts.items() if nth < len(found)}
+        delimiter = max(separated, key=lambda each: len(separated[each][0]), default=",")
+        if separated and len(separated[delimiter][0]) > 1:
+            return delimiter, separated[delimiter][1]
+    return ",", 0
 
 
-def _header(text: str, delimiter: str) -> list[str]:
+def _first_rows(text: str, delimiter: str) -> list[tuple[list[str], int]]:
+    """A few rows of a text, and how many lines are above each."""
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    found: list[tuple[list[str], int]] = []
     try:
-        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), [])
-    except csv.Error:
-        return []
+        while len(found) < _TITLES:
+            line = rows.line_num
+            found.append((next(rows), line))
+    except (csv.Error, StopIteration):
+        pass
+    return found
 
 
 def _read_lines(path: Path, text: str, report: Report) -> Sheet:
@@ -215,5 +261,6 @@ def _read_parquet(path: Path) -> Sheet:
 
 
 def _without_unnamed_blanks(sheet: Sheet) -> Sheet:
-    kept = [i for i, name in enumerate(sheet.header) if name or not blanks_of(sheet.columns[i]).all()]
-    return replace(sheet, header=[sheet.header[i] for i in kept], columns=[sheet.columns[i] for i in kept])
+    names = ["" if _UNNAMED.fullmatch(name) else name for name in sheet.header]
+    kept = [i for i, name in enumerate(names) if name or not blanks_of(sheet.columns[i]).all()]
+    return replace(sheet, header=[names[i] for i in kept], columns=[sheet.columns[i] for i in kept])

@@ -10,11 +10,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.columns import RESERVED, Columns, find_columns
+from onepair.data.columns import RESERVED, Columns, find_columns, with_split
 from onepair.data.dialects import (
     BAD,
     blanks_of,
     guard,
+    has_spaced,
+    is_vector,
     labels_of,
     lists_of,
     may_be_one_name,
@@ -27,6 +29,7 @@ from onepair.data.plain_lists import is_large, read_plain_lists
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.row_names import has_ids, numbered, row_names, texts_of
 from onepair.data.sheets import Sheet, is_sheet, pyarrow_for, read_sheet
+from onepair.data.sources import is_file
 from onepair.files import write_atomically
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
@@ -34,7 +37,12 @@ from onepair.words import counted
 
 Unlisted = Literal["unknown", "negative"]
 
-detect = is_sheet
+_IMAGE_FOLDERS = ("images", "image", "img", "imgs", "photos", "pictures")  # beside the folder of a table
+
+
+def detect(path: Path) -> bool:
+    """Whether `path` is a file named .csv, .tsv, .parquet, .jsonl or .txt."""
+    return is_sheet(path) or (path.suffix.lower() == ".txt" and is_file(path))
 
 
 def read(
@@ -51,15 +59,17 @@ def read(
     Wide: a column `file`, perhaps a column `split`, and a column per class with 1, 0 or blank (unknown). Also read are
     true and false, yes and no, x, and NaN, NA, null or -1 for unknown. Columns that mostly hold other values are left
     out, with a remark.
-    Lists: columns `file`, perhaps `split`, and `labels` (or label, tags, classes) with the positive classes of the
-    image, separated by `;`, `|` or `,`, or as a list in JSON or Python; the classes are all that are named, sorted.
-    Long: as lists, with one label in a row and as many rows for an image as it has labels.
+    Lists: columns `file`, perhaps `split`, and `labels` (or label, tags, classes and the like) with the positive
+    classes of the image, separated by `;`, `|` or `,`, or as a list in JSON or Python; the classes are all that are
+    named, sorted.
+    Long: as lists, with one label in a row and as many rows for an image as it has labels; a column `value` of 1 and 0
+    says whether the label is there.
 
     The column of files may also be called image, filename, path and the like; files that are not where it says are
-    looked for by the end of their names. A split is train, validation (or val, valid) or test, in the column split or
-    the one other that holds nothing else; rows that say none are "train". Where a column `complete` holds true, the
-    classes that the row leaves out are negative. A column `asked` lists the classes that are known because a model
-    suggested them.
+    looked for by the end of their names, with and without suffix, below that folder. A split is train, validation (or
+    val, valid) or test, in the column split or the one other that holds nothing else; rows that say none are "train".
+    Where a column `complete` holds true, the classes that the row leaves out are negative. A column `asked` lists the
+    classes that are known because a model suggested them.
 
     A column `text` holds the text of each row. Where it does and none of the files is there, or where vectors are
     given, rows may have any names, in the column of files or one called id; texts without either go by their numbers. A
@@ -78,14 +88,16 @@ def read(
         report: called with every problem; the default stops at the first one.
     """
     check_unlisted(unlisted)
+    above = path.absolute().parent.parent
+    folders = [images] if images else [path.parent, *(above / name for name in _IMAGE_FOLDERS)]
     if label_columns is None and is_large(path):
-        plain = read_plain_lists(path, images or path.parent, unlisted=unlisted, with_vectors=with_vectors)
+        plain = read_plain_lists(path, folders, unlisted=unlisted, with_vectors=with_vectors)
         if plain is not None:
             return plain
     sheet = read_sheet(path, report)
     return interpret(
         sheet,
-        images or path.parent,
+        folders,
         unlisted=unlisted,
         label_columns=label_columns,
         with_vectors=with_vectors,
@@ -95,23 +107,27 @@ def read(
 
 def interpret(
     sheet: Sheet,
-    root: Path,
+    folders: Sequence[Path],
     *,
     unlisted: Unlisted = "unknown",
     label_columns: Sequence[str] | None = None,
     with_vectors: bool = False,
     report: Report = refuse,
 ) -> LabelTable:
-    """The table that a sheet holds, with file names relative to `root`; see `read`."""
+    """The table that a sheet holds, with the files of the first folder that has them; see `read`."""
     check_unlisted(unlisted)
+    sheet = with_split(sheet, report)
     columns = find_columns(sheet, label_columns, report, with_vectors=with_vectors)
-    ids = with_vectors or has_ids(sheet, columns, root, report)
-    named = _named_images(sheet, columns, None if ids else root, report)
+    ids = with_vectors or has_ids(sheet, columns, folders, report)
+    root, named = _named_images(sheet, columns, None if ids else folders, report)
     if not named:
         what = f"; none of its {counted(len(sheet.places), 'row')} has a file and a split" if sheet.places else ""
         raise DataError(f"{sheet.source}: lists no image{what}")
     repeated = [row for found in named.values() if len(found) > 1 for row in found]
     lists = None if columns.names is None else _lists(sheet.columns[columns.names], len(repeated))
+    if lists is not None and has_spaced(sheet.columns[columns.names or 0]):
+        where = f"{sheet.source.name}, column {sheet.header[columns.names or 0]}"
+        report(Problem("spaces", where, "taken for names with spaces between them; a ; would keep them", remark=True))
     is_long = lists is not None and all(names is None or len(names) < 2 for names in lists)
     _report_repeats(sheet, named, is_long, report)
     rows = [found if is_long else found[:1] for found in named.values()]
@@ -120,7 +136,13 @@ def interpret(
         classes, labels = _read_wide(sheet, np.array(rows)[:, 0], columns.classes, complete, report)
     else:
         complete |= unlisted == "negative"
-        classes, labels = _read_lists(sheet, rows, columns.names or 0, lists, complete, report)
+        says = None if columns.value is None else labels_of(sheet.columns[columns.value])
+        if says is not None and not is_long:
+            where = f"{sheet.source.name}, column {sheet.header[columns.value or 0]}"
+            what = "says nothing of rows with several labels; left out"
+            report(Problem("column left out", where, what, remark=True))
+            says = None
+        classes, labels = _read_lists(sheet, rows, columns.names or 0, lists, says, complete, report)
     files, splits = zip(*named, strict=True)
     texts = None if columns.text is None else texts_of(sheet.columns[columns.text])
     return LabelTable(
@@ -128,7 +150,7 @@ def interpret(
         classes=tuple(classes),
         labels=labels,
         split=np.array(splits),
-        root=root,
+        root=root or folders[0],
         asked=None if columns.asked is None else _asked(sheet, columns.asked, rows, classes, report),
         places=tuple(sheet.places[found[0]] for found in rows),
         texts=None if texts is None else tuple(texts[found[0]] for found in rows),
@@ -164,16 +186,19 @@ def check_unlisted(unlisted: str) -> None:
 
 
 def _named_images(
-    sheet: Sheet, columns: Columns, root: Path | None, report: Report
-) -> dict[tuple[str, str], list[int]]:
-    """The images, each a file in a split, and the rows that are about it; without a root, each by any name."""
+    sheet: Sheet, columns: Columns, folders: Sequence[Path] | None, report: Report
+) -> tuple[Path | None, dict[tuple[str, str], list[int]]]:
+    """The folder of the images; and these, each a file in a split, and the rows that are about it.
+
+    Without folders, each goes by any name.
+    """
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
     splits = _splits(sheet, columns.split, report)
-    files = row_names(sheet, columns.file, root, report)
+    root, files = row_names(sheet, columns.file, folders, report)
     for row, (file, split) in enumerate(zip(files, splits, strict=True)):
         if file is not None and split is not None:
             rows[file, split].append(row)
-    return rows
+    return root, rows
 
 
 def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str | None]:
@@ -247,9 +272,7 @@ def _read_wide(
 
 
 def _remark_on_minus_one(sheet: Sheet, columns: list[int], labels: Labels, report: Report) -> None:
-    """-1 is unknown here, and negative elsewhere: where there is no 0 in the table, the latter may be meant."""
-    if (labels == NEGATIVE).any():
-        return
+    """-1 is unknown here, and negative elsewhere."""
     for column in columns:
         cells = sheet.columns[column]
         found = np.flatnonzero((labels_of(cells) == UNKNOWN) & ~blanks_of(cells))
@@ -264,10 +287,16 @@ def _read_lists(
     rows: list[list[int]],
     column: int,
     lists: list[list[str] | None],
+    says: Labels | None,
     complete: NDArray[np.bool_],
     report: Report,
 ) -> tuple[list[str], LabelMatrix]:
     used = [[lists[row] for row in found] for found in rows]
+    if any(lists) and all(not names or is_vector(names) for names in lists):
+        raise DataError(
+            f"{sheet.source}: column {sheet.header[column]} holds zeros and ones without the names of what they are "
+            "about; write a column per class, or lists of names"
+        )
     classes = sorted({name for found in used for names in found for name in names or ()})
     if not classes:
         raise DataError(f"{sheet.source}: its column {sheet.header[column]} names no class at all")
@@ -281,8 +310,12 @@ def _read_lists(
     counts = [sum(len(names or ()) for names in found) for found in used]
     positives = [position[name] for found in used for names in found for name in names or ()]
     images = np.repeat(np.arange(len(rows)), counts)
-    labels = LabelMatrix.from_entries((len(rows), len(classes)), images, positives, POSITIVE, complete=complete)
-    return classes, labels
+    said = np.full(len(images), POSITIVE, np.int8)
+    if says is not None:
+        said = says[[row for found in rows for row in found for _ in lists[row] or ()]]
+    order = np.argsort(said, kind="stable")  # of several labels of a cell the last counts, which is to be the positive
+    entries = images[order], np.array(positives)[order], said[order]
+    return classes, LabelMatrix.from_entries((len(rows), len(classes)), *entries, complete=complete)
 
 
 def _asked(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +62,9 @@ def bootstrap_figures(
 ) -> Figures:
     """The figures of a model with the intervals that hold 95 % of them in resamples of the images.
 
+    Resamples of a few labels that are all right are all right, too, which makes nothing sure: precision, recall and F1
+    have at least Wilson's interval for as many labels.
+
     Args:
         scores: (N, L).
         labels: (N, L), with at least one positive.
@@ -83,8 +87,27 @@ def bootstrap_figures(
         2 * hit / np.maximum(chosen + there, 1),
     )
     tail = 50 * (1 - CONFIDENCE)
-    ends = (np.percentile(each, [tail, 100 - tail]).tolist() for each in resampled)
-    return Figures(*(Figure(float(value), *end) for value, end in zip(values, ends, strict=True)))
+    ends = [np.percentile(each, [tail, 100 - tail]).tolist() for each in resampled]
+    of = (predictions.sum(), positives.sum(), (predictions.sum() + positives.sum()) / 2)
+    least = [(1.0, 0.0), *(_wilson(hits.sum(), number) for number in of)]
+    return Figures(
+        *(
+            Figure(float(value), min(low, lowest), max(high, highest))
+            for value, (low, high), (lowest, highest) in zip(values, ends, least, strict=True)
+        )
+    )
+
+
+def _wilson(hits: float, of: float) -> tuple[float, float]:
+    """The interval of a share that is seen in so many (Wilson 1927).
+
+    >>> [[round(end, 3) for end in _wilson(*counts)] for counts in ((7, 7), (5, 10), (0, 0))]
+    [[0.646, 1.0], [0.237, 0.763], [0.0, 1.0]]
+    """
+    squared = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) ** 2
+    middle = hits + squared / 2
+    spread = math.sqrt(squared * (hits - hits * hits / of + squared / 4)) if of else middle
+    return max((middle - spread) / (of + squared), 0.0), min((middle + spread) / (of + squared), 1.0)
 
 
 def more_to_halve(images: int, population: int) -> int:

@@ -15,6 +15,15 @@ def points(value: float) -> str:
     return NOTHING if math.isnan(value) else f"{100 * value:.1f}"
 
 
+def roughly(value: float) -> str:
+    """A share that is an estimate, as points of a hundred; it is never sure to be none or all.
+
+    >>> roughly(0.8925), roughly(0.9999), roughly(0.0)
+    ('≈ 89', '≈ 99', '≈ 1')
+    """
+    return NOTHING if math.isnan(value) else f"≈ {min(max(round(100 * value), 1), 99)}"
+
+
 def signed(value: float) -> str:
     """A difference of shares in points, always with its sign.
 

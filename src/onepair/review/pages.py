@@ -101,26 +101,30 @@ class Pages:
         )
 
     def classes(self, who: str) -> str:
-        """Every class with suggestions and its kinds: what has most left comes first, what is answered last."""
+        """Every class with suggestions and its kinds: what has most left of all that is to be answered comes first.
+
+        Then come classes that have only suggestions beyond it, and those that are answered.
+        """
         kinds_of: dict[str, list[Kind]] = {label: [] for label in self.desk.table.classes}
         for kind in self.desk.kinds():
             kinds_of[kind.label].append(kind)
-        classes = [
-            (label, sum(kind.open for kind in asked), sum(kind.total for kind in asked), kinds)
-            for label, kinds in kinds_of.items()
-            if kinds
-            for asked in ([kind for kind in kinds if kind.likely] or kinds,)
-        ]
-        classes.sort(key=lambda each: -each[1])
-        groups = [
-            ("Still open", [each for each in classes if each[1]]),
-            ("Answered", [each for each in classes if not each[1]]),
-        ]
+        some_likely = bool(self.desk.likely.any())
+        groups: dict[str, list[tuple[str, int, int, list[Kind]]]] = {
+            "Still open": [],
+            "Less likely": [],
+            "Answered": [],
+        }
+        for label, kinds in kinds_of.items():
+            asked = [kind for kind in kinds if kind.likely or not some_likely]
+            open, total = (sum(getattr(kind, what) for kind in asked or kinds) for what in ("open", "total"))
+            if kinds:
+                heading = "Answered" if not open else "Still open" if asked else "Less likely"
+                groups[heading].append((label, open, total, kinds))
         return self._page(
             "classes.html.j2",
             who,
             here="/classes",
-            groups=[group for group in groups if group[1]],
+            groups=[(heading, sorted(found, key=lambda each: -each[1])) for heading, found in groups.items() if found],
             added=[(label, self.desk.shown_by(label)) for label in self.desk.added],
         )
 

@@ -76,7 +76,7 @@ class FinishedRun:
         if environment["data"] != task.table.fingerprint():
             raise RunError(
                 f"{self.path}: {self.config.data.source} has changed since it was trained (its files, classes, splits "
-                "or labels); bring the old one back, or train a new run"
+                "or labels); bring the old one back, or train it anew with --restart"
             )
         if environment.get("vectors") not in (None, task.given):
             what = self.config.data.features or f"the texts of {self.config.data.source}"

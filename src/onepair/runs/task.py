@@ -89,7 +89,9 @@ class Task:
         train, validation, test = (self._others(rows, files) for rows in (self.train, self.validation, self.test))
         for split, kept in (("training", train), ("validation", validation)):
             if not kept.any():
-                raise DataError(f"not one {split} image can be read")
+                raise DataError(
+                    f"not one {split} image can be read in {self.table.root}; --folder names another folder"
+                )
         return replace(
             self,
             train=self.train[train],
@@ -145,7 +147,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
     validation_labels = table.labels.take(validation)
     if not validation_labels.has(POSITIVE):
         raise DataError(
-            f"{config.source}: none of the {counted(len(validation), 'validation image')} has a positive label, so no "
+            f"{config.source}: of {counted(len(validation), 'validation image')} none has a positive label, so no "
             "epoch is better than another; label some, or choose others with data.validation or data.seed"
         )
     task = Task(

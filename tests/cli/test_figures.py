@@ -1,0 +1,57 @@
+"""What is printed of classes: nothing cut off, and an estimate never as if it were measured."""
+
+from io import StringIO
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from onepair.cli.decide import _print
+from onepair.cli.figures import class_table
+from onepair.probability import fit_decisions
+from onepair.probability.evaluation import evaluate
+from onepair.report.wording import roughly
+
+
+def test_a_narrow_terminal_folds_and_cuts_nothing_off():
+    table = class_table("threshold", "predicted", "precision", "recall", "F1")
+    table.add_row("a long name of a class", "0.98", "3", "100.0", "98.2", "99.1")
+    with StringIO() as told:
+        Console(width=40, file=told).print(table)
+        shown = told.getvalue()
+    assert "…" not in shown
+    cells = [line[:8].strip() for line in shown.splitlines()]
+    assert "alongnameofaclass" in "".join(cells).replace(" ", "")
+    assert all(len(line) <= 40 for line in shown.splitlines())
+
+
+@pytest.fixture
+def single_positives():
+    """Scores that tell classes apart, and one positive of each image: no negative is known."""
+    random = np.random.default_rng(0)
+    truth = random.random((200, 3)) < (0.5, 0.3, 0.1)
+    truth[~truth.any(1), 0] = True
+    scores = np.where(truth, 2.0, -2.0) + random.normal(size=truth.shape)
+    labels = np.full(truth.shape, -1, np.int8)
+    for row, found in enumerate(truth):
+        labels[row, random.choice(np.flatnonzero(found))] = 1
+    return scores.astype(np.float32), labels
+
+
+def test_decide_marks_estimates_and_gives_their_intervals(single_positives, capsys):
+    scores, labels = single_positives
+    decisions = fit_decisions(scores, labels)
+    found = evaluate(scores, labels, decisions, ("cat", "dog", "cow"))
+    assert found.estimated is not None
+    _print(decisions, scores, found)
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line for line in lines if line.split()[:1] and line.split()[0] in ("cat", "dog", "cow")]
+    assert len(rows) == 3
+    assert all(line.count("≈") == 3 and "100" not in line for line in rows)
+    (together,) = [line for line in lines if line.startswith("estimated for all labels, ")]
+    assert "precision" in together
+    assert " to " in together
+
+
+def test_an_estimate_is_never_sure():
+    assert (roughly(1.0), roughly(0.0), roughly(0.5), roughly(float("nan"))) == ("≈ 99", "≈ 1", "≈ 50", "–")
