@@ -161,7 +161,8 @@ def _splits(splits: Any) -> NDArray[np.str_] | None:
     meant = [split_of(name) for name in encoded.dictionary.to_pylist()]
     if None in meant or len(meant) == 0:
         return None
-    return np.array(meant)[encoded.indices.to_numpy(zero_copy_only=False)]
+    found: NDArray[np.str_] = np.array(meant)[encoded.indices.to_numpy(zero_copy_only=False)]
+    return found
 
 
 def _names(lists: Any) -> tuple[NDArray[np.intp], list[str], NDArray[np.intp]] | None:
