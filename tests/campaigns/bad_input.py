@@ -30,6 +30,10 @@ from tests.campaigns.forked import in_a_child, onepair
 
 SECONDS = 20
 MEMORY = 2 << 30  # bytes
+MODULES = (
+    *("onepair.finding.finding", "onepair.review.app", "onepair.review.audit_app", "onepair.runs.audited"),
+    *("sklearn.isotonic", "sklearn.linear_model", "starlette.testclient", "anyio._backends._asyncio"),
+)
 
 
 class Outcome(NamedTuple):
@@ -171,7 +175,7 @@ def _warm_up(sample: Path, *, light: bool) -> None:
     run, source, photo = sample / "run", sample / "images" / "labels.csv", sample / "images" / "00.png"
     commands: list[list[object]] = [["check", source, "--images"]]
     if not light:
-        for module in ("onepair.finding.finding", "onepair.review.app", "onepair.review.audit_app"):
+        for module in MODULES:
             import_module(module)
         commands = [
             ["config", "--config", sample / "settings.toml"],
@@ -191,10 +195,11 @@ def _warm_up(sample: Path, *, light: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case, to share them out")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", type=int, help="this one alone")
     asked = parser.parse_args()
-    cases = range(asked.cases) if asked.case is None else [asked.case]
+    cases = range(asked.first, asked.first + asked.cases) if asked.case is None else [asked.case]
     sys.exit(1 if campaign(cases, asked.seed) else 0)
 
 
