@@ -26,6 +26,7 @@ from onepair.data.reading import read_dataset
 from onepair.data.table import write_table
 from onepair.files import write_atomically
 from onepair.finding.folds import OutOfSample, score_out_of_sample
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN, Labels, observe_positives, split_validation
 from onepair.metrics import average_precision
 from onepair.probability.calibration import Platt, correct_lines
@@ -50,9 +51,9 @@ def single_positives(source: str, path: Path) -> LabelTable:
     split = np.full(len(rows), "validation")
     split[kept] = "train"
     files = tuple(str(table.path(row)) for row in rows.tolist())
-    truth = LabelTable(files, table.classes, table.labels[rows], split, table.root)
+    truth = LabelTable(files, table.classes, table.labels.take(rows), split, table.root)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_table(replace(truth, labels=observe_positives(truth.labels)), path)
+    write_table(replace(truth, labels=LabelMatrix.of(observe_positives(truth.labels.dense()))), path)
     assert len(held_out) == (split == "validation").sum()
     return truth
 

@@ -23,6 +23,7 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.loading import image_batches
 from onepair.data.streaming import cores
 from onepair.inference.choice import SOME, Engines
+from onepair.label_matrix import LabelMatrix
 from onepair.models import Backbone, create_backbone
 
 
@@ -62,7 +63,7 @@ def first_images(folder: Path, count: int) -> LabelTable:
     return LabelTable(
         files=files,
         classes=("any",),
-        labels=np.zeros((len(files), 1), np.int8),
+        labels=LabelMatrix.of(np.zeros((len(files), 1), np.int8)),
         split=np.full(len(files), "train"),
         root=folder,
     )

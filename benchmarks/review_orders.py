@@ -30,6 +30,7 @@ from onepair.data.table import write_table
 from onepair.experiments.drawing import draw
 from onepair.files import write_atomically
 from onepair.finding.finding import find_labels
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN, Indices, observe_positives
 from onepair.metrics import precision_recall_f1
 from onepair.review.answers import Entry
@@ -58,9 +59,9 @@ class Simulation:
         self.truth, self.folder, self.seed = truth, folder / str(seed), seed
         self.folder.mkdir(parents=True, exist_ok=True)
         self.source = self.folder / "single_positives.csv"
-        labels, train_rows = truth.labels.copy(), truth.rows("train")
+        labels, train_rows = truth.labels.dense(), truth.rows("train")
         labels[train_rows] = observe_positives(truth.labels[train_rows], seed=seed)
-        write_table(replace(truth, labels=labels), self.source)
+        write_table(replace(truth, labels=LabelMatrix.of(labels)), self.source)
 
     @cached_property
     def reviewed(self) -> FinishedRun:

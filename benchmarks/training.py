@@ -15,6 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from onepair.data.labeltable import LabelTable
 from onepair.inference.inputs import FeatureSource, Shard
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import observe_positives
 from onepair.methods import METHODS, create_method
 from onepair.metrics import mean_average_precision
@@ -38,22 +39,22 @@ def make_task(train: int, validation: int) -> Task:
         table=LabelTable(
             files=tuple(map(str, range(rows))),
             classes=tuple(f"class {i}" for i in range(CLASSES)),
-            labels=labels,
+            labels=LabelMatrix.of(labels),
             split=np.full(rows, "train"),
             root=Path(),
         ),
         train=np.arange(train),
         validation=np.arange(train, rows),
         test=np.arange(0),
-        observed=observe_positives(labels[:train]),
-        validation_labels=labels[train:],
+        observed=LabelMatrix.of(observe_positives(labels[:train])),
+        validation_labels=LabelMatrix.of(labels[train:]),
         selected_on="made-up labels",
     )
 
 
 def make_trainer(name: str, task: Task, stage: Stage, config: Config, folder: str) -> Trainer:
     method = create_method(name, **({"epochs": stage.config.epochs} if METHODS[name].needs_epochs else {}))
-    method.begin(torch.from_numpy(task.observed))
+    method.begin(torch.from_numpy(task.observed.dense()))
     fabric = Machine(accelerator="cpu", devices=1).fabric("32-true")
     return Trainer(
         fabric,
@@ -83,7 +84,7 @@ def plain_epoch(task: Task, features: Tensor, epochs: int) -> float:
     """The same by a loop as one would write it, with binary cross entropy."""
     head = nn.Linear(FEATURES, CLASSES)
     optimiser = torch.optim.Adam(head.parameters(), lr=3e-4)
-    targets = torch.from_numpy(task.observed).clamp(min=0).float()
+    targets = torch.from_numpy(task.observed.dense()).clamp(min=0).float()
     start = time.perf_counter()
     for _ in range(epochs):
         for rows in torch.randperm(TRAIN).split(BATCH):  # type: ignore[no-untyped-call]
@@ -124,7 +125,7 @@ def added_to_a_step(name: str, task: Task) -> float:
     config = StageConfig(epochs=15, batch_size=8)
     stage = Stage("finetune", head, head, FeatureSource(features), [Group(head)], config, 4096)
     optimiser = torch.optim.SGD(plain.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-3, fused=True)
-    targets = torch.from_numpy(task.observed).clamp(min=0).float()
+    targets = torch.from_numpy(task.observed.dense()).clamp(min=0).float()
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(name, task, stage, Config(), folder)
         differences = []
@@ -170,8 +171,8 @@ def main() -> None:
 def state_size(name: str, task: Task) -> float:
     """The bytes of a method's state for the labels of VOC, relative to the int8 label matrix."""
     method = create_method(name, **({"epochs": 15} if METHODS[name].needs_epochs else {}))
-    method.begin(torch.from_numpy(task.observed))
-    return float(sum(each.nbytes for each in method.state_dict().values()) / task.observed.nbytes)
+    method.begin(torch.from_numpy(task.observed.dense()))
+    return float(sum(each.nbytes for each in method.state_dict().values()) / task.observed.size)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ class FinishedRun:
     def labels(self, split: Split) -> Labels:
         """What the dataset says of a split, whatever the run was shown of it, completed by an audit."""
         rows = self.rows(split)
-        labels = self.table.labels[rows]
+        labels: Labels = self.table.labels[rows]
         if self.audit is not None and self.audit.split == split:
             labels[np.searchsorted(rows, self.audit.rows)] = self.audit.labels
         return labels
