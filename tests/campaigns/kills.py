@@ -302,6 +302,7 @@ def main() -> None:
     parser.add_argument("--job", action="append", help="these alone")
     parser.add_argument("--at", type=int, help="this file operation alone")
     asked = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells switch off for what runs in the background
     memory = MEMORY if Path(MEMORY).is_dir() else None  # what is killed is the process: no disk has to turn
     with tempfile.TemporaryDirectory(prefix="onepair-kills-", dir=memory) as place:
         campaign = Campaign(Path(place), asked.seed)
