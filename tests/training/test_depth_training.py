@@ -41,7 +41,7 @@ def plain_training(images, epochs):
     frozen = torch.nn.Sequential(*(network[place] for place in range(6))).eval().requires_grad_(False)
     rest = torch.nn.Sequential(*(network[place] for place in range(6, len(network))), classifier.head)
     targets = torch.zeros(len(task.table), len(task.table.classes))
-    targets[torch.from_numpy(task.train)] = torch.from_numpy(task.observed).clamp(min=0).float()
+    targets[torch.from_numpy(task.train)] = torch.from_numpy(task.observed.dense()).clamp(min=0).float()
     learning = [weight for weight in classifier.parameters() if weight.requires_grad]
     optimiser = torch.optim.SGD(learning, lr=0.05, momentum=0.9, weight_decay=1e-3)
     for epoch in range(1, epochs + 1):

@@ -138,7 +138,7 @@ def test_linear_training_is_that_of_a_plain_loop(train, images, cache, tmp_path)
     ).features
     inputs, head = torch.from_numpy(np.array(features)).float(), classifier.head
     targets = torch.zeros(len(rows), len(CLASSES))
-    targets[torch.from_numpy(task.train)] = torch.from_numpy(task.observed).clamp(min=0).float()
+    targets[torch.from_numpy(task.train)] = torch.from_numpy(task.observed.dense()).clamp(min=0).float()
     optimiser = torch.optim.SGD(head.parameters(), lr=0.5, momentum=0.9, weight_decay=1e-3)
     for record in done.folder.metrics():
         order = torch.from_numpy(np.random.default_rng((3, record["epoch"])).permutation(task.train))
@@ -297,7 +297,7 @@ def test_priors_are_estimated_ever_more_rarely(train, monkeypatch):
     assert epochs == list(range(1, 10))
     assert [epoch for epoch, _ in told] == [1, 2, 4, 8]
     task = FinishedRun(done.folder.path).task  # all labels of its validation images are known
-    assert told[0][1] == pytest.approx(task.validation_labels.mean(0).tolist())
+    assert told[0][1] == pytest.approx(task.validation_labels.dense().mean(0).tolist())
 
 
 def test_the_second_stage_starts_from_the_best_head_of_the_first(train, monkeypatch):
@@ -469,7 +469,7 @@ def test_a_run_does_not_go_on_with_other_labels(train, own_images, monkeypatch):
         ("method={name='opml', options={alpha='x'}}", "method: "),
         ("method={name='entmax-apl', options={warmup=9}}", "warmup must be"),
         ("model.backbone=small-cnm", "there is no backbone 'small-cnm'"),
-        ("data.validation=0.01", "change data.validation"),
+        ("data.validation=0.999", "change data.validation"),
         ("data.format=voz", "there is no dataset format 'voz'; did you mean voc"),
     ],
 )

@@ -13,7 +13,7 @@ def with_mode(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with the backbone that given vectors stand for, and the mode that all vectors need, unless they say it.
 
     >>> with_mode({"data": {"features": "clip.npy"}})["model"]
-    {'backbone': 'vectors', 'mode': 'linear'}
+    {'mode': 'linear', 'backbone': 'vectors'}
     """
     data, model = settings.get("data"), settings.get("model", {})
     given = data.get("features") if isinstance(data, Mapping) else None
