@@ -33,6 +33,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from onepair.cli import main as program
 from tests.campaigns.faults import REFUSALS, Faults
 from tests.campaigns.forked import in_a_child, onepair
 from tests.campaigns.jobs import Job, broken, contents, jobs, leave_to_last, prepare, shorten_commits
@@ -42,7 +43,7 @@ MEMORY = "/dev/shm"  # noqa: S108 (folders there are made with a name of their o
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 SAYS = {signal.SIGTERM: (143, "stopped by SIGTERM"), signal.SIGINT: (130, "stopped by Ctrl-C")}
 QUICK = ("train linear", "features", "predict parquet", "labels")  # that need no long imports, nor long themselves
-TOO_EARLY = 99  # a signal before the command began, or after it
+TOO_LATE = 99  # a signal after the command
 
 
 class Ended(NamedTuple):
@@ -69,17 +70,19 @@ class Campaign:
         in_a_child(lambda: _write_sample(self.sample))
         return jobs(self.sample)
 
-    def run(self, job: Job, **disturbed: Any) -> Ended:
+    def run(self, job: Job, *, moment: float | None = None, number: int = 0, **disturbed: Any) -> Ended:
         """Run the command in the folder as it is, in a process of its own."""
+        (self.folder / ".said").write_text("")
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reader)
             _be_the_command(job, self.folder, writer, **disturbed)
         os.close(writer)
-        with open(reader, "rb") as counted:  # noqa: PTH123 (it is no path)
-            if "moment" in disturbed:
-                _send(child, disturbed["moment"], disturbed["number"])
+        with open(reader, "rb", buffering=0) as counted:  # noqa: PTH123 (it is no path)
+            counted.read(1)  # the command begins
+            if moment is not None:
+                _send(child, moment, number)
             watched = os.pidfd_open(child)
             ended = bool(select.select([watched], [], [], SECONDS)[0])
             os.close(watched)
@@ -131,8 +134,8 @@ class Campaign:
                 moment = random.random() * self.seconds[job.name]
                 what = f"{number.name} after {moment:.3f} s"
                 code = self.disturb(job, what, _answers(number), moment=moment, number=number)
-                hit += code not in (0, TOO_EARLY)
-                self.counts[f"{number.name}"] += code not in (0, TOO_EARLY)
+                hit += code not in (0, TOO_LATE)
+                self.counts[f"{number.name}"] += code not in (0, TOO_LATE)
         self._tell("signals at random moments", [number.name for number in SIGNALS])
 
     def operation_by_operation(self, some: Sequence[Job], every: int, at: int | None) -> None:
@@ -168,7 +171,7 @@ class Campaign:
 
 def _answers(number: signal.Signals) -> Callable[[Ended], str | None]:
     def right(ended: Ended) -> str | None:
-        if ended.code in (0, TOO_EARLY):  # it was done before
+        if ended.code in (0, TOO_LATE):  # it was done before
             return _speaks_plainly(ended)
         if number == signal.SIGKILL:
             return None if ended.code == -number else f"ends with {ended.code}"
@@ -229,26 +232,22 @@ def _be_the_command(
     counting: bool = False,
     at: int | None = None,
     error: int | None = None,
-    moment: float | None = None,
-    number: int | None = None,
 ) -> None:
     """In the child: run the command, disturbed or not, and end."""
-    code = TOO_EARLY
+    code = TOO_LATE
     try:
-        if moment is not None:  # before the command has begun to look out for it
-            signal.signal(signal.SIGTERM, _end)
         os.chdir(folder)
-        output = os.open(".said", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        output = os.open(".said", os.O_WRONLY)
         for stream in (1, 2):
             os.dup2(output, stream)
         shorten_commits()
+        _tell_of_the_beginning(writer)
         faults = Faults(folder, at=at, error=error) if counting or at else None
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         code = onepair(*job.command)
         if counting and faults:
             os.write(writer, str(faults.count).encode())
     except KeyboardInterrupt:
-        code = TOO_EARLY
+        code = TOO_LATE
     except BaseException:
         code = 1
         traceback.print_exc()
@@ -259,8 +258,15 @@ def _be_the_command(
         os._exit(code)
 
 
-def _end(*_: object) -> None:
-    os._exit(TOO_EARLY)
+def _tell_of_the_beginning(writer: int) -> None:
+    """A byte to the parent once the command looks out for signals: those before it would say nothing of the command."""
+    app, write = program.app, os.write  # which is no file operation of the command
+
+    def begin() -> None:
+        write(writer, b"+")
+        app()
+
+    program.app = begin
 
 
 def _write_sample(folder: Path) -> None:
@@ -296,6 +302,7 @@ def main() -> None:
     parser.add_argument("--job", action="append", help="these alone")
     parser.add_argument("--at", type=int, help="this file operation alone")
     asked = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells switch off for what runs in the background
     memory = MEMORY if Path(MEMORY).is_dir() else None  # what is killed is the process: no disk has to turn
     with tempfile.TemporaryDirectory(prefix="onepair-kills-", dir=memory) as place:
         campaign = Campaign(Path(place), asked.seed)

@@ -23,7 +23,7 @@ from sklearn.metrics import average_precision_score
 
 import onepair
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from tests.campaigns.bad_input import onepair as command
+from tests.campaigns.forked import onepair as command
 from tests.campaigns.sample import write_sample
 from tests.review.processes import serving
 from tests.training.tiny import SETTINGS

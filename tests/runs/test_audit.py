@@ -9,7 +9,16 @@ import pytest
 from onepair.data import table as tables
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.probability.resampling import more_to_halve
-from onepair.runs.audit import AuditError, draw, read_audit, read_sample, systematic, write_audit, write_sheet
+from onepair.runs.audit import (
+    AuditError,
+    draw,
+    read_answers,
+    read_audit,
+    read_sample,
+    systematic,
+    write_audit,
+    write_sheet,
+)
 from onepair.runs.audited import summarise_audit
 from onepair.runs.finished import FinishedRun
 from tests.review.audits import audit_run, truth_of
@@ -156,6 +165,13 @@ def test_a_sheet_has_what_is_known_and_blanks(run, tmp_path):
     assert (sheet.labels[0] != UNKNOWN).all()
     assert ((sheet.labels[1:] == POSITIVE).sum(1) == 1).all()
     assert (sheet.labels[1:] == UNKNOWN).any(1).all()
+
+
+def test_a_sheet_above_the_images_is_read_by_the_names_that_it_was_written_with(run):
+    sheet = run.table.root.parent / "sheet.csv"
+    sample = draw(run, "validation", 5, 0)
+    write_sheet(run, sample, sheet)
+    assert read_answers(run, "validation", sheet).files == sample.files
 
 
 def test_the_summary_counts_what_is_audited_and_estimates_the_rest(run):

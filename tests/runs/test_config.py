@@ -1,5 +1,6 @@
 """Settings: to TOML and back, and what is said of those that do not exist or do not fit."""
 
+import os
 import tomllib
 from dataclasses import asdict, fields, replace
 
@@ -105,10 +106,19 @@ def test_the_mode_says_which_stages_there_are(mode, stages):
         assert stage is getattr(config, name)
 
 
-@pytest.mark.parametrize("content", [b"epochs = = 3", b"\xff\xfe"])
-def test_a_file_that_is_not_toml(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"epochs = = 3", "TOML"), (b"a = " + b"[" * 100_000, "TOML"), (b"\xff\xfe", "UTF-8")]
+)
+def test_a_file_that_is_not_toml(tmp_path, content, said):
     (tmp_path / "a.toml").write_bytes(content)
-    with pytest.raises(ConfigError, match=r"a\.toml: is not TOML"):
+    with pytest.raises(ConfigError, match=rf"a\.toml: is not {said}"):
+        read_config(tmp_path / "a.toml")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    (tmp_path / "a.toml").touch()
+    os.truncate(tmp_path / "a.toml", 1 << 30)  # which takes no room on the disk
+    with pytest.raises(ConfigError, match=r"a\.toml: is larger than any file of its kind"):
         read_config(tmp_path / "a.toml")
 
 

@@ -176,7 +176,7 @@ def write_sheet(run: "FinishedRun", sample: Sample, path: Path) -> None:
 
 def read_answers(run: "FinishedRun", split: AuditedSplit, path: Path) -> LabelTable:
     """A table of images of a split and of the run's classes, in the run's order of classes."""
-    table = tables.read(path, with_vectors=run.table.ids)
+    table = tables.read(path, images=run.table.root, with_vectors=run.table.ids)  # files as the sheet was given them
     if set(table.classes) != set(run.table.classes):
         strange = sorted(set(table.classes) ^ set(run.table.classes))[0]
         raise AuditError(f"{path}: its columns are not the classes of the run, as {strange}; write a sheet anew")

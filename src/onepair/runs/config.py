@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from onepair.data.dialects import names_in
 from onepair.data.preprocessing import Augmentation
+from onepair.data.stored import read_stored
 from onepair.errors import UserError
 from onepair.labels import PUBLISHED_SEED
 from onepair.probability.observation import Process
@@ -261,12 +262,13 @@ class Config:
 
 def read_config(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, as nested dictionaries."""
+    text = read_stored(path, error=ConfigError)
+    if text is None:
+        raise ConfigError(f"{path}: cannot be read (No such file or directory)")
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: is not TOML ({error})") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def parse_setting(text: str) -> dict[str, Any]:
