@@ -179,7 +179,7 @@ def split_stratified(
 
 
 def _validation_size(n: int, fraction: float) -> int:
-    size = round(fraction * n) if 0 < fraction < 1 else 0
+    size = max(1, round(fraction * n)) if 0 < fraction < 1 else 0
     if not 0 < size < n:
         raise ValueError(f"a fraction of {fraction} of {counted(n, 'row')} leaves training or validation empty")
     return size

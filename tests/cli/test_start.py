@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from onepair.labels import POSITIVE
 from onepair.models import packages
 from onepair.review.queue import open_run, read_queue
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, write_images
@@ -83,3 +86,38 @@ def test_the_best_network_at_hand(tmp_path, monkeypatch):
     assert packages.backbone_at_hand() == "resnet50.tv_in1k"
     monkeypatch.setattr(packages, "packaged_weights", lambda name: tmp_path if name.endswith("lite1") else None)
     assert packages.backbone_at_hand() == "tf_efficientnet_lite1"
+
+
+def start_on(in_process, lines):
+    """The whole way with a table of some lines, up to the page."""
+    Path("labels.csv").write_text("\n".join(lines) + "\n")
+    return in_process("start", "labels.csv", "--backbone", "small-cnn", "--no-page")
+
+
+RUN = Path("runs/labels-opml-plus-linear-small-cnn")
+
+
+def test_five_images_are_enough(photos, in_process):
+    code, output, errors = start_on(in_process, ["file,tags", *(f"{row:02}.png,red" for row in range(5))])
+    assert code == 0, errors
+    assert "fold 4 of 4" in errors
+    assert "by these, every model reaches 100" in output
+
+
+def test_one_image_is_too_few(photos, in_process):
+    code, _, errors = start_on(in_process, ["file,tags", "00.png,red"])
+    assert code == 2
+    assert errors.endswith(
+        "labels.csv: 1 image is too few: one at least to train on, and one to select the best epoch by\n"
+    )
+
+
+def test_where_labels_do_not_tell_how_many_are_missing_the_surest_are_suggested(photos, in_process):
+    labels = labels_of(TRAIN)
+    kept = (labels == POSITIVE) & (np.indices(labels.shape).sum(0) % 2 == 0)
+    wide = [f"{row:02}.png," + ",".join("1" if value else "" for value in values) for row, values in enumerate(kept)]
+    code, output, errors = start_on(in_process, ["file," + ",".join(CLASSES), *wide])
+    assert code == 0, errors
+    queue = read_queue(open_run(RUN))
+    assert (queue.suggested == POSITIVE).sum() == 50
+    assert "the labels do not tell how many are missing" in output

@@ -333,6 +333,6 @@ def test_texts_beside_photos_that_are_there_are_captions(tmp_path):
 
 
 def test_a_table_with_neither_files_nor_texts_is_still_refused(tmp_path):
-    (tmp_path / "t.csv").write_text("id,cat\n1,1\n")
+    (tmp_path / "t.csv").write_text("dog,cat\n1,1\n")
     with pytest.raises(DataError, match="no column named file"):
         read_dataset(tmp_path / "t.csv")

@@ -68,7 +68,10 @@ def test_unknown_validation_labels_stay_unknown(tmp_path):
     labels = np.array([[1, -1, 0, -1]] * 10, np.int8)
     task = prepare_task(DataConfig(str(write_table(tmp_path / "labels.csv", ["train"] * 10, labels))))
     np.testing.assert_array_equal(task.validation_labels, [[1, UNKNOWN, 0, UNKNOWN]] * 2)
-    assert task.selected_on == "observed validation labels, with an estimate of what the unknown ones are"
+    words = "observed validation labels, with an estimate of what the unknown ones are"
+    assert (
+        task.selected_on == f"{words}; by these, every model reaches 100"
+    )  # all of them are positive of the first class
     assert (task.observed == UNKNOWN).any()
 
 
@@ -90,7 +93,8 @@ def test_something_to_train_on_is_needed(tmp_path):
 
 
 def test_something_to_select_on_is_needed(tmp_path):
-    assert "change data.validation" in refused(tmp_path, ["train"] * 2, [[1, 0, 0, 0]] * 2)
+    assert "1 image is too few" in refused(tmp_path, ["train"], [[1, 0, 0, 0]])
+    assert "change data.validation" in refused(tmp_path, ["train"] * 2, [[1, 0, 0, 0]] * 2, validation=0.9)
 
 
 @pytest.mark.parametrize("hidden", [0, -1])

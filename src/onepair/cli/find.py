@@ -19,7 +19,14 @@ SHOWN = 40  # classes in the table, those that miss most; the json has them all
 @on_interrupt("the models that are trained are kept; the same command goes on")
 def find(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    folds: Annotated[int, typer.Option(min=2, help="Parts of the training images, each scored without it.")] = 5,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Parts of the training images, each scored without it; fewer for fewer images.",
+            show_default="5",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="A .csv or .parquet file for the suggestions, besides the one in the run's folder."),
@@ -35,7 +42,7 @@ def find(
     accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
     workers: Workers = None,
     cache: Cache = None,
-) -> None:
+) -> int:
     """Find labels that are probably missing, and observed ones that are probably wrong.
 
     Trains one model per fold as the run was trained, so that no image is judged by a model that has learned from it.
@@ -76,7 +83,9 @@ def find(
     if out is not None:
         found.write(out)
     print_finding(found)
-    typer.echo(f"they are in {out or run / 'finding' / 'suggestions.csv'}; to confirm them: onepair review {run}")
+    if len(found.suggestions):
+        typer.echo(f"they are in {out or run / 'finding' / 'suggestions.csv'}; to confirm them: onepair review {run}")
+    return len(found.suggestions)
 
 
 def print_finding(found: "Finding") -> None:
@@ -103,9 +112,15 @@ def print_finding(found: "Finding") -> None:
     value, low, high = found.missing
     observed, kinds = sum(each.observed for each in classes), found.suggestions.kind
     beside = f"{counted(observed, 'observed positive')} in {counted(len(found.files), 'image')}"
-    console.print(
-        f"beside {beside}, about {value:,.0f} are missing ({low:,.0f} to {high:,.0f}), by {found.basis}",
-        soft_wrap=True,
-    )
+    if any(each.unknown for each in classes):
+        count = f"about {value:,.0f} are missing ({low:,.0f} to {high:,.0f}), by {found.basis}"
+    else:
+        count = "none can be missing: all labels are known"
+    console.print(f"beside {beside}, {count}", soft_wrap=True)
     missing, wrong = (int((kinds == kind).sum()) for kind in ("missing", "wrong"))
     console.print(f"{counted(missing, 'suggestion')} of missing labels, {wrong:,} of wrong ones")
+    if found.in_the_dark:
+        console.print(
+            "the labels do not tell how many are missing: suggested are the most probable, and answers will tell",
+            soft_wrap=True,
+        )

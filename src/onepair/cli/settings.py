@@ -58,7 +58,7 @@ Features = Annotated[
     typer.Option(
         metavar="VECTORS",
         help="Vectors in place of images, one for each row of the table: a .npy, .npz or Parquet file, or a folder of "
-        "shards.",
+        "shards; by default there are none.",
     ),
 ]
 Unlisted = Annotated[

@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from onepair.cli.interruption import on_interrupt
 from onepair.cli.settings import CompleteSplit, Features, Folder, Format, LabelColumns, Unlisted
 from onepair.errors import UserError, require_extra
 
 METHOD = "opml-plus"
 
 
+@on_interrupt("the same command goes on")
 def start(
     data: Annotated[str, typer.Argument(help="Your table of labels, or the folder of a dataset.")],
     backbone: Annotated[
@@ -102,8 +104,10 @@ def start(
         restart=restart,
     )
     _say("find", run)
-    find(run)
-    if page:
+    suggested = find(run)
+    if not suggested:
+        typer.echo(f"there is nothing to confirm; to count what is missing on random images: onepair audit {run}")
+    elif page:
         _say("review", run, "--port", port, "--open")
         review(run, port=port, browse=True)
 

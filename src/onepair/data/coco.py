@@ -36,7 +36,7 @@ def detect(path: Path) -> bool:
     """Whether `path` is a .json file with an object in it, or a folder with such files in `annotations/`."""
     if path.suffix.lower() == ".json":
         return exists(path) and not starts_with(path, "[")
-    return exists(_annotations(path, "train2014")) or bool(_subsets(path))
+    return bool(_subsets(path))
 
 
 def read(
@@ -64,9 +64,10 @@ def read(
     check_unlisted(unlisted)
     if path.suffix.lower() == ".json":
         return _read_file(path, "train", unlisted, [images] if images else _folders_of(path), report)
-    if _subsets(path) and not exists(_annotations(path, "train2014")):
-        return _read_subsets(path, unlisted, images, report)
-    return _read_2014(path, images, report)
+    subsets = _subsets(path)
+    if not subsets or subsets.keys() & _OFFICIAL_SPLITS:
+        return _read_2014(path, images, report)
+    return _read_subsets(path, subsets, unlisted, images, report)
 
 
 def write_coco(table: LabelTable) -> bytes:
@@ -127,10 +128,12 @@ def _read_file(source: Path, split: str, unlisted: Unlisted, folders: Sequence[P
     )
 
 
-def _read_subsets(path: Path, unlisted: Unlisted, images: Path | None, report: Report) -> LabelTable:
+def _read_subsets(
+    path: Path, subsets: dict[str, Path], unlisted: Unlisted, images: Path | None, report: Report
+) -> LabelTable:
     """The files of a folder, one under the other, each with the split that it is named after."""
     parts = []
-    for subset, source in _subsets(path).items():
+    for subset, source in subsets.items():
         folders = [images] if images else [path / "images" / subset, path / "images", path / subset, path]
         parts.append(_read_file(source, _split(subset) or "train", unlisted, folders, report))
         _check_same(source, parts[0].classes, parts[-1].classes)

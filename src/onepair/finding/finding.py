@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MIN_PROBABILITY = 0.05
 MOST = 100_000  # suggestions, unless more are asked for
+FEWEST = 50  # of missing labels, where the labels do not tell how many are missing
+FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,12 @@ class Finding:
     files: Sequence[str]  # of these images
     folds: int
     basis: str  # a few words on what the probabilities rest on
+
+    @property
+    def in_the_dark(self) -> bool:
+        """Whether labels are suggested as missing though none is thought to be."""
+        least = self.suggestions.probability[self.suggestions.kind == "missing"]
+        return len(least) > 0 and float(least.max()) < MIN_PROBABILITY
 
     def write(self, path: Path) -> None:
         write_suggestions(path, self.suggestions, self.files, [each.name for each in self.classes])
@@ -65,7 +73,7 @@ class Finding:
 def find_labels(
     run: FinishedRun,
     *,
-    folds: int = 5,
+    folds: int | None = None,
     top: int | None = None,
     min_probability: float | None = None,
     maps: bool = True,
@@ -80,7 +88,7 @@ def find_labels(
 
     Args:
         run: a finished run.
-        folds: how many models are trained, each without one part of the rows.
+        folds: how many models are trained, each without one part of the rows; by default 5, fewer for fewer rows.
         top: keep at most so many suggestions.
         min_probability: keep those that are at least so probable.
         maps: whether to compute where in its image each suggested label is.
@@ -88,11 +96,12 @@ def find_labels(
             others have nothing left to do, and end.
     """
     folder = run.path / "finding"
+    parts = folds or max(2, min(FOLDS, len(run.task.train)))
     fabric = machine.fabric(run.config.precision)
     fabric.launch()  # before the folder is held: the processes that this starts are not to find it taken
     with ExitStack() as held:
         on_first(fabric, lambda: held.enter_context(_held(folder)))
-        configs = train_folds(run, folds, machine=machine, watch=watch if fabric.is_global_zero else Silence())
+        configs = train_folds(run, parts, machine=machine, watch=watch if fabric.is_global_zero else Silence())
         leave_to_first(fabric)
         scored = read_folds(run, configs, shared=machine.shared)
         if lost := np.setdiff1d(run.searched, scored.rows).tolist():
@@ -131,7 +140,12 @@ def find_in(scored: OutOfSample, *, top: int | None = None, min_probability: flo
     )
     found = rank(scored.observed, judgement.probabilities)
     if min_probability is not None or top is None:
-        found = found[found.probability >= (MIN_PROBABILITY if min_probability is None else min_probability)]
+        kept = found.probability >= (MIN_PROBABILITY if min_probability is None else min_probability)
+        missing = found.kind == "missing"
+        if min_probability is None and judgement.total.high >= 1 and not (kept & missing).any():
+            # Likelihood may take all that is unknown for negative, where few negatives are known: the order holds.
+            kept |= missing & (np.cumsum(missing) <= FEWEST)
+        found = found[kept]
     return Finding(
         suggestions=found[: MOST if top is None else top],
         classes=summarise(scored.observed, judgement.probabilities, judgement.missing, table.classes),

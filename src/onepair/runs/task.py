@@ -181,6 +181,10 @@ def hold_out(task: Task, config: DataConfig) -> Task:
 
 
 def _split(labels: LabelMatrix, config: DataConfig) -> tuple[Indices, Indices]:
+    if len(labels) == 1:
+        raise DataError(
+            f"{config.source}: 1 image is too few: one at least to train on, and one to select the best epoch by"
+        )
     published = config.split == "published" or (config.split == "auto" and config.observe != "given")
     try:
         if published:
@@ -232,6 +236,10 @@ def describe_observation(config: DataConfig) -> str:
 
 def _selected_on(labels: LabelMatrix) -> str:
     """A few words on the validation labels."""
+    words = "full validation labels"
     if labels.has(UNKNOWN):
-        return "observed validation labels, with an estimate of what the unknown ones are"
-    return "full validation labels"
+        words = "observed validation labels, with an estimate of what the unknown ones are"
+    positives = labels.count(POSITIVE)
+    if (positives[positives > 0] == len(labels)).all():
+        words += "; by these, every model reaches 100"
+    return words
