@@ -50,6 +50,11 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch, in_process):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_ctrl_c_before_a_command_has_begun_is_a_sentence_too(monkeypatch, in_process):
+    monkeypatch.setattr("typer.core.TyperGroup.invoke", interrupted)
+    assert in_process("check", "labels.csv") == (130, "", "onepair: stopped by Ctrl-C\n")
+
+
 def test_sigterm_that_means_something_else_is_left_alone():
     heard = []
     before = signal.signal(signal.SIGTERM, lambda *_: heard.append("SIGTERM"))

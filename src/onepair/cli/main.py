@@ -88,6 +88,10 @@ def main() -> None:
     try:
         with terminable():
             app()
+    except SystemExit as end:
+        if end.code == 130:  # Ctrl-C before a command has begun, of which typer says nothing
+            typer.echo("onepair: stopped by Ctrl-C", err=True)
+        raise
     except UserError as error:
         typer.echo(f"onepair: {error}", err=True)
         sys.exit(2)
