@@ -1,9 +1,12 @@
 """What holds for all tests."""
 
+import os
+
 import pytest
 from hypothesis import settings
 
-settings.register_profile("patient", deadline=None)  # a busy machine is no failure
+# A busy machine is no failure; and where changes are judged, all are judged by the same examples.
+settings.register_profile("patient", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("patient")
 
 

@@ -7,7 +7,7 @@ arithmetic, so that they hold where doubles would see nothing but rounding.
 import mpmath
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
@@ -156,6 +156,7 @@ def test_equals_the_definition_in_a_hundred_digits(name, batch, ignore):
 
 @settings(max_examples=30)
 @given(batch=batches(), ignore=st.booleans())
+@example(batch=(torch.tensor([[0.0, 0.0], [-21.0, 0.0]]).double(), torch.tensor([[-1, -1], [1, -1]])), ignore=False)
 def test_two_way_equals_its_definition(batch, ignore):
     logits, labels = batch
     unknown = "ignore" if ignore else "negative"

@@ -44,7 +44,8 @@ def two_way_loss(
         gap = positive_temperature * lowest_positives.logsumexp(over)
         gap = gap + negative_temperature * highest_negatives.logsumexp(over)
         both = batch.positive.amax(over) * batch.negative.amax(over)
-        total = total + (both * F.softplus(gap)).sum() / both.sum().clamp(min=1)
+        # softplus(gap), which torch's own takes for gap itself above 20
+        total = total - (both * F.logsigmoid(-gap)).sum() / both.sum().clamp(min=1)
     return total
 
 
