@@ -164,7 +164,7 @@ def _as_recognised(sheet: Sheet, others: list[int], report: Report) -> tuple[int
     names = _list_column(sheet, others)
     if names is not None:
         return names, []
-    beside = [i for i in others if _plain(sheet.header[i]) in _NO_CLASSES and sheet.find("asked") is None]
+    beside = [i for i in others if is_no_class(sheet.header[i]) and sheet.find("asked") is None]
     classes = [i for i in others if sheet.header[i] and i not in beside and not _other_values(sheet, i)]
     left_out = [i for i in others if i not in classes]
     if not classes:
@@ -217,6 +217,15 @@ def _doubt(sheet: Sheet, classes: list[int], report: Report) -> None:
         report(Problem("is it a class", _title(sheet, i), what, remark=True))
 
 
+def is_no_class(name: str) -> bool:
+    """Whether a column of this name is taken for no class, unless there is a column asked: that table is ours.
+
+    >>> is_no_class("is public"), is_no_class("dog")
+    (True, False)
+    """
+    return _plain(name) in _NO_CLASSES
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).lower()
 
@@ -252,7 +261,7 @@ def _leave_out(sheet: Sheet, others: list[int], file: int | None, report: Report
     for i in others:
         if not sheet.header[i]:
             report(Problem("column left out", _title(sheet, i), "has no name; left out", remark=True))
-        elif _plain(sheet.header[i]) in _NO_CLASSES or not _holds_labels(sheet.columns[i]):
+        elif is_no_class(sheet.header[i]) or not _holds_labels(sheet.columns[i]):
             report(Problem("column left out", _title(sheet, i), "is not the list of labels; left out", remark=True))
         elif file is not None and _varies(sheet.columns[file], sheet.columns[i]):
             raise DataError(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.columns import RESERVED, Columns, find_columns, with_split
+from onepair.data.columns import RESERVED, Columns, find_columns, is_no_class, with_split
 from onepair.data.dialects import (
     BAD,
     blanks_of,
@@ -320,7 +320,7 @@ def _read_lists(
 
 def _asked(
     sheet: Sheet, column: int, rows: list[list[int]], classes: Sequence[str], report: Report
-) -> NDArray[np.bool_]:
+) -> NDArray[np.bool_] | None:
     position = {name: i for i, name in enumerate(classes)}
     lists = lists_of(sheet.columns[column])
     asked = np.zeros((len(rows), len(classes)), bool)
@@ -330,7 +330,7 @@ def _asked(
             what = f"holds {sheet.columns[column][row]!r}; it lists names of classes"
             report(Problem("bad value", sheet.where(row, column), what))
         asked[image, [position[name] for name in names or () if name in position]] = True
-    return asked
+    return asked if asked.any() else None
 
 
 # Writing
@@ -351,9 +351,16 @@ def _check_writable(table: LabelTable) -> None:
         raise DataError(f"row {row} has no file name, so the table cannot be written")
 
 
+def _has_asked(table: LabelTable) -> bool:
+    """Whether a column asked is written: also an empty one, where it tells that a class called rating is a class."""
+    return table.asked is not None or any(map(is_no_class, table.classes))
+
+
 def _asked_names(table: LabelTable) -> list[list[str]] | None:
-    if table.asked is None:
+    if not _has_asked(table):
         return None
+    if table.asked is None:
+        return [[] for _ in table.files]
     return [[table.classes[i] for i in np.flatnonzero(asked)] for asked in table.asked]
 
 
@@ -387,7 +394,7 @@ def _render_parquet(table: LabelTable, pyarrow: Any) -> bytes:
 
 
 def _header(table: LabelTable, classes: Sequence[str]) -> list[str]:
-    return ["file", "split", *_more(table), *(["asked"] if table.asked is not None else []), *classes]
+    return ["file", "split", *_more(table), *(["asked"] if _has_asked(table) else []), *classes]
 
 
 def _more(table: LabelTable) -> dict[str, Sequence[Any]]:
