@@ -8,7 +8,6 @@ take 20 seconds and 2 GB. What ends otherwise is printed with its seed, and `--c
 
 import argparse
 import collections
-import contextlib
 import os
 import resource
 import select
@@ -26,7 +25,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.campaigns.cases import LIGHT, Case, kind_of
-from tests.campaigns.forked import in_a_child, onepair
+from tests.campaigns.forked import in_a_child, leave, onepair
 
 SECONDS = 20
 MEMORY = 2 << 30  # bytes
@@ -105,10 +104,7 @@ def _be_the_command(command: list[str], folder: Path) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        with contextlib.suppress(BaseException):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+        leave(code)
 
 
 def _address_space() -> int:

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 from onepair.cli import main as program
 from tests.campaigns.faults import REFUSALS, Faults
-from tests.campaigns.forked import in_a_child, onepair
+from tests.campaigns.forked import in_a_child, leave, onepair
 from tests.campaigns.jobs import Job, broken, contents, jobs, leave_to_last, prepare, shorten_commits
 
 SECONDS = 120
@@ -252,10 +252,7 @@ def _be_the_command(
         code = 1
         traceback.print_exc()
     finally:
-        with contextlib.suppress(BaseException):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+        leave(code)
 
 
 def _tell_of_the_beginning(writer: int) -> None:
