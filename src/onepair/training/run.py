@@ -86,6 +86,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
     cut = _cut(config.model, classifier.backbone)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
     fabric.launch()
+    fabric.barrier()  # of a second run nobody is launched: no process may write before all have looked
     with ExitStack() as held:
         on_first(fabric, lambda: held.enter_context(folder.opened(config)))
         watch = watch if fabric.is_global_zero else Silence()
@@ -339,7 +340,7 @@ class _Run:
             selected_on=task.selected_on,
             validation_map=trainer.progress.best_map,
             skipped_images=self.skipped,
-            **(tested(scores["test"], task, decisions, process) if len(task.test) else {}),
+            **(tested(scores["test"], task, decisions, process) if len(task.test) and not task.holds_out else {}),
         )
         if self.fabric.is_global_zero:
             save_model(self.folder.path, self.classifier, decisions, weights=weights, precision=self.config.precision)
