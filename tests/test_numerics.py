@@ -54,6 +54,15 @@ def test_logdet_gram_equals_singular_values(shape):
     torch.testing.assert_close(logdet_gram(matrix, ridge=1e-3), expected)
 
 
+@pytest.mark.parametrize("shape", [(3, 8), (8, 3), (4, 4)])
+def test_logdet_gram_has_the_gradient_of_the_singular_values_and_one_of_that(shape):
+    matrix = random_values(*shape).requires_grad_()
+    expected = (torch.linalg.svdvals(matrix) ** 2 + 1e-3).log().sum()
+    found = logdet_gram(matrix, ridge=1e-3)
+    torch.testing.assert_close(*(torch.autograd.grad(each, matrix)[0] for each in (found, expected)))
+    assert torch.autograd.gradgradcheck(lambda each: logdet_gram(each, ridge=1e-2), (matrix,))
+
+
 def test_widen_keeps_gradients_finite():
     narrow = torch.tensor([2.0, 3.0], dtype=torch.float16, requires_grad=True)
     wide = widen(narrow, torch.float32)

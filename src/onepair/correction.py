@@ -56,7 +56,8 @@ def correction_by_blocks(
     if highest is None or label_num is None:
         return class_ap, observed
     counts = np.minimum(_counts(shown, label_num, class_ap), highest.most)
-    return class_ap, observed.with_entries(*highest.found(counts), POSITIVE)
+    row, column, _ = highest.found(counts)
+    return class_ap, observed.with_entries(row, column, POSITIVE)
 
 
 def _counts(shown: NDArray[Any], label_num: float, class_ap: Floats) -> NDArray[np.int_]:

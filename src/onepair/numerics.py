@@ -36,10 +36,37 @@ def logdet_gram(matrix: Tensor, *, ridge: float) -> Tensor:
     device = matrix.device.type
     with torch.autocast(device, enabled=False):
         exact = matrix.to(torch.float32 if device == "mps" else torch.float64)  # Apple GPUs have no float64
-        gram = exact @ exact.T if exact.shape[0] <= exact.shape[1] else exact.T @ exact
-        identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-        logdet: Tensor = torch.linalg.slogdet(gram + ridge * identity).logabsdet
+        wide = exact if exact.shape[0] <= exact.shape[1] else exact.T
+        logdet: Tensor = _LogDetGram.apply(wide, ridge)[0]
     return logdet.to(torch.promote_types(matrix.dtype, torch.float32))
+
+
+def _ridged(wide: Tensor, ridge: float) -> Tensor:
+    return wide @ wide.mT + ridge * torch.eye(wide.shape[-2], dtype=wide.dtype, device=wide.device)
+
+
+class _LogDetGram(torch.autograd.Function):
+    """`log det(X Xᵀ + ridge · I)`; its gradient 2 (X Xᵀ + ridge · I)⁻¹ X by one product, where autograd takes two."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(wide: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+        gram = _ridged(wide, ridge)
+        return torch.linalg.slogdet(gram).logabsdet, torch.linalg.inv(gram)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(inputs[0], output[1])
+        ctx.mark_non_differentiable(output[1])
+        ctx.ridge = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        wide, inverse = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient itself is to be differentiated
+            inverse = torch.linalg.inv(_ridged(wide, ctx.ridge))
+        return 2 * upstream * (inverse @ wide), None
 
 
 def widen(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -42,6 +42,12 @@ def test_without_focus_and_margin_it_is_bce():
         )
 
 
+def test_without_margin_it_is_exact_far_from_zero():
+    """Where a probability is 1 in every digit, its logarithm is not: the loss of a negative missed by 100 is 100."""
+    value = asymmetric_loss(torch.tensor([[100.0]]), torch.tensor([[0]]), gamma_negative=2.0, margin=0.0)
+    assert value.item() == pytest.approx(100.0)
+
+
 @pytest.mark.parametrize("gamma", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("margin", [0.0, 0.05])
 def test_easy_negatives_add_nothing_and_have_a_finite_gradient(gamma, margin):

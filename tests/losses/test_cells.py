@@ -1,5 +1,6 @@
 """What is promised of every loss."""
 
+import inspect
 import shutil
 
 import pytest
@@ -178,6 +179,17 @@ def test_module_has_the_defaults_of_its_function(name):
     torch.testing.assert_close(MODULES[name](logits, labels), LOSSES[name](logits, labels))
 
 
+def options_of(function):
+    parameters = inspect.signature(function).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+
+@pytest.mark.parametrize("module", losses.Loss.__subclasses__())
+def test_module_has_the_options_of_its_function(module):
+    function = getattr(losses, module.__doc__.split("`")[1])
+    assert options_of(module) == module().options == options_of(function)
+
+
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
@@ -191,6 +203,8 @@ def test_module_has_the_defaults_of_its_function(name):
         (lambda: losses.AsymmetricLoss(margin=1.0), "margin must be at least 0 and below 1"),
         (lambda: losses.AsymmetricLoss(gamma_positive=float("inf")), "gamma_positive must be"),
         (lambda: losses.EntropyMaximizationLoss(entropy_weight=-0.1), "entropy_weight must be"),
+        (lambda: losses.HillLoss(gamma=-1.0), "gamma must be"),
+        (lambda: losses.HillLoss(turn=-1.0), "turn must be"),
         (lambda: losses.ZLPRLoss(reduction="rows"), "reduction must be"),
     ],
 )

@@ -7,6 +7,13 @@ from onepair.losses import SoftOPMLLoss, opml_loss, soft_opml_loss
 from tests.losses.batches import random_batch
 
 
+@pytest.fixture(autouse=True, params=["few", "many"])
+def way(request, monkeypatch):
+    """Many cells are computed in a shorter way; here few are, too."""
+    if request.param == "many":
+        monkeypatch.setattr("onepair.losses.soft_opml._MANY", 0)
+
+
 def slow_soft_opml(logits, labels, gamma, alpha, beta, unknown):
     """Eq. 9, label by label."""
     alpha, beta = alpha / (1 - alpha), beta / (1 - beta)
@@ -66,6 +73,33 @@ def test_gradient_with_respect_to_gamma_also_where_it_is_zero_or_one():
         moved = soft_opml_loss(logits, labels, gamma=gamma.detach() + inward, reduction="sum")
         still = soft_opml_loss(logits, labels, gamma=gamma.detach(), reduction="sum")
         assert ((moved - still) / inward).item() == pytest.approx(gamma.grad.sum().item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("unknown", ["negative", "ignore"])
+def test_ordinary_logits_are_computed_by_blocks_to_the_same_values_and_gradients(unknown, monkeypatch):
+    """One logit out of the ordinary, in a row of its own, sends the whole batch the longer way."""
+    monkeypatch.setattr("onepair.losses.opml._CELLS_PER_BLOCK", 24)  # three rows
+    logits, labels = random_batch(rows=20, classes=8)
+    gamma, upstream = random_gamma(logits), torch.linspace(-1, 2, 20, dtype=logits.dtype)
+    found = []
+    for last in (40.0, 41.0):
+        s, g = torch.cat([logits[:-1].detach(), torch.full((1, 8), last)]).requires_grad_(), gamma.requires_grad_()
+        per_row = soft_opml_loss(s, labels, gamma=g, unknown=unknown, reduction="none")[:-1]
+        gradients = torch.autograd.grad(per_row, (s, g), upstream[:-1], allow_unused=unknown == "ignore")
+        found.append([per_row, *(each if each is None else each[:-1] for each in gradients)])
+    for ordinary, shifted in zip(*found, strict=True):
+        torch.testing.assert_close(ordinary, torch.zeros_like(ordinary) if shifted is None else shifted)
+
+
+def test_gradients_can_be_differentiated():
+    logits, labels = random_batch(rows=3, classes=4)
+    gamma = random_gamma(logits).requires_grad_()
+    assert torch.autograd.gradgradcheck(
+        lambda s, g: soft_opml_loss(s, labels, gamma=g, reduction="none"), (logits, gamma)
+    )
+    assert torch.autograd.gradgradcheck(
+        lambda s: soft_opml_loss(s, labels, gamma=gamma.detach(), reduction="none"), (logits,)
+    )
 
 
 def test_gradient_through_gamma_is_the_callers_choice():

@@ -65,6 +65,12 @@ def odds(**share: float) -> float:
     return value / (1 - value)
 
 
+def blocks_of_rows(logits: Tensor) -> list[slice]:
+    """Rows that are computed together, because with all that is made of them they stay in the processor's cache."""
+    rows = max(1, _CELLS_PER_BLOCK // logits.shape[1])
+    return [slice(start, start + rows) for start in range(0, len(logits), rows)]
+
+
 class _OnePair(torch.autograd.Function):
     """Both terms of Eq. 7 per row, and the paper's gradient with them.
 
@@ -75,16 +81,12 @@ class _OnePair(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, unknown: Unknown, alpha: float, beta: float) -> Tensor:
         gradient = torch.empty_like(logits)
-        rows = max(1, _CELLS_PER_BLOCK // logits.shape[1])
-        if rows >= len(logits):
-            losses = _one_pair(logits, labels, gradient, unknown, alpha, beta)
-        else:
-            blocks = [slice(start, start + rows) for start in range(0, len(logits), rows)]
-            losses = torch.cat(
-                [_one_pair(logits[block], labels[block], gradient[block], unknown, alpha, beta) for block in blocks]
-            )
+        losses = [
+            _one_pair(logits[rows], labels[rows], gradient[rows], unknown, alpha, beta)
+            for rows in blocks_of_rows(logits)
+        ]
         ctx.save_for_backward(logits, gradient)
-        return losses
+        return losses[0] if len(losses) == 1 else torch.cat(losses)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:

@@ -66,15 +66,13 @@ class OPMLFamily(Method):
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         logits = at_least_single(logits)
         targets = (self.observed if self.label_num is None else self.targets)[rows]
-        smoothing = {} if self.epsilon is None else {"gamma": self._gamma(logits, self.epsilon)}
+        predicted = logits.sigmoid()
+        smoothing = {} if self.epsilon is None else {"gamma": self._gamma(predicted, self.epsilon)}
         loss: Tensor = self.loss(logits, targets, **smoothing)
-        if self.high_rank_weight is None:
-            return loss
-        return loss + self.high_rank_weight * high_rank_penalty(logits.sigmoid())
+        return loss if self.high_rank_weight is None else loss + self.high_rank_weight * high_rank_penalty(predicted)
 
-    def _gamma(self, logits: Tensor, epsilon: float) -> Tensor:
-        predicted = logits.sigmoid() if self.gamma_gradient else logits.detach().sigmoid()
-        return predicted * self.class_ap**epsilon
+    def _gamma(self, predicted: Tensor, epsilon: float) -> Tensor:
+        return (predicted if self.gamma_gradient else predicted.detach()) * self.class_ap**epsilon
 
     def end_epoch(self, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
         if not self.needs_scores:
