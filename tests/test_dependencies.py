@@ -62,7 +62,7 @@ def test_the_extras_are_those_of_the_project():
     for name, modules in EXTRAS.items():
         assert {plain(distributions[module][0]) for module in modules} == DECLARED[name]
         assert not DECLARED[name] & BASE
-    assert PROJECT["optional-dependencies"]["all"] == [f"onepair[{','.join(EXTRAS)}]"]
+    assert PROJECT["optional-dependencies"]["all"] == [f"onepair[{','.join(name for name in EXTRAS if name != 'ray')}]"]
     assert any("onepair[all" in requirement for requirement in PROJECT["optional-dependencies"]["dev"])
 
 
@@ -123,6 +123,9 @@ main()
         (["tune", "digits"], "tune"),
         (["export", "run"], "onnx"),
         (["train", "digits", "--tensorboard"], "tensorboard"),
+        (["features", "digits", "--engine", "ray"], "ray"),
+        (["predict", "run", "photos", "--engine", "ray"], "ray"),
+        (["find", "run", "--engine", "ray"], "ray"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -7,6 +7,8 @@ from typing import Any
 # What each extra of the package brings, as it is imported. pyproject.toml says the same with versions.
 EXTRAS = {
     "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
+    "ray": ("ray",),
+    "remote": ("aiohttp", "s3fs"),
     "report": ("jinja2", "matplotlib"),
     "review": ("fastapi", "jinja2", "python_multipart", "starlette", "uvicorn"),
     "tensorboard": ("tensorboard",),

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from onepair import label_matrix
 from onepair.data import DataError, LabelTable, table, write_table
 from onepair.data.columns import RESERVED
 from onepair.files import WriteError
@@ -291,9 +292,36 @@ def test_reading_gives_back_what_was_written(tmp_path, suffix, written):
     assert read.classes == written.classes
     assert read.split.tolist() == written.split.tolist()
     assert read.labels.tolist() == written.labels.tolist()
-    assert (read.asked is None) == (written.asked is None or not written.asked.any())
+    assert (read.asked is None) == (written.asked is None or not written.asked.has(1))
     assert read.asked is None or read.asked.tolist() == written.asked.tolist()
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def known(table):
+    """Every label that is known, by the names of the image and of the class."""
+    cells = ((row, column) for row in range(len(table)) for column in range(len(table.classes)))
+    return {
+        (table.files[row], table.split[row], table.classes[column]): int(table.labels[row, column])
+        for row, column in cells
+        if table.labels[row, column] >= 0
+    }
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(written=tables())
+def test_lists_give_back_what_is_known(tmp_path, suffix, written):
+    """As tables are written that are too large for a column per class."""
+    hypothesis.assume(written.labels.has(1))
+    path = tmp_path / f"lists{suffix}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(label_matrix, "MOST_CELLS", 0)
+        write_table(written, path)
+    read = table.read(path)
+    assert read.files == written.files
+    assert read.split.tolist() == written.split.tolist()
+    assert known(read) == known(written)
+    assert set(read.classes) == {name for *_, name in known(written)}
 
 
 def example(**changes):

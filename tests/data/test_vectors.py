@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onepair.data import DataError, read_dataset
-from onepair.data.table import write_table
+from onepair.data.table_writing import write_table
 from onepair.data.vector_files import read_vectors
 from onepair.data.vectors import Vectors
 

@@ -51,6 +51,7 @@ def check(
     from onepair.data.dialects import names_in
     from onepair.data.problems import Problem
     from onepair.data.reading import read_dataset
+    from onepair.remote import as_path
 
     found: list[Problem] = []
     table = read_dataset(
@@ -64,7 +65,7 @@ def check(
         report=found.append,
     )
     if fix is not None:
-        table, found = _fix(table, found, Path(data), fix, ask=not as_json)
+        table, found = _fix(table, found, as_path(data), fix, ask=not as_json)
     else:
         found += find_problems(table, images=images, progress=_with_bar)
     problems = [problem for problem in found if not problem.remark]
@@ -89,7 +90,7 @@ def _fix(
     from onepair.data.cleaning import clean
     from onepair.data.problems import DataError, outcome
     from onepair.data.sources import real
-    from onepair.data.table import write_table
+    from onepair.data.table_writing import write_table
     from onepair.data.writing import named_from
 
     if table.pixels is not None:

@@ -15,6 +15,7 @@ from onepair.data.sources import exists, is_file
 from onepair.data.spelling import near_names, same_names
 from onepair.data.vectors import NOT_FINITE, Vectors
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.remote import AT_ONCE, Elsewhere, all_at_once, is_remote, is_url
 from onepair.words import counted, listed
 
 FEWEST_POSITIVES = 25  # of a class: a fifth of them are for validation, and five there can be judged by
@@ -117,9 +118,11 @@ def _bad_vectors(table: LabelTable, vectors: Vectors) -> Iterator[Problem]:
 
 
 def _missing_files(table: LabelTable, progress: Progress) -> Iterator[Problem]:
-    missing = [row for row in progress(range(len(table))) if not is_file(table.path(row))]
+    there = all_at_once(lambda row: is_file(table.path(row)), range(len(table)), remote=is_remote(table.path(0)))
+    missing = [row for row, found in zip(progress(range(len(table))), there, strict=True) if not found]
     if 1 < len(missing) == len(table):
-        what = f"none of the {len(table):,} images is there, as {table.files[0]}; say with --folder where they are"
+        advice = _to_be_allowed(table, 0) or "say with --folder where they are"
+        what = f"none of the {len(table):,} images is there, as {table.files[0]}; {advice}"
         yield Problem("missing file", str(table.root), what)
     else:
         yield from (missing_file(table, row) for row in missing)
@@ -127,9 +130,19 @@ def _missing_files(table: LabelTable, progress: Progress) -> Iterator[Problem]:
 
 def missing_file(table: LabelTable, row: int) -> Problem:
     """That there is no file where a row says."""
+    file, advice = table.files[row], _to_be_allowed(table, row)
+    where = f"on this machine; {advice}" if advice else f"in {table.root}"
     if table.places is None:
-        return Problem("missing file", table.files[row], f"is not in {table.root}")
-    return Problem("missing file", table.places[row], f"no such file {table.files[row]} in {table.root}")
+        return Problem("missing file", file, f"is not {where}")
+    return Problem("missing file", table.places[row], f"no such file {file} {where}")
+
+
+def _to_be_allowed(table: LabelTable, row: int) -> str:
+    """What to say of a file that is a URL where none is followed."""
+    url = table.files[row]
+    if not is_url(url) or is_remote(table.root):
+        return ""
+    return f"--folder {'/'.join(url.split('/')[:3])} allows to read from there"
 
 
 def _damaged_images(table: LabelTable, progress: Progress) -> Iterator[Problem]:
@@ -145,7 +158,8 @@ def _damaged_images(table: LabelTable, progress: Progress) -> Iterator[Problem]:
 
 def look_at_images(table: LabelTable, progress: Progress = iter) -> Iterator[tuple[int, Problem | bytes]]:
     """Decode the image of every row: what is wrong with it, or a digest of its bytes."""
-    with ThreadPoolExecutor() as pool:  # decoding lets go of Python's lock
+    remote = len(table) > 0 and table.pixels is None and is_remote(table.path(0))
+    with ThreadPoolExecutor(AT_ONCE if remote else None) as pool:  # decoding lets go of Python's lock
         findings = pool.map(partial(_look, table), range(len(table)))
         yield from zip(progress(range(len(table))), findings, strict=True)
 
@@ -156,13 +170,20 @@ def _look(table: LabelTable, row: int) -> Problem | bytes:
 
     path = table.path(row)
     try:
+        if isinstance(path, Elsewhere):
+            content = path.read_bytes()
+            decode(content, at_least=1)
+            return blake2b(content, digest_size=16).digest()
         decode(path, at_least=1)  # to its end, but at a small scale where the format allows
         with path.open("rb") as file:
             return file_digest(file, _digest).digest()
     except (DataError, OSError) as error:
         if not exists(path):
             return missing_file(table, row)
-        return Problem("unreadable image", table.files[row], str(error).removeprefix(f"{path}: "))
+        reason = error.strerror if isinstance(error, OSError) and isinstance(path, Elsewhere) else str(error)
+        return Problem(
+            "unreadable image", table.files[row], str(reason).removeprefix(f"{path}: ").removeprefix("image: ")
+        )
 
 
 def _digest() -> blake2b:

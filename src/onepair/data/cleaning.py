@@ -58,11 +58,13 @@ def _merge_classes(table: LabelTable, names: list[str], changes: list[Problem]) 
             changes.append(Problem("class merged", f"class {table.classes[column]}", f"is now {table.classes[kept]}"))
     labels = table.labels.dense()
     labels[:, kept] = labels[:, columns].max(1)  # positive over negative over unknown
-    asked = None if table.asked is None else table.asked.copy()
+    asked = None if table.asked is None else table.asked.dense()
     if asked is not None:
-        asked[:, kept] = asked[:, columns].any(1)
+        asked[:, kept] = asked[:, columns].max(1)
     rest = [i for i in range(len(table.classes)) if i == kept or i not in columns]
-    return _with_classes(replace(table, labels=LabelMatrix.of(labels), asked=asked), rest)
+    return _with_classes(
+        replace(table, labels=LabelMatrix.of(labels), asked=None if asked is None else LabelMatrix.of(asked)), rest
+    )
 
 
 def _with_classes(table: LabelTable, columns: list[int]) -> LabelTable:
@@ -70,7 +72,7 @@ def _with_classes(table: LabelTable, columns: list[int]) -> LabelTable:
         table,
         classes=tuple(table.classes[i] for i in columns),
         labels=LabelMatrix.of(table.labels[:, columns]),
-        asked=None if table.asked is None else table.asked[:, columns],
+        asked=None if table.asked is None else LabelMatrix.of(table.asked[:, columns]),
     )
 
 
@@ -119,7 +121,7 @@ def _with_rows(table: LabelTable, rows: list[int]) -> LabelTable:
         files=tuple(table.files[row] for row in rows),
         labels=table.labels.take(rows),
         split=table.split[rows],
-        asked=None if table.asked is None else table.asked[rows],
+        asked=None if table.asked is None else table.asked.take(rows),
         places=None if table.places is None else tuple(table.places[row] for row in rows),
         texts=None if table.texts is None else tuple(table.texts[row] for row in rows),
         vectors=None if table.vectors is None else table.vectors.of_rows(np.array(rows)),

@@ -16,6 +16,7 @@ from onepair.data.sources import exists, join_splits, read_json, starts_with
 from onepair.data.table import Unlisted, check_unlisted
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.remote import Elsewhere
 
 Id = int | str
 
@@ -159,6 +160,8 @@ def _annotations(path: Path, official_split: str) -> Path:
 
 def _subsets(path: Path) -> dict[str, Path]:
     """The annotation files of a folder by their subsets, as CVAT, COCO 2017 and Roboflow name them, training first."""
+    if isinstance(path, Elsewhere):
+        return {}
     try:
         found = {source.stem.removeprefix("instances_"): source for source in path.glob("annotations/instances_*.json")}
         found = found or {source.parent.name: source for source in path.glob(f"*/{_ROBOFLOW}")}

@@ -14,7 +14,7 @@ from onepair.data.sheets import SAMPLE, Sheet, file_column, names_images
 from onepair.labels import POSITIVE, UNKNOWN
 
 RESERVED = ("file", "split", "labels", "complete", "asked")  # column names with a meaning of their own
-_LIST_NAMES = (  # without spaces, - and _; all but the first only where they do not hold 1 and 0
+LIST_NAMES = (  # without spaces, - and _; all but the first only where they do not hold 1 and 0
     *("labels", "label", "tags", "classes", "tag", "class", "categories", "category", "keywords"),
     *("labelnames", "labelname", "classnames", "classname", "choice", "choices"),
 )
@@ -45,6 +45,7 @@ class Columns:
     asked: int | None  # names of classes that are known because a model suggested them
     value: int | None  # of a table with one label in a row: whether that is positive or negative
     names: int | None  # of the positive classes
+    negatives: int | None  # beside those, names of the classes that are known not to be there
     classes: list[int]
 
 
@@ -73,10 +74,11 @@ def find_columns(
         names, classes = _as_named(sheet, label_columns)
     else:
         names, classes = _as_recognised(sheet, others, report)
-    value = _value(sheet, others) if names is not None else None
+    value, negatives = (None, None) if names is None else (_value(sheet, others), sheet.find("negatives"))
     if names is not None and not label_columns:
-        _leave_out(sheet, [i for i in others if i not in (names, value)], file, report)
-    return Columns(file, text, vector, split, complete, asked, value, names, _without_repeats(sheet, classes, report))
+        _leave_out(sheet, [i for i in others if i not in (names, value, negatives)], file, report)
+    classes = _without_repeats(sheet, classes, report)
+    return Columns(file, text, vector, split, complete, asked, value, names, negatives, classes)
 
 
 def with_split(sheet: Sheet, report: Report) -> Sheet:
@@ -234,7 +236,7 @@ def _list_column(sheet: Sheet, others: list[int]) -> int | None:
     by_name = {_plain(sheet.header[i]): i for i in reversed(others)}
     fitting = [
         by_name[name]
-        for name in _LIST_NAMES
+        for name in LIST_NAMES
         if name in by_name and (name == "labels" or _other_values(sheet, by_name[name]))
     ]
     fitting = [i for i in fitting if _has_words(sheet.columns[i])] or fitting  # numbers of classes may be beside names

@@ -1,4 +1,8 @@
-"""Which images are the same: a digest of what a file holds, remembered as long as the file does not change."""
+"""Which images are the same: a digest of what a file holds, remembered as long as the file does not change.
+
+An object at a URL is not read for that: its address, size and version are what it is known by, where its server tells a
+version (`RemotePath.version` says what is relied on). A copy of it elsewhere is another one.
+"""
 
 import contextlib
 import hashlib
@@ -14,6 +18,7 @@ from typing import NamedTuple
 from onepair.data.decoding import require_no_pipe
 from onepair.data.problems import DataError
 from onepair.data.streaming import Source, cores
+from onepair.remote import Elsewhere, all_at_once, is_remote
 
 SIZE = 16  # bytes of a digest
 
@@ -38,7 +43,7 @@ def contents(images: Iterable[Source], *, memory: Path) -> Iterator[bytes | Data
     images = iter(images)
     with contextlib.closing(_Memory(memory)) as known, ThreadPoolExecutor(cores()) as pool:
         for some in iter(lambda: list(islice(images, _AT_ONCE)), []):
-            states = [_state(image) for image in some]
+            states = list(all_at_once(_state, some, remote=any(map(is_remote, some))))
             found = known.recall([state for state in states if isinstance(state, _State)])
             digests = list(pool.map(_digest, some, states, [found.get(state) for state in states]))
             now = time.time_ns()
@@ -53,21 +58,28 @@ def contents(images: Iterable[Source], *, memory: Path) -> Iterator[bytes | Data
             yield from digests
 
 
-def _state(image: Source) -> _State | DataError | None:
+def _state(image: Source) -> _State | bytes | DataError | None:
+    """What a file is known by, be it its digest already."""
     if not isinstance(image, Path):
         return None
     try:
+        if isinstance(image, Elsewhere) and is_remote(image):
+            version = image.version()
+            return (
+                None if version is None else hashlib.blake2b(f"{image}\0{version}".encode(), digest_size=SIZE).digest()
+            )
         require_no_pipe(image)
         stat = image.stat()
     except (OSError, ValueError) as error:  # no file, or a name that no file system takes
         return DataError(f"{image}: {getattr(error, 'strerror', None) or error}")
-    return _State(os.path.abspath(image), stat.st_size, stat.st_mtime_ns)  # noqa: PTH100 (links are not followed)
+    path = str(image.absolute()) if isinstance(image, Elsewhere) else os.path.abspath(image)  # noqa: PTH100 (no links)
+    return _State(path, stat.st_size, stat.st_mtime_ns)
 
 
-def _digest(image: Source, state: "_State | DataError | None", known: bytes | None) -> bytes | DataError:
+def _digest(image: Source, state: "_State | bytes | DataError | None", known: bytes | None) -> bytes | DataError:
     if known is not None:
         return known
-    if isinstance(state, DataError):
+    if isinstance(state, DataError | bytes):
         return state
     digest = hashlib.blake2b(digest_size=SIZE)
     if not isinstance(image, Path):

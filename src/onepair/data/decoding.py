@@ -15,6 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from onepair.data.problems import DataError
 from onepair.errors import UserError
+from onepair.remote import Elsewhere, RemoteError
 
 # Pillow also opens formats that start other programs or hold no pixels: only these are images to us.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
@@ -54,15 +55,22 @@ def decode(source: Path | bytes, *, at_least: int | None = None) -> Pixels:
 
 @contextmanager
 def open_image(source: Path | bytes) -> Iterator[Image.Image]:
-    """An image of which nothing but its header is read yet; whatever fails while it is open is a `DataError`."""
+    """An image of which nothing but its header is decoded yet; whatever fails while it is open is a `DataError`.
+
+    But for a server that gives nothing at all, which is no fault of the image.
+    """
     name, most = str(source) if isinstance(source, Path) else "image", most_pixels()
     if most != MOST_PIXELS:
         Image.MAX_IMAGE_PIXELS = most  # Pillow refuses, by the header, twice what it warns of
     try:
+        if isinstance(source, Elsewhere):
+            source = source.read_bytes()
         if isinstance(source, Path):
             require_no_pipe(source)
         with Image.open(source if isinstance(source, Path) else BytesIO(source), formats=FORMATS) as image:
             yield image
+    except RemoteError:
+        raise
     except UnidentifiedImageError:
         raise DataError(f"{name}: is not an image ({', '.join(FORMATS)})") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):

@@ -6,29 +6,22 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.computing import Computer, stream_images
 from onepair.data.contents import SIZE, contents
 from onepair.data.feature_store import Features, FeatureStore, Keys, Segment, as_keys, unique_rows
 from onepair.data.labeltable import LabelTable
 from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError, Problem, Report, refuse
-from onepair.data.streaming import Source, image_blocks, images_of
+from onepair.data.streaming import Source, images_of
 from onepair.labels import Indices
 
 View = Literal["plain", "flipped"]
 OnProgress = Callable[[int, int], None]  # rows done, rows in all
-
-
-class Computer(Protocol):
-    """What computes features: from images (B, S, S, 3), uint8 and not normalised, to (B, D)."""
-
-    @property
-    def batch_size(self) -> int: ...
-    def __call__(self, inputs: NDArray[Any], /) -> NDArray[np.float32]: ...
 
 
 class Extractor(Protocol):
@@ -137,16 +130,15 @@ def _extract(
     """Compute images and keep their features."""
     with Segment(store) as segment:
         on_progress(0)
-        for block in image_blocks(images, preprocessing, batch_size=engine.batch_size, workers=workers, report=report):
-            seen = np.ascontiguousarray(block.inputs[:, :, ::-1]) if flip else block.inputs
+        for computed in stream_images(engine, images, preprocessing, flip=flip, workers=workers, report=report):
             with np.errstate(over="ignore"):
-                features: Features = engine(seen).astype(np.float16)
+                features: Features = computed.scores.astype(np.float16)
             if not np.isfinite(features).all():
                 raise ValueError(
                     "the backbone's features are not finite in half precision; are its weights the right ones?"
                 )
-            segment.add([key.tobytes() for key in keys[block.rows]], features)
-            on_progress(block.seen)
+            segment.add([key.tobytes() for key in keys[computed.rows]], features)
+            on_progress(computed.seen)
 
 
 def _require_room(store: FeatureStore, rows: int) -> None:

@@ -1,11 +1,11 @@
 """FiftyOne's JSON of image classifications, written without FiftyOne."""
 
 import json
-import os
 
 import numpy as np
 
 from onepair.data.labeltable import LabelTable
+from onepair.data.sources import real
 from onepair.labels import POSITIVE, UNKNOWN
 
 
@@ -17,9 +17,7 @@ def write_fiftyone(table: LabelTable) -> bytes:
     negative label from an unknown one, and it has no splits: keep a table for those.
     """
     labels = {
-        os.path.realpath(table.path(row)): None
-        if (given == UNKNOWN).all()
-        else np.flatnonzero(given == POSITIVE).tolist()
+        str(real(table.path(row))): None if (given == UNKNOWN).all() else np.flatnonzero(given == POSITIVE).tolist()
         for row, given in enumerate(table.labels)
     }
     return json.dumps({"classes": list(table.classes), "labels": labels}, ensure_ascii=False, indent=1).encode()

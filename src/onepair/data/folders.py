@@ -12,8 +12,10 @@ from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Report, refuse
 from onepair.data.sheets import is_sheet
 from onepair.data.table import Unlisted, check_unlisted
+from onepair.data.walking import walk
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE
+from onepair.remote import Elsewhere
 
 
 def detect(path: Path) -> bool:
@@ -72,6 +74,8 @@ def classes_in(path: Path) -> list[str]:
 
 def images_below(folder: Path) -> Iterator[Path]:
     """All images in a folder and below it, in no order."""
+    if isinstance(folder, Elsewhere):
+        return walk(folder)
     return (Path(parent, file) for parent, _, files in os.walk(folder) for file in files if _is_image(Path(file)))
 
 

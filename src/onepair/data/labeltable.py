@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.problems import DataError
+from onepair.data.tars import joined
 from onepair.data.vectors import Numbered, Vectors
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import Indices
@@ -23,13 +24,13 @@ class LabelTable:
     The order of rows and classes is the reader's promise: the published random streams depend on it.
     """
 
-    files: tuple[str, ...]  # as written in the dataset: relative to `root`, or absolute
+    files: tuple[str, ...]  # as written in the dataset: relative to `root`, or absolute; perhaps in a tar
     classes: tuple[str, ...]
     labels: LabelMatrix  # (N, L), by its known entries; an array becomes one
     split: NDArray[np.str_]  # (N,) of "train", "validation", "test"
     root: Path
     pixels: NDArray[np.uint8] | None = None  # (N, H, W, 3) images held in memory, where there are no files
-    asked: NDArray[np.bool_] | None = None  # (N, L) the labels that are known because a model suggested to ask for them
+    asked: LabelMatrix | None = None  # (N, L) 1 for labels known because a model suggested them, else 0; as `labels`
     places: Sequence[str] | None = None  # where each row was read, as "labels.csv, line 7"
     texts: tuple[str, ...] | None = None  # (N,) of each row, where the dataset has any
     vectors: Vectors | None = None  # (N, D) of each row, where they are given
@@ -45,8 +46,13 @@ class LabelTable:
                 f"{len(self.files)} files, {len(self.split)} splits, {len(self.classes)} classes "
                 f"and labels of shape {labels.shape}"
             )
-        if self.asked is not None and self.asked.shape != labels.shape:
-            raise DataError(f"what was asked for has shape {self.asked.shape}, the labels {labels.shape}")
+        if self.asked is not None:
+            asked = (
+                self.asked if isinstance(self.asked, LabelMatrix) else LabelMatrix.of(np.asarray(self.asked, np.int8))
+            )
+            object.__setattr__(self, "asked", asked)
+            if asked.shape != labels.shape:
+                raise DataError(f"what was asked for has shape {asked.shape}, the labels {labels.shape}")
         for what, rows in (("texts", self.texts), ("vectors", self.vectors)):
             if rows is not None and len(rows) != len(labels):
                 raise DataError(f"a table needs one of its {what} per row; got {len(rows)} for {len(labels)} rows")
@@ -63,7 +69,7 @@ class LabelTable:
 
     def path(self, row: int) -> Path:
         """Where the image of a row lies."""
-        return self.root / self.files[row]
+        return joined(self.root, self.files[row])
 
     def fingerprint(self) -> str:
         """What tells this table from any other: its files, classes, splits and labels, in their order.

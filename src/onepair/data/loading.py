@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +20,13 @@ from onepair.data.images import prepare
 from onepair.data.labeltable import LabelTable
 from onepair.data.preprocessing import Augmentation, Preprocessing
 from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.tars import joined
 from onepair.data.walking import image_files
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN, Indices
+from onepair.remote import RemoteError, RemotePath, all_at_once, as_path, is_remote
+
+_NO_SERVER = "no server"  # the kind of a problem that is no image's own
 
 
 class Batch(NamedTuple):
@@ -105,9 +111,12 @@ class ImageReader:
     ) -> None:
         workers = default_workers() if workers is None else workers
         self._asked: list[Reading] = []
+        self._images = _Images(table.files, table.root, table.pixels, preprocessing, augmentation)
+        # Without processes, a thread reads the next batch from a server while one is in use.
+        self._ahead = workers == 0 and self._images.remote
         # Each item is a whole batch, read by one worker: batch_size=None keeps the loader from batching batches.
         self._loader = DataLoader(
-            _Images(table.files, table.root, table.pixels, preprocessing, augmentation),
+            self._images,
             batch_size=None,
             sampler=self._asked,
             num_workers=workers,
@@ -122,7 +131,18 @@ class ImageReader:
         One reader reads for one at a time: what was not taken of an earlier call is lost.
         """
         self._asked[:] = asked
-        yield from self._loader
+        for batch, problems in self._read_ahead() if self._ahead else self._loader:
+            for problem in problems:
+                if problem.kind == _NO_SERVER:
+                    raise RemoteError(problem.what)
+            yield batch, problems
+
+    def _read_ahead(self) -> Iterator[tuple[Batch, list[Problem]]]:
+        with ThreadPoolExecutor(1) as pool:
+            started = (pool.submit(self._images.__getitem__, reading) for reading in self._asked)
+            for batch, _ in pairwise(chain(started, [None])):
+                if batch is not None:
+                    yield batch.result()
 
 
 def image_batches(
@@ -172,17 +192,29 @@ class _Images(Dataset[tuple[Batch, list[Problem]]]):
     preprocessing: Preprocessing
     augmentation: Augmentation | None
 
+    @property
+    def remote(self) -> bool:
+        return self.pixels is None and len(self.files) > 0 and is_remote(joined(self.root, self.files[0]))
+
     def __getitem__(self, reading: Reading) -> tuple[Batch, list[Problem]]:
-        images, rows, problems = [], [], []
-        for place, (row, flip) in enumerate(zip(reading.rows.tolist(), reading.flipped.tolist(), strict=True)):
-            draw = None if reading.draws is None else int(reading.draws[place])
-            try:
-                images.append(self._prepared(row, flip=flip, draw=draw))
-                rows.append(row)
-            except DataError as error:
-                file = str(self.root / self.files[row])
-                problems.append(Problem("unreadable image", file, str(error).removeprefix(f"{file}: ")))
-        return Batch(_stack(images, self.preprocessing.size), torch.tensor(rows, dtype=torch.int64)), problems
+        rows, flips = reading.rows.tolist(), reading.flipped.tolist()
+        draws = [None] * len(rows) if reading.draws is None else reading.draws.tolist()
+        read = list(
+            all_at_once(lambda each: self._read(*each), zip(rows, flips, draws, strict=True), remote=self.remote)
+        )
+        images = [image for image in read if isinstance(image, Tensor)]
+        good = [row for row, image in zip(rows, read, strict=True) if isinstance(image, Tensor)]
+        problems = [problem for problem in read if isinstance(problem, Problem)]
+        return Batch(_stack(images, self.preprocessing.size), torch.tensor(good, dtype=torch.int64)), problems
+
+    def _read(self, row: int, flip: bool, draw: int | None) -> Tensor | Problem:
+        try:
+            return self._prepared(row, flip=flip, draw=draw)
+        except DataError as error:
+            file = str(joined(self.root, self.files[row]))
+            return Problem("unreadable image", file, str(error).removeprefix(f"{file}: "))
+        except RemoteError as error:
+            return Problem(_NO_SERVER, "", str(error))
 
     def _prepared(self, row: int, *, flip: bool, draw: int | None) -> Tensor:
         pixels = self._pixels(row)
@@ -193,7 +225,7 @@ class _Images(Dataset[tuple[Batch, list[Problem]]]):
 
     def _pixels(self, row: int) -> Pixels:
         if self.pixels is None:
-            return decode(self.root / self.files[row], at_least=self.preprocessing.size)
+            return decode(joined(self.root, self.files[row]), at_least=self.preprocessing.size)
         pixels: Pixels = self.pixels[row]
         return pixels
 
@@ -214,10 +246,13 @@ def _stack(images: list[Tensor], size: int) -> Tensor:
 def table_of_files(paths: Iterable[Path], classes: Sequence[str]) -> LabelTable:
     """A table of image files, and of all those in folders and the folders below, with nothing known of their labels."""
     files = [file for path in paths for file in image_files(path)]
+    origins = {file.origin for file in files if isinstance(file, RemotePath)}
+    if len(origins) > 1:
+        raise DataError(f"images of one table are on one server, not on {' and '.join(sorted(origins))}")
     return LabelTable(
         files=tuple(map(str, files)),
         classes=tuple(classes),
         labels=LabelMatrix.from_entries((len(files), len(classes)), [], [], UNKNOWN),
         split=np.full(len(files), "test"),
-        root=Path(),
+        root=as_path(origins.pop()) if origins else Path(),
     )

@@ -11,6 +11,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from onepair.data.decoding import SUFFIXES
 from onepair.data.sources import exists
+from onepair.data.tars import joined
+from onepair.remote import is_remote
 
 SAMPLE = 200  # names by which a folder is chosen
 MOST = 200_000  # files and folders that are looked through for images
@@ -23,16 +25,18 @@ def locate(names: Sequence[str], folders: Sequence[Path]) -> tuple[Path, list[st
     Names that are found as they are stay as they are. Else each is looked for by its last parts: a name may begin with
     the folders of another machine, be a URL, or have got a prefix when it was uploaded; and by these among all images
     below the folder, whatever their suffix and its case. What is not found at all, or only where another image is,
-    keeps its name.
+    keeps its name. At a URL, files are where their names say: to look for them would be to ask for each.
 
     Args:
         names: of the images, as written; one may be there many times.
         folders: where they may be, the likeliest first; at least one.
     """
+    if is_remote(folders[0]):
+        return folders[0], list(names)
     different = list(dict.fromkeys(names))
     some = different[:: -(-len(different) // SAMPLE) or 1]
-    by_name = max(folders, key=lambda folder: sum(exists(folder / name) for name in some))
-    if all(exists(by_name / name) for name in some):
+    by_name = max(folders, key=lambda folder: sum(exists(joined(folder, name)) for name in some))
+    if all(exists(joined(by_name, name)) for name in some):
         return by_name, list(names)
     places = [_Place(folder, deep=folder == folders[0] or folder not in folders[0].parents) for folder in folders]
     place = max(places, key=lambda place: sum(place.here(name) is not None for name in some))

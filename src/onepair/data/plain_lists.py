@@ -13,7 +13,7 @@ from onepair.data.dialects import BLANK, is_vector, split_of
 from onepair.data.labeltable import LabelTable
 from onepair.data.locating import locate
 from onepair.data.sheets import file_column
-from onepair.data.sources import read_bytes
+from onepair.data.sources import check_rows, read_bytes
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE
 
@@ -25,7 +25,10 @@ _NEEDS_A_LOOK = r"""^\s|\s$|["\[\]{}|,\\\n\r]|^'|\s;|;\s"""
 
 def is_large(path: Path) -> bool:
     """Whether a file is one that this pays for."""
-    return path.suffix.lower() in (".csv", ".parquet") and path.is_file() and path.stat().st_size >= LARGE
+    try:
+        return path.suffix.lower() in (".csv", ".parquet") and path.is_file() and path.stat().st_size >= LARGE
+    except OSError:  # which whoever reads it is told, too
+        return False
 
 
 class Places(Sequence[str]):
@@ -59,7 +62,7 @@ def read_plain_lists(
     content = read_bytes(path)
     unit: Literal["line", "row"] = "row" if path.suffix.lower() == ".parquet" else "line"
     try:
-        columns = _parquet(content) if unit == "row" else _csv(content)
+        columns = _parquet(path, content) if unit == "row" else _csv(path, content)
         if columns is None:
             return None
         files, lists, splits = (columns.get(name) for name in ("file", "labels", "split"))
@@ -90,10 +93,12 @@ def read_plain_lists(
     )
 
 
-def _csv(content: bytes) -> dict[str, Any] | None:
+def _csv(path: Path, content: bytes) -> dict[str, Any] | None:
     """The columns of a file in UTF-8 with commas, a line for each row, and no quotes."""
     from pyarrow import csv, string
 
+    lines = content.count(b"\n") + (not content.endswith(b"\n"))
+    check_rows(path, lines, "lines")
     first = _HEADER.match(content)
     header = first[0].decode("utf-8", "replace").removeprefix("\ufeff").split(",") if first else []
     if b'"' in content or content.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -107,14 +112,15 @@ def _csv(content: bytes) -> dict[str, Any] | None:
         parse_options=csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
         convert_options=csv.ConvertOptions(column_types=dict.fromkeys(title, string()), strings_can_be_null=False),
     )
-    lines = content.count(b"\n") + (not content.endswith(b"\n"))
     return _as_columns(table) if table.num_rows + 1 == lines else None
 
 
-def _parquet(content: bytes) -> dict[str, Any] | None:
+def _parquet(path: Path, content: bytes) -> dict[str, Any] | None:
     from pyarrow import parquet
 
-    table = parquet.ParquetFile(io.BytesIO(content)).read()
+    file = parquet.ParquetFile(io.BytesIO(content))
+    check_rows(path, file.metadata.num_rows)
+    table = file.read()
     title = _titles(table.column_names)
     return None if title is None else _as_columns(table.rename_columns(title))
 

@@ -1,13 +1,13 @@
 """Which dataset formats there are, and which of them a path holds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from onepair.data import coco, cub, folders, huggingface, labelstudio, nuswide, table, voc
+from onepair.data import coco, cub, folders, huggingface, labelstudio, nuswide, table, voc, webdataset
 from onepair.data.dialects import split_of
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Report, refuse
@@ -15,6 +15,7 @@ from onepair.data.sheets import is_sheet
 from onepair.data.sources import exists
 from onepair.data.table import Unlisted
 from onepair.data.vector_files import read_vectors
+from onepair.remote import as_path, is_remote
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Reader:
     read: Callable[..., LabelTable]  # read(path, *, report, **options)
     options: tuple[str, ...] = ()  # of `read_dataset`, those that `read` takes
     last: bool = False  # whether other layouts have parts that look the same, so that those come first
+    at_url: Literal["file", "folder", "either"] | None = None  # what of it may be at a URL
 
 
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
@@ -54,6 +56,7 @@ FORMATS = {
             detect=table.detect,
             read=table.read,
             options=("unlisted", "images", "label_columns", "with_vectors"),
+            at_url="file",
         ),
         Reader(
             name="coco",
@@ -64,6 +67,7 @@ FORMATS = {
             detect=coco.detect,
             read=coco.read,
             options=("unlisted", "images"),
+            at_url="file",
         ),
         Reader(
             name="label-studio",
@@ -73,6 +77,7 @@ FORMATS = {
             detect=labelstudio.detect,
             read=labelstudio.read,
             options=("unlisted", "images"),
+            at_url="file",
         ),
         Reader(
             name="huggingface",
@@ -82,6 +87,7 @@ FORMATS = {
             detect=huggingface.detect,
             read=huggingface.read,
             options=("unlisted", "label_columns"),
+            at_url="folder",
         ),
         Reader(
             name="folders",
@@ -92,6 +98,19 @@ FORMATS = {
             read=folders.read,
             options=("unlisted",),
             last=True,
+            at_url="folder",
+        ),
+        Reader(
+            name="webdataset",
+            description="WebDataset's tar shards: images, each with a .json, .cls or .txt of its labels",
+            layout="a .tar file, a pattern as 'train-{000000..000009}.tar', or a folder of such shards, perhaps in "
+            "train/, val/ and test/",
+            origin="nothing",
+            detect=webdataset.detect,
+            read=webdataset.read,
+            options=("unlisted",),
+            last=True,
+            at_url="either",
         ),
         Reader(
             name="voc",
@@ -144,7 +163,7 @@ def read_dataset(
     """Read a dataset in any of the `FORMATS`.
 
     Args:
-        source: a path, or "digits" for the embedded dataset.
+        source: a path, a URL, or "digits" for the embedded dataset.
         format: a name in `FORMATS`, or "auto" to tell it by the layout of the files.
         unlisted: what a class is that is not listed for an image, where labels are lists: "unknown" or "negative".
         images: the folder that the file names of a table or of annotations are relative to.
@@ -157,11 +176,11 @@ def read_dataset(
     Raises:
         DataError: a sentence that says what is wrong, where, and what to do.
     """
-    path = Path(source)
+    path = as_path(source)
     reader = recognise(path, format)
     options: dict[str, Any] = {
         "unlisted": unlisted,
-        "images": None if images is None else Path(images),
+        "images": None if images is None else as_path(images),
         "label_columns": label_columns or None,
         "with_vectors": features is not None,
     }
@@ -192,7 +211,10 @@ def recognise(path: Path, format: str = "auto") -> Reader:
     """What reads a path: what the format names, or what fits the layout; or a sentence that nothing does."""
     if format != "auto":
         return _named(format)
-    fitting = [reader for reader in FORMATS.values() if reader.detect(path)]
+    possible: Iterable[Reader] = FORMATS.values()
+    if is_remote(path):  # each look is a question to the server
+        possible = [each for each in possible if each.at_url in ("file" if path.suffix else "folder", "either")]
+    fitting = [reader for reader in possible if reader.detect(path)]
     fitting = [reader for reader in fitting if not reader.last] or fitting
     if len(fitting) == 1:
         return fitting[0]

@@ -13,6 +13,7 @@ from onepair.data.locating import locate
 from onepair.data.problems import Problem, Report
 from onepair.data.sheets import Sheet
 from onepair.data.sources import exists
+from onepair.data.tars import joined
 from onepair.data.vectors import Numbered
 from onepair.words import counted
 
@@ -25,7 +26,7 @@ def has_ids(sheet: Sheet, columns: Columns, folders: Sequence[Path], report: Rep
         return columns.text is not None
     cells = (cell for cell in sheet.columns[columns.file] if isinstance(cell, str) and cell.strip())
     root, names = locate([_as_found(folders[0], cell) for cell in islice(cells, _LOOKED_FOR)], folders)
-    if any(exists(root / name) for name in names):
+    if any(exists(joined(root, name)) for name in names):
         return False
     what = f"none of its files is in {folders[0]}; taken for texts with names"
     report(Problem("texts", sheet.source.name, what, remark=True))

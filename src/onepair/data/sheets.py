@@ -13,7 +13,7 @@ from typing import Any
 from onepair.data.decoding import SUFFIXES as IMAGES
 from onepair.data.dialects import blanks_of, is_blank, unguard
 from onepair.data.problems import DataError, Problem, Report
-from onepair.data.sources import exists, read_bytes
+from onepair.data.sources import check_rows, exists, read_bytes
 from onepair.words import counted
 
 SAMPLE = 1000  # cells by which a column is known
@@ -135,6 +135,7 @@ def pyarrow_for(path: Path) -> Any:
 def _read_text(path: Path, report: Report) -> str:
     """The text of a file in UTF-8, UTF-16 or the encoding of Windows in Western Europe, its line ends untouched."""
     content = read_bytes(path)
+    check_rows(path, max(content.count(b"\n"), content.count(b"\r")), "lines")
     encoding = next((each for mark, each in _MARKS.items() if content.startswith(mark)), None)
     if encoding is None and len(content) > 1 and 0 in content[:2]:  # the first letter in UTF-16
         encoding = "utf-16-le" if content[1] == 0 else "utf-16-be"
@@ -251,8 +252,12 @@ def _read_lines(path: Path, text: str, report: Report) -> Sheet:
 def _read_parquet(path: Path) -> Sheet:
     content, pyarrow = read_bytes(path), pyarrow_for(path)
     try:
-        table = pyarrow.parquet.ParquetFile(io.BytesIO(content)).read()
+        file = pyarrow.parquet.ParquetFile(io.BytesIO(content))
+        check_rows(path, file.metadata.num_rows)
+        table = file.read()
         columns = [column.to_pylist() for column in table.columns]
+    except DataError:
+        raise
     except Exception as error:  # a damaged file ends in errors of many kinds
         raise DataError(f"{path}: is not a Parquet file that can be read ({error})") from None
     names = [name.strip() for name in table.column_names]

@@ -13,28 +13,32 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import Labels
+from onepair.remote import Elsewhere
 
 LARGEST = 1_000_000_000  # bytes of a label file: as text and as cells it takes several times that
+MOST_ROWS = 10_000_000  # of a table, which take a kilobyte each; a small Parquet file may claim any number
 
 
 def exists(path: Path) -> bool:
     """Whether there is such a file or folder; a name that no file system takes is one that is not there."""
-    return os.path.exists(path)  # noqa: PTH110 (Path.exists raises on such names)
+    return path.exists() if isinstance(path, Elsewhere) else os.path.exists(path)  # noqa: PTH110 (Path.exists raises)
 
 
 def is_file(path: Path) -> bool:
     """Whether there is such a file, as `exists` has it."""
-    return os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises on such names)
+    return path.is_file() if isinstance(path, Elsewhere) else os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises)
 
 
 def real(path: Path) -> Path:
     """Where a path leads, links followed; one that leads in a circle leads to itself."""
-    return Path(os.path.realpath(path))
+    return path if isinstance(path, Elsewhere) else Path(os.path.realpath(path))
 
 
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file, or a sentence that says why not."""
     try:
+        if isinstance(path, Elsewhere):
+            return path.read_bytes(LARGEST)
         if path.stat().st_size > LARGEST:
             raise DataError(f"{path}: is larger than {LARGEST // 10**6:,} MB; cut it into several")
         return path.read_bytes()
@@ -44,6 +48,12 @@ def read_bytes(path: Path) -> bytes:
         raise
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+
+
+def check_rows(path: Path, rows: int, what: str = "rows") -> None:
+    """Refuse a table that memory would not hold, before it is taken apart."""
+    if rows > MOST_ROWS:
+        raise DataError(f"{path}: has {rows:,} {what}, and a table may have {MOST_ROWS:,}; cut it into several")
 
 
 def read_text(path: Path) -> str:
@@ -68,8 +78,15 @@ def read_json(path: Path) -> Any:
 def starts_with(path: Path, letter: str) -> bool:
     """Whether that is the first letter of a text file, after blanks and a byte order mark."""
     try:
-        with path.open("rb") as file:
-            return file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == letter.encode()
+        if isinstance(path, Elsewhere):
+            try:
+                start = path.read_range(0, 1000)
+            except OSError:  # as of a web server that gives no parts
+                start = path.read_bytes(LARGEST)[:1000]
+        else:
+            with path.open("rb") as file:
+                start = file.read(1000)
+        return start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == letter.encode()
     except (OSError, ValueError):
         return False
 

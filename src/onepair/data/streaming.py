@@ -16,6 +16,7 @@ from onepair.data.preprocessing import Preprocessing, scale
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.vectors import NOT_FINITE
 from onepair.labels import Indices
+from onepair.remote import AT_ONCE, is_remote
 
 SHOWN = 512  # pixels that a panel of a chart or page has at most
 
@@ -47,6 +48,7 @@ def image_blocks(
     preprocessing: Preprocessing,
     *,
     batch_size: int,
+    flip: bool = False,
     workers: int | None = None,
     report: Report = refuse,
 ) -> Iterator[Block]:
@@ -57,7 +59,9 @@ def image_blocks(
         preprocessing: how they are scaled.
         batch_size: so many images, the unreadable ones too, make a block: blocks do not depend on where reading starts,
             if that is after a whole number of them.
-        workers: threads that read; 0 reads in this one, None is one per core.
+        flip: mirror all of them.
+        workers: threads that read; 0 reads in this one, None is one per core. From a server, more read: most of that is
+            waiting.
         report: told of each image that cannot be read. The default raises a `DataError`; one that returns, as a list's
             `append` does, leaves it out.
     """
@@ -71,7 +75,9 @@ def image_blocks(
         good = [(row, *each) for row, each in zip(places, read, strict=True) if not isinstance(each[1], Problem)]
         if good:
             rows, sources, pixels = zip(*good, strict=True)
-            yield Block(np.stack(pixels), np.array(rows, np.int64), seen, sources)
+            stacked = np.stack(pixels)
+            inputs = np.ascontiguousarray(stacked[:, :, ::-1]) if flip else stacked
+            yield Block(inputs, np.array(rows, np.int64), seen, sources)
 
 
 def row_blocks(
@@ -119,11 +125,14 @@ def _in_turn(
     def read(image: Input) -> _Read:
         return image, _read(image, preprocessing)
 
-    batches = iter(lambda: list(islice(images, batch_size)), [])
     if workers == 0:
+        batches = iter(lambda: list(islice(images, batch_size)), [])
         yield from (list(map(read, batch)) for batch in batches)
         return
-    with ThreadPoolExecutor(workers) as pool:
+    first = list(islice(images, 1))
+    images = chain(first, images)
+    with ThreadPoolExecutor(max(workers, AT_ONCE) if any(map(is_remote, first)) else workers) as pool:
+        batches = iter(lambda: list(islice(images, batch_size)), [])
         started = (pool.map(read, batch) for batch in batches)  # starts to read when it is asked for
         for batch, _ in pairwise(chain(started, [iter(())])):
             yield list(batch)

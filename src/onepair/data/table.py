@@ -1,20 +1,17 @@
-"""Label tables as files: a row per image, with a column per class or a list of labels; or a row per label."""
+"""Label tables from files: a row per image, with a column per class or a list of labels; or a row per label."""
 
-import csv
-import io
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.columns import RESERVED, Columns, find_columns, is_no_class, with_split
+from onepair.data.columns import Columns, find_columns, with_split
 from onepair.data.dialects import (
     BAD,
     blanks_of,
-    guard,
     has_spaced,
     is_vector,
     labels_of,
@@ -22,15 +19,13 @@ from onepair.data.dialects import (
     may_be_one_name,
     names_in,
     split_of,
-    write_names,
 )
 from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.plain_lists import is_large, read_plain_lists
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.row_names import has_ids, numbered, row_names, texts_of
-from onepair.data.sheets import Sheet, is_sheet, pyarrow_for, read_sheet
+from onepair.data.sheets import Sheet, is_sheet, read_sheet
 from onepair.data.sources import is_file
-from onepair.files import write_atomically
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.words import counted
@@ -61,7 +56,7 @@ def read(
     out, with a remark.
     Lists: columns `file`, perhaps `split`, and `labels` (or label, tags, classes and the like) with the positive
     classes of the image, separated by `;`, `|` or `,`, or as a list in JSON or Python; the classes are all that are
-    named, sorted.
+    named, sorted. A column `negatives` lists those that are known not to be there.
     Long: as lists, with one label in a row and as many rows for an image as it has labels; a column `value` of 1 and 0
     says whether the label is there.
 
@@ -142,7 +137,7 @@ def interpret(
             what = "says nothing of rows with several labels; left out"
             report(Problem("column left out", where, what, remark=True))
             says = None
-        classes, labels = _read_lists(sheet, rows, columns.names or 0, lists, says, complete, report)
+        classes, labels = _read_lists(sheet, rows, columns, lists, says, complete, report)
     files, splits = zip(*named, strict=True)
     texts = None if columns.text is None else texts_of(sheet.columns[columns.text])
     return LabelTable(
@@ -159,30 +154,9 @@ def interpret(
     )
 
 
-def write_table(table: LabelTable, path: Path) -> None:
-    """Write a wide table as .csv or .parquet; `read` gives the same table back.
-
-    File names are written as they are, so a table that is not written into `table.root` needs `images=` to be read.
-    In CSV, what a spreadsheet would take for a formula gets an apostrophe, which `read` takes away. The file appears
-    complete or not at all.
-    """
-    _check_writable(table)
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        raise DataError(f"{path}: a table is written as .csv or .parquet; name it so")
-    try:
-        content = _render_csv(table) if path.suffix.lower() == ".csv" else _render_parquet(table, pyarrow_for(path))
-        write_atomically(path, content)
-    except UnicodeEncodeError as error:
-        near = error.object[max(error.start - 20, 0) : error.end + 20]
-        raise DataError(f"{path}: {near!r} cannot be written as UTF-8; rename that file or class") from None
-
-
 def check_unlisted(unlisted: str) -> None:
     if unlisted not in ("unknown", "negative"):
         raise ValueError(f"unlisted must be 'unknown' or 'negative', got {unlisted!r}")
-
-
-# Reading
 
 
 def _named_images(
@@ -285,19 +259,20 @@ def _remark_on_minus_one(sheet: Sheet, columns: list[int], labels: Labels, repor
 def _read_lists(
     sheet: Sheet,
     rows: list[list[int]],
-    column: int,
+    columns: Columns,
     lists: list[list[str] | None],
     says: Labels | None,
     complete: NDArray[np.bool_],
     report: Report,
 ) -> tuple[list[str], LabelMatrix]:
-    used = [[lists[row] for row in found] for found in rows]
+    column, used = columns.names or 0, [[lists[row] for row in found] for found in rows]
     if any(lists) and all(not names or is_vector(names) for names in lists):
         raise DataError(
             f"{sheet.source}: column {sheet.header[column]} holds zeros and ones without the names of what they are "
             "about; write a column per class, or lists of names"
         )
-    classes = sorted({name for found in used for names in found for name in names or ()})
+    denied = _denied(sheet, columns.negatives, rows, report)
+    classes = sorted({name for found in used for names in found for name in names or ()} | {name for _, name in denied})
     if not classes:
         raise DataError(f"{sheet.source}: its column {sheet.header[column]} names no class at all")
     position = {name: i for i, name in enumerate(classes)}
@@ -313,94 +288,40 @@ def _read_lists(
     said = np.full(len(images), POSITIVE, np.int8)
     if says is not None:
         said = says[[row for found in rows for row in found for _ in lists[row] or ()]]
+    images = np.concatenate([np.array([image for image, _ in denied], np.intp), images])
+    named = np.array([*(position[name] for _, name in denied), *positives], np.intp)
+    said = np.concatenate([np.full(len(denied), NEGATIVE, np.int8), said])
     order = np.argsort(said, kind="stable")  # of several labels of a cell the last counts, which is to be the positive
-    entries = images[order], np.array(positives)[order], said[order]
+    entries = images[order], named[order], said[order]
     return classes, LabelMatrix.from_entries((len(rows), len(classes)), *entries, complete=complete)
+
+
+def _denied(sheet: Sheet, column: int | None, rows: list[list[int]], report: Report) -> list[tuple[int, str]]:
+    """The image and the name of each class that a column lists as not there."""
+    lists = [] if column is None else lists_of(sheet.columns[column])
+    denied = []
+    for image, row in ((image, row) for image, found in enumerate(rows) for row in found if lists):
+        names = lists[row]
+        if names is None:
+            what = f"holds {sheet.columns[column or 0][row]!r}; write names separated by ; or a JSON list of names"
+            report(Problem("bad value", sheet.where(row, column or 0), what))
+        denied += [(image, name) for name in names or ()]
+    return denied
 
 
 def _asked(
     sheet: Sheet, column: int, rows: list[list[int]], classes: Sequence[str], report: Report
-) -> NDArray[np.bool_] | None:
+) -> LabelMatrix | None:
     position = {name: i for i, name in enumerate(classes)}
     lists = lists_of(sheet.columns[column])
-    asked = np.zeros((len(rows), len(classes)), bool)
+    cells = []
     for image, row in ((image, row) for image, found in enumerate(rows) for row in found):
         names = lists[row]
         if names is None or not position.keys() >= set(names):
             what = f"holds {sheet.columns[column][row]!r}; it lists names of classes"
             report(Problem("bad value", sheet.where(row, column), what))
-        asked[image, [position[name] for name in names or () if name in position]] = True
-    return asked if asked.any() else None
-
-
-# Writing
-
-
-def _check_writable(table: LabelTable) -> None:
-    for name in table.classes:
-        if name.lower() in (*RESERVED, *_more(table)) or not name or name != name.strip():
-            raise DataError(
-                f"no class in a table can be named {name!r}: {', '.join(RESERVED)} mean something else there, and "
-                "names are not blank and have no spaces around them"
-            )
-    images = list(zip(table.files, table.split.tolist(), strict=True))
-    if len(set(table.classes)) < len(table.classes) or len(set(images)) < len(images):
-        raise DataError("a table names every class once, and every file once in a split; the one to write repeats some")
-    if not all(file.strip() for file in table.files):
-        row = next(row for row, file in enumerate(table.files) if not file.strip())
-        raise DataError(f"row {row} has no file name, so the table cannot be written")
-
-
-def _has_asked(table: LabelTable) -> bool:
-    """Whether a column asked is written: also an empty one, where it tells that a class called rating is a class."""
-    return table.asked is not None or any(map(is_no_class, table.classes))
-
-
-def _asked_names(table: LabelTable) -> list[list[str]] | None:
-    if not _has_asked(table):
+        cells += [(image, position[name]) for name in names or () if name in position]
+    if not cells:
         return None
-    if table.asked is None:
-        return [[] for _ in table.files]
-    return [[table.classes[i] for i in np.flatnonzero(asked)] for asked in table.asked]
-
-
-def _cells(table: LabelTable) -> Iterator[list[str]]:
-    text = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
-    asked, more = _asked_names(table), list(_more(table).values())
-    for row, (file, split, labels) in enumerate(zip(table.files, table.split.tolist(), table.labels, strict=True)):
-        named = [] if asked is None else [guard(write_names(asked[row]))]
-        others = [guard(str(cells[row])) for cells in more]
-        yield [guard(file), split, *others, *named, *(text[label] for label in labels.tolist())]
-
-
-def _render_csv(table: LabelTable) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)  # ends lines in CR LF, which is also what makes it quote names that hold either
-    writer.writerow(_header(table, [guard(name) for name in table.classes]))
-    writer.writerows(_cells(table))
-    return text.getvalue().encode("utf-8")
-
-
-def _render_parquet(table: LabelTable, pyarrow: Any) -> bytes:
-    columns = [pyarrow.array(table.files, pyarrow.string()), pyarrow.array(table.split.tolist(), pyarrow.string())]
-    columns += [pyarrow.array(cells) for cells in _more(table).values()]
-    asked = _asked_names(table)
-    if asked is not None:
-        columns.append(pyarrow.array(asked, pyarrow.list_(pyarrow.string())))
-    columns += [pyarrow.array(column, mask=column == UNKNOWN) for column in table.labels.dense().T]
-    sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.table(columns, names=_header(table, table.classes)), sink)
-    return bytes(sink.getvalue())
-
-
-def _header(table: LabelTable, classes: Sequence[str]) -> list[str]:
-    return ["file", "split", *_more(table), *(["asked"] if _has_asked(table) else []), *classes]
-
-
-def _more(table: LabelTable) -> dict[str, Sequence[Any]]:
-    """What else rows have, by the names of the columns: texts, and vectors by number where nothing else tells them."""
-    more: dict[str, Sequence[Any]] = {} if table.texts is None else {"text": table.texts}
-    vectors = table.vectors
-    if vectors is not None and vectors.ids is None and vectors.place is not None:
-        more["vector"] = vectors.place.tolist()
-    return more
+    images, columns = zip(*cells, strict=True)
+    return LabelMatrix.from_entries((len(rows), len(classes)), images, columns, POSITIVE, complete=True)

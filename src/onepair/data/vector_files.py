@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.local_copies import local_copy
 from onepair.data.problems import DataError
 from onepair.data.sheets import pyarrow_for
 from onepair.data.sources import exists
 from onepair.data.vectors import Vectors
+from onepair.remote import as_path
 from onepair.words import counted, listed
 
 SUFFIXES = (".npy", ".npz", ".parquet")
@@ -33,12 +35,13 @@ def read_vectors(source: str | Path) -> Vectors:
 
     Of several arrays or columns, the one called vectors, features, embeddings or X is taken, or the one named after the
     path, as in `clip.npz:image`. Nothing is unpickled. .npy is mapped from the disk; the others are read into memory.
+    What is at a URL is copied to the user's cache first, once as long as it does not change.
     """
     path, name = chosen(source)
     if path.is_dir():
         parts = _read_shards(path, name)
     elif path.suffix.lower() in _READERS:
-        parts = [_READERS[path.suffix.lower()](path, name)]
+        parts = [_read_file(path, name)]
     elif exists(path):
         raise DataError(f"{path}: vectors are {', '.join(SUFFIXES)}, or a folder of {' or '.join(SHARDS)} shards")
     else:
@@ -54,9 +57,17 @@ def read_vectors(source: str | Path) -> Vectors:
 def chosen(source: str | Path) -> tuple[Path, str | None]:
     """The file, and the array or column of it that is named after a colon."""
     head, colon, name = str(source).rpartition(":")
-    if colon and name and not exists(Path(source)) and exists(Path(head)):
-        return Path(head), name
-    return Path(source), None
+    if colon and name and not name.startswith("/") and not exists(as_path(source)) and exists(as_path(head)):
+        return as_path(head), name
+    return as_path(source), None
+
+
+def _read_file(path: Path, wanted: str | None) -> _Part:
+    copy = local_copy(path)
+    try:
+        return _READERS[path.suffix.lower()](copy, wanted)
+    except DataError as error:
+        raise DataError(str(error).replace(str(copy), str(path))) from None
 
 
 def _read_npy(path: Path, wanted: str | None) -> _Part:
@@ -135,7 +146,7 @@ def _read_shards(folder: Path, wanted: str | None) -> list[_Part]:
                 f"{folder}: by name {one.name} comes before {other.name}, by number after it; give all numbers as many "
                 "digits"
             )
-    parts = [_READERS[each.suffix.lower()](each, wanted) for each in files]
+    parts = [_read_file(each, wanted) for each in files]
     for file, part in zip(files, parts, strict=True):
         if part.values.shape[1] != parts[0].values.shape[1]:
             raise DataError(

@@ -10,6 +10,7 @@ from typing import IO
 
 from onepair.data.decoding import FORMATS, SUFFIXES
 from onepair.data.problems import DataError
+from onepair.remote import Elsewhere
 
 NAMES_IN_MEMORY = 50_000  # of one folder; more are sorted on disk
 
@@ -23,7 +24,7 @@ def image_files(path: Path) -> Iterator[Path]:
         yield path
         return
     empty = True
-    for file in _walk(path):
+    for file in walk(path):
         empty = False
         yield file
     if empty:
@@ -32,10 +33,11 @@ def image_files(path: Path) -> Iterator[Path]:
         )
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def walk(folder: Path) -> Iterator[Path]:
+    """All images in a folder and the folders below."""
     for name, is_folder in _sorted(_entries(folder)):
         if is_folder:
-            yield from _walk(folder / name)
+            yield from walk(folder / name)
         else:
             yield folder / name
 
@@ -43,6 +45,12 @@ def _walk(folder: Path) -> Iterator[Path]:
 def _entries(folder: Path) -> Iterator[tuple[str, bool]]:
     """The names of the images and folders in a folder, and which are folders; links to folders are not followed."""
     try:
+        if isinstance(folder, Elsewhere):
+            for each in folder.iterdir():
+                is_folder = each.is_dir()
+                if is_folder or each.suffix.lower() in SUFFIXES:
+                    yield each.name, is_folder
+            return
         with os.scandir(folder) as entries:
             for entry in entries:
                 is_folder = entry.is_dir(follow_symlinks=False)

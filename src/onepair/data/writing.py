@@ -11,8 +11,9 @@ from onepair.data.labelstudio import write_label_studio
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
 from onepair.data.sources import is_file
-from onepair.data.table import write_table
+from onepair.data.table_writing import write_table
 from onepair.files import write_atomically, writing
+from onepair.remote import is_remote
 
 _JSON: dict[str, Callable[[LabelTable], bytes]] = {
     "coco": write_coco,
@@ -58,9 +59,13 @@ def write_labels(table: LabelTable, path: Path, *, format: str = "auto") -> None
 def named_from(table: LabelTable, folder: Path) -> LabelTable:
     """The table with its files named from another folder, which becomes its root; whole paths and ids stay as they are.
 
+    Files at URLs or in tars get their whole paths: `joined` finds them, those at a URL if its server is the root.
+
     Of vectors that go by their order, the files may still be there to be shown, and are named as others are.
     """
     folder = Path(os.path.realpath(folder))
+    if is_remote(table.root):
+        return table if table.ids else replace(table, files=tuple(map(str, map(table.path, range(len(table))))))
     root = Path(os.path.realpath(table.root))
     in_order = table.vectors is not None and table.vectors.ids is None
     if root == folder or (table.ids and not (in_order and is_file(table.path(0)))):

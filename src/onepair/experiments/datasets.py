@@ -6,7 +6,8 @@ from pathlib import Path
 
 from onepair.data.problems import DataError
 from onepair.data.reading import FORMATS
-from onepair.data.sources import exists
+from onepair.data.sources import exists, real
+from onepair.remote import as_path, is_url
 from onepair.runs.presets import preset_titles
 
 TITLES = preset_titles()  # of the datasets that have settings of their own
@@ -28,7 +29,7 @@ class Dataset:
     @property
     def identity(self) -> str:
         """What tells it from any other; a dataset that everybody knows is the same wherever it is kept."""
-        return self.name if self.name in TITLES else str(Path(self.source).resolve())
+        return self.name if self.name in TITLES else str(real(as_path(self.source)))
 
     @property
     def argument(self) -> str:
@@ -47,7 +48,7 @@ def parse_dataset(text: str) -> Dataset:
     """
     if text == "digits":  # also beside a folder of that name, as one that the results are written to
         return Dataset("digits", "digits", "digits")
-    if exists(Path(text)):
+    if exists(as_path(text)):
         return _found_at(text)
     name, named, path = text.partition("=")
     if name not in TITLES and name not in FORMATS:
@@ -55,13 +56,13 @@ def parse_dataset(text: str) -> Dataset:
     format = _FORMATS.get(name, name)
     if not named:
         raise DataError(f"where is {name}? Give its path, as {name}=PATH; {_origin(format)}")
-    if not exists(Path(path)):
+    if not exists(as_path(path)):
         raise DataError(f"{path}: there is no such file or folder; {_origin(format)}")
     return Dataset(name if name in TITLES else _own_name(path), path, format)
 
 
 def _found_at(path: str) -> Dataset:
-    formats = [reader.name for reader in FORMATS.values() if reader.detect(Path(path))]
+    formats = [reader.name for reader in FORMATS.values() if not is_url(path) and reader.detect(Path(path))]
     for name, format in _FORMATS.items():
         if formats == [format] and Path(path).is_dir():
             return Dataset(name, path, format)

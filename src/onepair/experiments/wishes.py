@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import Row, Values
-from onepair.runs.config import STAGES, Config, merge, nested, resolve_config
+from onepair.runs.config import Config, merge, nested, resolve_config
 from onepair.runs.presets import preset, preset_titles
+from onepair.runs.stages import STAGES
 
 Mode = Literal["linear", "finetune", "linear-init"]
 OBSERVE = {"single": "single-positive", "full": "given", "fraction": "fraction"}  # by the labels of a row

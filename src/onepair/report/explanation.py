@@ -14,6 +14,7 @@ from onepair.errors import UserError
 from onepair.inference.heat_maps import suggestion_maps
 from onepair.inference.scoring import score_images
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.remote import as_path
 from onepair.report.picture import Explained, Sighting
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Task
@@ -63,7 +64,7 @@ class Explainer:
         maps = suggestion_maps(classifier, table, np.full(len(shown), row), shown, workers=0)
         known, notes = _known(self.task, row) if self.task and table is self.task.table else ("", [""] * len(scores))
         return Explained(
-            name=Path(table.files[row]).name,
+            name=table.path(row).name,
             note=known,
             pixels=pixels_of(table, row),
             sightings=[
@@ -79,7 +80,7 @@ class Explainer:
 
     def _locate(self, image: str) -> tuple[LabelTable, int]:
         """An image as a row of the run's dataset, or else of a table of its own."""
-        path = Path(image)
+        path = as_path(image)
         if self.task and is_row(image):
             if int(image) >= len(self.task.table):
                 raise ExplanationError(

@@ -15,7 +15,9 @@ from PIL import ExifTags, Image
 from onepair.data.decoding import decode, open_image
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
+from onepair.data.tars import TarPath
 from onepair.files import write_atomically
+from onepair.remote import is_remote
 
 LARGE = 1600  # pixels along the longer side of the photo on the page
 SMALL = 320  # of a thumbnail
@@ -103,8 +105,11 @@ class Pictures:
         return Picture(content, media_type)
 
     def _path(self, row: int) -> Path:
-        """Where the image of a row really is."""
-        named = Path(os.path.normpath(self.table.path(row)))
+        """Where the image of a row really is. One at a URL is on the server of the table, as `RemotePath` sees to."""
+        given = self.table.path(row)
+        if is_remote(given):
+            return given
+        named = Path(os.path.normpath(given.shard if isinstance(given, TarPath) else given))
         root = Path(os.path.normpath(self.table.root))
         home = root if named.is_relative_to(root) else named.parent
         try:
@@ -116,7 +121,7 @@ class Pictures:
                 f"{self.table.files[row]}: is a link to outside of the dataset; "
                 "onepair review --follow-links shows such images"
             )
-        return path
+        return given if isinstance(given, TarPath) else path
 
 
 def heat_map(values: NDArray[np.uint8]) -> Picture:

@@ -1,0 +1,399 @@
+"""Files that are no files of this machine: URLs as paths, read by fsspec, with patience and within bounds.
+
+A URL is a path like any other to whoever reads: `as_path` gives it, and it can be joined, opened, listed and asked for
+its size. It is a path of pathlib's, so that local ones stay what they are. What would need a local file is refused.
+"""
+
+import errno
+import os
+import posixpath
+import re
+import stat
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+from onepair.errors import MissingExtraError, UserError
+
+if sys.platform == "win32":
+    from pathlib import WindowsPath as _LocalPath
+else:
+    from pathlib import PosixPath as _LocalPath
+
+SCHEMES = {"s3": "s3fs", "gs": "gcsfs", "https": "aiohttp", "http": "aiohttp", "memory": "fsspec"}  # what reads each
+AT_ONCE = 16  # objects that are read together: over a net, waiting is most of the work
+LARGEST = 400_000_000  # bytes of an object that is read whole: an image of the most pixels, as a plain bitmap
+PART = 1 << 25  # bytes of a larger one that are read together
+
+CONNECT, READ = 5.0, 20.0  # seconds without any answer, after which an attempt has failed
+ATTEMPTS = 4
+PAUSE = 0.25  # seconds before the second attempt, and twice as many before each after that
+IN_A_ROW = 5  # objects that a server fails to give, none between them given: it is the server then, not the object
+_FEW = 20  # files of a folder that are asked for one by one before it is listed
+
+_URL = re.compile(r"[A-Za-z][\w+.:-]+://", re.ASCII)
+_LISTED = ("s3", "gs")  # whose folders tell size and version of all that is in them
+_ADVICE = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or for a public bucket FSSPEC_S3_ANON=true",
+    "gs": "run gcloud auth application-default login, or for a public bucket set FSSPEC_GS_TOKEN=anon",
+}
+
+_folders: dict[str, dict[str, dict[str, Any]]] = {}  # what is in those that were listed, by URL and name
+_asked: Counter[str] = Counter()  # files of folders that were not
+_failed: Counter[str] = Counter()  # objects in a row, by server
+_one_at_a_time = threading.Lock()
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class RemoteError(UserError):
+    """A server that gives nothing at all: no reason to leave out one object after the other."""
+
+
+class Elsewhere(_LocalPath):
+    """A path whose bytes are not a file of its own on this machine; subclasses say where they are."""
+
+    def __str__(self) -> str:
+        scheme, *parts = self.parts or ("",)
+        return f"{scheme}//{'/'.join(parts)}" if scheme[:-1] in SCHEMES else super().__str__()
+
+    def __fspath__(self) -> str:
+        raise UserError(f"{self}: is no file on this machine, and this needs one; copy it here first")
+
+    def facts(self) -> os.stat_result:
+        """Its size, its kind, and when it was changed, 0 if nobody tells."""
+        raise NotImplementedError
+
+    def version(self) -> str | None:
+        """What changes whenever its bytes do, as far as where it is can be relied on; None if that does not tell."""
+        raise NotImplementedError
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        """Its bytes from `start` on and before `stop`, as far as there are any."""
+        raise NotImplementedError
+
+    def read_bytes(self, most: int = LARGEST) -> bytes:
+        """All of its bytes; an `OSError` if they are more than `most`."""
+        raise NotImplementedError
+
+    def open(self, *_: Any, **__: Any) -> Any:
+        """All of its bytes, as a file."""
+        return BytesIO(self.read_bytes())
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        return self.facts()
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether there is something: also if it may not be looked at, which whoever reads it is told."""
+        return self._kind() != 0
+
+    def is_file(self, **_: Any) -> bool:
+        return self._kind() == stat.S_IFREG
+
+    def is_dir(self, **_: Any) -> bool:
+        return self._kind() == stat.S_IFDIR
+
+    def _kind(self) -> int:
+        try:
+            return stat.S_IFMT(self.facts().st_mode)
+        except OSError as error:
+            return 0 if isinstance(error, FileNotFoundError) else stat.S_IFREG
+
+    def absolute(self) -> "Elsewhere":
+        return self
+
+
+class RemotePath(Elsewhere):
+    """A URL.
+
+    Whatever is joined to it stays on its server or in its bucket: a name may begin with `/` or be a whole URL of the
+    same origin; any other URL is taken for a strange name, which is not there.
+    """
+
+    def __truediv__(self, key: Any) -> "RemotePath":
+        name = str(key)
+        if not is_remote(self):  # but relative to one
+            return super().__truediv__(key)
+        if name.startswith(f"{self.origin}/"):
+            return RemotePath(name)
+        return RemotePath(f"{self.origin}{name}") if name.startswith("/") else super().__truediv__(key)
+
+    @property
+    def scheme(self) -> str:
+        return self.parts[0].removesuffix(":")
+
+    @property
+    def origin(self) -> str:
+        """Its server or bucket.
+
+        >>> RemotePath("s3://photos/a/b.jpg").origin
+        's3://photos'
+        """
+        return "//".join(self.parts[:2])
+
+    @property
+    def url(self) -> str:
+        """As it is asked for: `..` does not lead out of its bucket."""
+        inside = posixpath.normpath("/" + "/".join(self.parts[2:])).lstrip("/")
+        return f"{self.origin}/{inside}" if inside else self.origin
+
+    @property
+    def is_web(self) -> bool:
+        return self.parts[:1] in (("http:",), ("https:",))
+
+    @property
+    def name(self) -> str:
+        return super().name.partition("?")[0] if self.is_web else super().name
+
+    def facts(self) -> os.stat_result:
+        info = self._info()
+        kind = stat.S_IFDIR if info["type"] == "directory" else stat.S_IFREG
+        changed = _changed(info)
+        return os.stat_result(
+            (kind | 0o444, 0, 0, 1, 0, 0, info.get("size") or 0, changed, changed, changed),
+            {"st_mtime_ns": int(changed * 10**9)},
+        )
+
+    def version(self) -> str | None:
+        """The ETag that S3, Google's storage and web servers give, if it is a strong one; else the time of change.
+
+        Relied on is what they promise: other bytes have another ETag. A time that is only just past tells nothing, as
+        a second change may have the same.
+        """
+        info = self._info()
+        tag = str(info.get("ETag") or info.get("etag") or "").strip('"')
+        if tag and not tag.startswith("W/"):
+            return f"tag {tag}"
+        changed = _changed(info)
+        return f"{info.get('size')} bytes of {changed}" if 0 < changed < time.time() - 2 else None
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        bound = {"trace_request_ctx": stop} if self.is_web else {}
+        content: bytes = self._ask(lambda system: system.cat_file(self.url, start=start, end=stop, **bound))
+        # A web server may not know ranges, and give all.
+        return content[start:stop] if len(content) > stop - start else content
+
+    def read_bytes(self, most: int = LARGEST) -> bytes:
+        within = {"trace_request_ctx": most} if self.is_web else {"start": 0, "end": most + 1}
+        content: bytes = self._ask(lambda system: system.cat_file(self.url, **within))
+        if len(content) > most:
+            raise OSError(errno.EFBIG, f"Is larger than {most // 10**6:,} MB", str(self))
+        return content
+
+    def iterdir(self) -> Generator["RemotePath", None, None]:
+        yield from (self / name for name in sorted(self._listing()))
+
+    def _info(self) -> dict[str, Any]:
+        """What its server tells of it. After a few of a folder's files, the whole folder is listed: that is quicker."""
+        folder, _, name = self.url.rpartition("/")
+        if self.scheme in _LISTED and self.url != self.origin:
+            _asked[folder] += 1
+            if folder not in _folders and _asked[folder] > _FEW:
+                with _one_at_a_time:  # or all threads would list it
+                    RemotePath(folder)._listing()
+            if folder in _folders:
+                if name not in _folders[folder]:
+                    raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(self))
+                return _folders[folder][name]
+        found: dict[str, Any] = self._ask(lambda system: system.info(self.url))
+        return found
+
+    def _listing(self) -> dict[str, dict[str, Any]]:
+        if self.is_web:
+            raise UserError(f"{self}: a web server does not list its folders; name the files, or give a table of them")
+        if self.url not in _folders:
+            try:
+                found = self._ask(lambda system: system.ls(self.url, detail=True))
+            except FileNotFoundError:
+                found = []
+            by_name = {str(info["name"]).rstrip("/").rpartition("/")[2]: info for info in found}
+            if self.scheme not in _LISTED:
+                return by_name
+            _folders[self.url] = by_name
+        return _folders[self.url]
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:
+        """Ask the server, a few times if it is only busy. What it cannot give is an `OSError` about this object."""
+        pause = PAUSE
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                answer = question(_system(self.scheme))
+            except UserError:
+                raise
+            except Exception as caught:  # of botocore, aiohttp, gcsfs and others
+                # Of a web server, fsspec says of all that fails that it is not there.
+                hidden = caught.__cause__ if self.is_web and isinstance(caught, FileNotFoundError) else None
+                error = hidden if isinstance(hidden, Exception) else caught
+                if isinstance(error, UserError):
+                    raise error from None
+                failure = _failure(error, self)
+                if failure.passing and attempt < ATTEMPTS:
+                    time.sleep(pause)
+                    pause *= 2
+                    continue
+                raise self._given_up(failure) from error
+            _failed[self.origin] = 0
+            return answer
+        raise AssertionError
+
+    def _given_up(self, failure: "_Failure") -> Exception:
+        if failure.of_server:
+            return RemoteError(f"{self.origin}: {failure.words}")
+        if failure.number != errno.ENOENT:
+            _failed[self.origin] += failure.counts
+            if _failed[self.origin] >= IN_A_ROW:
+                _failed[self.origin] = 0
+                return RemoteError(
+                    f"{self.origin}: {IN_A_ROW} objects in a row could not be read, the last of them {self} "
+                    f"({failure.words}); is the server well, and may you read from it?"
+                )
+        return OSError(failure.number, failure.words, str(self))  # of the class that its number has
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Why an attempt failed, in words, and what that means."""
+
+    words: str
+    number: int = errno.EIO
+    passing: bool = False  # whether another attempt may do better
+    of_server: bool = False  # whether it is about no object in particular
+    counts: bool = True  # whether the server may be at fault
+
+
+def _failure(error: Exception, path: RemotePath) -> _Failure:
+    """What an error of a library means; by the names of its classes, since those libraries may not be there."""
+    kinds, words = {kind.__name__ for kind in type(error).__mro__}, str(error)
+    response = getattr(error.__cause__ or error, "response", None)
+    code = response["Error"].get("Code", "") if isinstance(response, dict) and "Error" in response else ""
+    status = int(getattr(error, "status", 0) or 0)
+    if kinds & {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError"}:
+        return _Failure(f"needs credentials, and there are none ({words}); {_ADVICE[path.scheme]}", of_server=True)
+    if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken") or status == 401:
+        advice = _ADVICE.get(path.scheme, "it asks for a name and a password")
+        return _Failure(f"refuses these credentials ({code or status}); {advice}", of_server=True)
+    if code == "NoSuchBucket" or "bucket does not exist" in words:
+        return _Failure("there is no such bucket", errno.ENOENT, of_server=True)
+    if isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.EOPNOTSUPP):
+        return _Failure(error.strerror or words, error.errno, counts=False)
+    if isinstance(error, FileNotFoundError) or status in (404, 410):
+        return _Failure("No such file or directory", errno.ENOENT)
+    if isinstance(error, PermissionError) or status == 403:
+        return _Failure("Permission denied", errno.EACCES)
+    if kinds & {"ClientConnectorError", "EndpointConnectionError", "ConnectTimeoutError", "ConnectionTimeoutError"}:
+        return _Failure(f"cannot be reached ({words.rstrip('.')})", passing=True, of_server=True)
+    if kinds & {"ClientPayloadError", "ResponseStreamingError", "IncompleteRead", "IncompleteReadError"}:
+        return _Failure("Ends before its end: the server gave less than it said", passing=True, counts=False)
+    if isinstance(error, TimeoutError) or any("Timeout" in kind for kind in kinds):
+        return _Failure(f"No answer within {READ:g} seconds, {ATTEMPTS} times", errno.ETIMEDOUT, passing=True)
+    if code in ("416", "InvalidRange") or status == 416:
+        return _Failure("Is empty", counts=False)
+    busy = code in ("SlowDown", "500", "502", "503", "504", "InternalError", "ServiceUnavailable", "RequestTimeout")
+    if busy or status == 429 or status >= 500 or kinds & {"HTTPClientError", "ClientConnectionError"}:
+        return _Failure(f"The server fails ({code or status or words})", passing=True)
+    return _Failure(words or type(error).__name__)
+
+
+def _system(scheme: str) -> Any:
+    """What reads URLs of a kind; fsspec keeps one for each process."""
+    if find_spec(SCHEMES[scheme]) is None:
+        how = "gcsfs" if scheme == "gs" else "'onepair[remote]'"
+        raise MissingExtraError(f"{scheme}:// needs {SCHEMES[scheme]}; install with: pip install {how}")
+    import fsspec
+
+    options: dict[str, Any] = {}
+    if scheme == "s3":  # patience is ours
+        config = {"connect_timeout": CONNECT, "read_timeout": READ, "max_pool_connections": 2 * AT_ONCE}
+        options = {"config_kwargs": {**config, "retries": {"total_max_attempts": 1}}, "use_listings_cache": False}
+    if scheme in ("http", "https"):
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=READ)
+        options = {"client_kwargs": {"timeout": timeout, "trust_env": True}, "get_client": _web_client}
+    system = fsspec.filesystem(scheme, **options)
+    if scheme == "s3":
+        system.retries = 1
+    return system
+
+
+async def _web_client(**options: Any) -> Any:
+    """A client that follows no redirection to another server, and reads no body that says to be larger than asked."""
+    import aiohttp
+
+    async def on_redirect(session: Any, context: Any, told: Any) -> None:
+        to = told.url.join(type(told.url)(told.response.headers.get("Location", "")))
+        if to.host != told.url.host or (to.scheme, told.url.scheme) == ("http", "https"):
+            raise RemoteError(f"{told.url}: leads to another server, {to.origin()}; give that address if you trust it")
+
+    async def on_answer(session: Any, context: Any, told: Any) -> None:
+        most, length = context.trace_request_ctx, told.response.content_length or 0
+        if most is not None and told.method == "GET" and length > most:
+            parts = (errno.EOPNOTSUPP, "The server gives files only as a whole")
+            raise OSError(
+                *(parts if "Range" in told.headers else (errno.EFBIG, f"Is larger than {most // 10**6:,} MB"))
+            )
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_request_redirect.append(on_redirect)
+    tracing.on_request_end.append(on_answer)
+    return aiohttp.ClientSession(trace_configs=[tracing], **options)
+
+
+def _changed(info: dict[str, Any]) -> float:
+    """When an object was changed, in seconds, 0 if nobody tells."""
+    said = next((info[key] for key in ("LastModified", "mtime", "created", "Last-Modified") if info.get(key)), None)
+    try:
+        moment = parsedate_to_datetime(said) if isinstance(said, str) else said
+    except ValueError:
+        return 0.0
+    return moment.timestamp() if isinstance(moment, datetime) else 0.0
+
+
+def is_remote(thing: object) -> bool:
+    """Whether something is a path whose bytes come over a net, be it in a tar or not."""
+    return isinstance(thing, Elsewhere) and "".join(thing.parts[:1]).removesuffix(":") in SCHEMES
+
+
+def is_url(text: str | Path) -> bool:
+    """Whether a text is a URL of any kind, also after it was taken for a path.
+
+    >>> is_url("s3://b/x.csv"), is_url(Path("s3://b/x.csv")), is_url("C:/x.csv"), is_url("a/b.csv")
+    (True, True, False, False)
+    """
+    return isinstance(text, RemotePath) or bool(re.match(r"[A-Za-z][\w+.:-]+:/", str(text), re.ASCII))
+
+
+def as_path(source: str | Path) -> Path:
+    """The path that a text names: a local one, or a URL; only those of `SCHEMES` are ever asked for.
+
+    >>> as_path("s3://photos/labels.csv").parent / "a.jpg"
+    RemotePath('s3://photos/a.jpg')
+    """
+    if isinstance(source, Path):
+        return source
+    if not _URL.match(source):
+        return Path(source)
+    scheme, _, rest = source.partition("://")
+    if scheme not in SCHEMES or not rest.strip("/"):
+        raise UserError(f"{source}: URLs are read that begin with {', '.join(f'{each}://' for each in SCHEMES)}")
+    return RemotePath(source)
+
+
+def all_at_once(function: Callable[[T], R], items: Iterable[T], *, remote: bool) -> Iterator[R]:
+    """A function of each item, in their order: of remote ones many at once, of local ones one after the other."""
+    if not remote:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(function, items)
