@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from onepair.data.computing import stream_scores
 from onepair.data.images import normalise
 from onepair.data.streaming import image_blocks
 from onepair.inference.engine import Engine, Float32
 from onepair.inference.graphs import backbone_in_onnx
-from onepair.inference.stream import stream_scores
 from onepair.inference.torch_engine import TorchEngine
 from onepair.models import Backbone, create_backbone
 

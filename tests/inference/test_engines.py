@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from onepair.data.computing import stream_scores
 from onepair.data.streaming import feature_blocks, image_blocks
 from onepair.inference import choice, graphs, torch_engine
 from onepair.inference.choice import Engines
@@ -15,7 +16,6 @@ from onepair.inference.graphs import backbone_in_onnx
 from onepair.inference.model_files import load_model, read_description
 from onepair.inference.onnx_engine import OnnxEngine
 from onepair.inference.scoring import score_images
-from onepair.inference.stream import stream_scores
 from onepair.inference.torch_engine import TorchEngine
 from tests.saved import SCENES, save_model, tensors
 
@@ -134,7 +134,7 @@ def test_precision_is_that_of_the_run_where_there_is_a_gpu(classifier, monkeypat
             return module
 
     monkeypatch.setattr(torch_engine, "Fabric", Pretended)
-    TorchEngine(classifier, None, devices=[torch.device(device)], precision="bf16-mixed")
+    assert len(TorchEngine(classifier, None, devices=[torch.device(device)], precision="bf16-mixed").copies) == 1
     assert asked == expected
 
 

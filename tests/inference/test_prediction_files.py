@@ -71,6 +71,42 @@ def files_in(folder):
     return sorted(file.name for file in folder.iterdir() if file.is_file())
 
 
+@pytest.mark.parametrize("run", ["run", "other"])  # by lines, by curves
+def test_of_many_classes_only_what_is_predicted_is_written(place, images, tmp_path, monkeypatch, run):
+    model = load(place / run)
+    every = {each.file: each for each in model.stream(images, report=[].append)}
+    written = {}
+    for case in ("asked for", "by default"):
+        monkeypatch.setattr(prediction_files, "MANY_CLASSES", 1000 if case == "asked for" else 3)
+        for suffix in FORMS:
+            write_predictions(
+                model,
+                lambda: image_files(images),
+                tmp_path / f"out{suffix}",
+                predicted_alone=True if case == "asked for" else None,
+            )
+        written[case] = [(tmp_path / f"out{suffix}").read_bytes() for suffix in (".csv", ".jsonl", ".json")]
+        assert written[case] == written["asked for"]
+        lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+        assert any(len(line["labels"]) > 1 for line in lines)
+        for line in lines:
+            expected = every[line["file"]]
+            assert tuple(line["labels"]) == tuple(line["probabilities"]) == expected.labels
+            assert line["probabilities"] == pytest.approx(
+                {name: expected.probabilities[name] for name in expected.labels}, abs=1e-6
+            )
+        with (tmp_path / "out.csv").open(newline="") as file:
+            cells = list(csv.reader(file))
+        assert cells[0] == ["file", "labels", "probabilities"]
+        assert [(line["file"], ";".join(line["labels"])) for line in lines] == [(a, b) for a, b, _ in cells[1:]]
+        assert [";".join(map(str, line["probabilities"].values())) for line in lines] == [c for *_, c in cells[1:]]
+        table = pq.read_table(tmp_path / "out.parquet").to_pylist()
+        assert [each["labels"] for each in table] == [line["labels"] for line in lines]
+        assert [each["probabilities"] for each in table] == [
+            pytest.approx(list(line["probabilities"].values())) for line in lines
+        ]
+
+
 def test_a_file_holds_what_the_model_says(place, images, tmp_path):
     model = load(place / "run")
     problems = []

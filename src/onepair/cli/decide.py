@@ -62,6 +62,8 @@ def decide(
     rows = opened.judged("validation")
     known_by["asked"] = None if known_by["asked"] is None else known_by["asked"][rows]
     _print(decisions, scores[rows], judge(scores[rows], labels[rows], decisions, opened.classes, **known_by))
+    if sampled := opened.sampled("validation"):
+        typer.echo(f"calibration, thresholds and figures are {sampled}")
     if opened.audit is not None and opened.audit.split == "validation":
         images = counted(len(labels), "validation image")
         typer.echo(f"of {images} these are audited in full; calibration and thresholds use them")

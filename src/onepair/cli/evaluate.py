@@ -93,6 +93,8 @@ def evaluate(
         typer.echo(json.dumps(figures.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print(figures)
+        if data is None and (sampled := opened.sampled(split)):
+            typer.echo(f"these figures are {sampled}")
 
 
 def _own(run: "FinishedRun", split: "Split", workers: int | None) -> Judged:
@@ -109,6 +111,8 @@ def _other(run: "FinishedRun", table: "LabelTable", data: str, split: str, worke
     import numpy as np
 
     from onepair.data.problems import DataError, naming
+    from onepair.label_matrix import too_many
+    from onepair.runs.task import judged_places
 
     columns, places = _shared_classes(run, table, data)
     rows = table.rows(split)
@@ -116,6 +120,10 @@ def _other(run: "FinishedRun", table: "LabelTable", data: str, split: str, worke
         there = ", ".join(dict.fromkeys(table.split.tolist()))
         raise DataError(f"{data}: has no {split} images, but {there}; choose them with --split")
 
+    if too_many(len(rows), len(run.classes)):
+        some = rows[judged_places(len(rows), len(run.classes))]
+        typer.echo(f"judged by a random sample of {len(some):,} of {counted(len(rows), f'{split} image')}", err=True)
+        rows = some
     report = naming(lambda sentence: typer.echo(sentence, err=True), strict=strict)
     from onepair.inference.scoring import score_images
 

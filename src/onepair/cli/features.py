@@ -7,14 +7,17 @@ import typer
 
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.settings import (
+    Address,
     Cache,
     CompleteSplit,
+    Engine,
     Folder,
     Format,
     LabelColumns,
     Strict,
     Unlisted,
     Weights,
+    computed,
     read_as_asked,
 )
 from onepair.errors import UserError
@@ -33,6 +36,8 @@ def features(
         int | None, typer.Option(min=1, help="Pixels across; by default those that the weights were trained with.")
     ] = None,
     cache: Cache = None,
+    engine: Engine = "auto",
+    address: Address = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Threads that read images; by default one per core.")
     ] = None,
@@ -53,6 +58,7 @@ def features(
     """
     if out is not None and out.suffix != ".npy":
         raise UserError(f"{out}: features are written as .npy; name it so")
+    place = computed(engine, address)
     table = read_as_asked(
         data,
         format=format,
@@ -72,12 +78,12 @@ def features(
 
     network = create_backbone(backbone, weights=parse_weights(weights), image_size=image_size)
     kept_in = cache or cache_folder()
-    with Narration() as narration:
+    with Narration() as narration, place as over:
         found = extract_features(
             table,
             network,
             network.preprocessing,
-            Engines(network, cache=kept_in),
+            over(Engines(network, cache=kept_in)),
             folder=kept_in / "features",
             view="flipped" if flipped else "plain",
             workers=workers,

@@ -7,11 +7,11 @@ import typer
 
 from onepair.cli.figures import class_table
 from onepair.cli.interruption import on_interrupt
-from onepair.cli.settings import Cache, Workers
+from onepair.cli.settings import Address, Cache, Engine, Workers, computed
 from onepair.words import counted
 
 if TYPE_CHECKING:
-    from onepair.finding.finding import Finding
+    from onepair.finding.found import Finding
 
 SHOWN = 40  # classes in the table, those that miss most; the json has them all
 
@@ -42,6 +42,8 @@ def find(
     accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
     workers: Workers = None,
     cache: Cache = None,
+    engine: Engine = "auto",
+    address: Address = None,
 ) -> int:
     """Find labels that are probably missing, and observed ones that are probably wrong.
 
@@ -54,6 +56,7 @@ def find(
 
     if out is not None:
         require_writable(out)
+    place = computed(engine, address)
     shared = Shared()
     opened = FinishedRun(run, shared=shared)
 
@@ -63,14 +66,15 @@ def find(
     from onepair.finding.finding import find_labels
     from onepair.training.machine import Machine
 
-    machine = Machine(
-        accelerator=accelerator,
-        devices=number_or_auto(devices),
-        workers=workers,
-        cache=cache or cache_folder(),
-        shared=shared,
-    )
-    with Narration(short_epochs=False) as narration:
+    with Narration(short_epochs=False) as narration, place as over:
+        machine = Machine(
+            accelerator=accelerator,
+            devices=number_or_auto(devices),
+            workers=workers,
+            cache=cache or cache_folder(),
+            over=over,
+            shared=shared,
+        )
         found = find_labels(
             opened,
             folds=folds,

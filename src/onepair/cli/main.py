@@ -31,6 +31,7 @@ from onepair.cli.start import start
 from onepair.cli.train import train
 from onepair.cli.tune import tune
 from onepair.errors import Stopped, UserError
+from onepair.remote import is_url
 
 app = typer.Typer(
     name="onepair",
@@ -79,6 +80,15 @@ def onepair(
     pass
 
 
+def _require_local_results(words: list[str]) -> None:
+    """Refuse a URL as the place of what is written, before anything is computed."""
+    for word, value in zip(words, [*words[1:], ""], strict=True):
+        option, equals, rest = word.partition("=")
+        path = rest if equals else value
+        if option in ("--out", "--cache", "--fix") and is_url(path):
+            raise UserError(f"{path}: what {option} names is written on this machine, not at a URL; name a local path")
+
+
 def main() -> None:
     """Run the command; a user's mistake, or a signal that stops a run, ends in one sentence, never in a traceback."""
     os.umask(os.umask(0o077) | 0o002)  # whatever is written, nobody but its owner's group may change it
@@ -86,6 +96,7 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may be no text, and is shown all the same
     warnings.filterwarnings("ignore", message="Image size .* decompression bomb")  # there is a limit of our own
     try:
+        _require_local_results(sys.argv[1:])
         with terminable():
             app()
     except SystemExit as end:

@@ -2,17 +2,20 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from onepair.cli.interruption import on_interrupt
-from onepair.cli.settings import Strict
+from onepair.cli.settings import Address, Engine, Strict, computed
+from onepair.errors import UserError
 from onepair.words import counted, plural
 
 if TYPE_CHECKING:
     from onepair.data.streaming import Input
+    from onepair.inference.engine import Over
     from onepair.inference.prediction import Model
     from onepair.inference.prediction_files import Written
 
@@ -20,16 +23,22 @@ if TYPE_CHECKING:
 def predict(
     model: Annotated[Path, typer.Argument(help="The folder of a finished run, or an .onnx file of onepair export.")],
     images: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            help="Images, or folders of them; for a model of vectors, files of these, as vectors.npy; for one of "
-            "texts, tables with a column text, or .txt files."
+            help="Images, or folders of them, also at URLs; for a model of vectors, files of these, as vectors.npy; "
+            "for one of texts, tables with a column text, or .txt files."
         ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(help="A .csv, .jsonl, .json or .parquet file; by default CSV goes to the screen."),
     ] = None,
+    probabilities: Annotated[
+        Literal["all", "predicted"] | None,
+        typer.Option(help="Of all classes, or of the predicted ones alone.", show_default="all up to 1,000 classes"),
+    ] = None,
+    engine: Engine = "auto",
+    address: Address = None,
     strict: Strict = False,
 ) -> None:
     """Predict labels: for each image the labels above their thresholds, and the probability of every class.
@@ -38,15 +47,20 @@ def predict(
     Images that cannot be read are named, and listed in a file beside the predictions, as predictions.skipped.csv.
     """
     kept = "nothing was kept, as there is no --out"
-    with on_interrupt(kept if out is None else "the predictions so far are kept; the same command goes on"):
-        _predict(model, images, out, strict)
+    if out is not None:
+        kept = "the predictions so far are kept; the same command goes on"
+    alone = None if probabilities is None else probabilities == "predicted"
+    with on_interrupt(kept), computed(engine, address) as over:
+        _predict(model, images, out, alone, strict, over)
 
 
-def _predict(model: Path, images: list[Path], out: Path | None, strict: bool) -> None:
+def _predict(model: Path, images: list[str], out: Path | None, alone: bool | None, strict: bool, over: "Over") -> None:
     from onepair.data.problems import DataError
     from onepair.data.vector_files import chosen
+    from onepair.inference.engine import here
     from onepair.inference.prediction import load
     from onepair.inference.prediction_files import require_form
+    from onepair.remote import as_path
 
     if out is not None:
         require_form(out)
@@ -54,17 +68,22 @@ def _predict(model: Path, images: list[Path], out: Path | None, strict: bool) ->
         if not chosen(path)[0].exists():
             raise DataError(f"{path}: cannot be read, there is no such file or folder")
     loaded = load(model)
+    given = list(map(as_path, images))
+    if loaded.preprocessing is not None:
+        loaded = replace(loaded, engines=over(loaded.engines))
+    elif over is not here:
+        raise UserError(f"{model}: takes {plural(loaded.noun)}, and --engine ray is for images; leave it out")
 
     def files() -> "Iterator[Input]":
-        return loaded.each(images)
+        return loaded.each(given)
 
     if out is None:
-        _print(loaded, files(), strict)
+        _print(loaded, files(), alone, strict)
     else:
-        _tell(_write(loaded, files, out, strict), out, loaded.noun)
+        _tell(_write(loaded, files, out, alone, strict), out, loaded.noun)
 
 
-def _print(model: "Model", files: "Iterator[Input]", strict: bool) -> None:
+def _print(model: "Model", files: "Iterator[Input]", alone: bool | None, strict: bool) -> None:
     from onepair.data.problems import naming
     from onepair.inference.prediction_files import Csv, lines
 
@@ -74,14 +93,16 @@ def _print(model: "Model", files: "Iterator[Input]", strict: bool) -> None:
         unreadable.append(sentence)
         typer.echo(sentence, err=True)
 
-    for line in lines(model, files, Csv(model.classes), report=naming(say, strict=strict)):
+    for line in lines(model, files, Csv(model.classes, predicted_alone=alone), report=naming(say, strict=strict)):
         sys.stdout.write(line)
     sys.stdout.flush()  # or a full disk would be told of by the interpreter
     if unreadable:
         typer.echo(_could_not_be_read(len(unreadable), model.noun), err=True)
 
 
-def _write(model: "Model", files: "Callable[[], Iterator[Input]]", out: Path, strict: bool) -> "Written":
+def _write(
+    model: "Model", files: "Callable[[], Iterator[Input]]", out: Path, alone: bool | None, strict: bool
+) -> "Written":
     """Write the predictions, with a bar on a terminal; nobody knows beforehand how many there will be."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -102,6 +123,7 @@ def _write(model: "Model", files: "Callable[[], Iterator[Input]]", out: Path, st
             model,
             files,
             out,
+            predicted_alone=alone,
             report=naming(say, strict=strict),
             say=say,
             on_progress=lambda done: bar.update(task, completed=done),

@@ -1,13 +1,17 @@
 """The settings of a run as a user gives them: a preset, a file, options, and any others."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from onepair.errors import UserError
+
 if TYPE_CHECKING:
     from onepair.data.labeltable import LabelTable
+    from onepair.inference.engine import Over
     from onepair.runs.config import Config
 
 Preset = Annotated[
@@ -51,7 +55,10 @@ Format = Annotated[
     typer.Option(help="The dataset's format, see onepair datasets; auto goes by the layout.", show_default="auto"),
 ]
 Folder = Annotated[
-    Path | None, typer.Option(help="The folder that file names are relative to; by default the table's own.")
+    str | None,
+    typer.Option(
+        metavar="PATH", help="The folder or URL that file names are relative to; by default the table's own folder."
+    ),
 ]
 Features = Annotated[
     str | None,
@@ -83,11 +90,34 @@ Workers = Annotated[
     int | None, typer.Option(min=0, help="Processes that read images; by default as many as there are cores to spare.")
 ]
 Cache = Annotated[Path | None, typer.Option(help="The folder that features are kept in; by default the user's cache.")]
+Engine = Annotated[
+    Literal["auto", "ray"],
+    typer.Option(help="What computes images: this process, by the fastest that it has, or a Ray cluster."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="The Ray cluster, or auto for this machine's; by default one is started, here alone."
+    ),
+]
 ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file of settings; onepair config prints one.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as linear.optimiser.lr=0.01; 'none' is no value."),
 ]
+
+
+def computed(engine: str, address: str | None) -> "AbstractContextManager[Over]":
+    """Where images are computed. What cannot be is refused at once; a cluster is started when it is needed."""
+    if engine == "ray":
+        from onepair.inference.ray_cluster import Cluster
+
+        return Cluster(address, say=lambda sentence: typer.echo(sentence, err=True))
+    if address is not None:
+        raise UserError(f"--address {address}: is that of a Ray cluster; add --engine ray, or leave it out")
+    from onepair.inference.engine import here
+
+    return nullcontext(here)
 
 
 def chosen_config(
@@ -102,7 +132,7 @@ def chosen_config(
     weights: str | None = None,
     observe: str | None = None,
     format: str | None = None,
-    folder: Path | None = None,
+    folder: str | None = None,
     features: str | None = None,
     unlisted: str | None = None,
     label_columns: str | None = None,
@@ -118,7 +148,7 @@ def chosen_config(
             "source": data,
             "observe": observe,
             "format": format,
-            "images": None if folder is None else str(folder),
+            "images": folder,
             "features": features,
             "unlisted": unlisted,
             "label_columns": label_columns,
@@ -137,7 +167,7 @@ def read_as_asked(
     data: str,
     *,
     format: str | None,
-    folder: Path | None,
+    folder: str | None,
     unlisted: Literal["unknown", "negative"] | None,
     label_columns: str | None,
     complete_split: str | None,

@@ -112,12 +112,13 @@ def start(
         review(run, port=port, browse=True)
 
 
-def _holds_texts(data: str, format: str | None, folder: Path | None, label_columns: str | None) -> bool:
+def _holds_texts(data: str, format: str | None, folder: str | None, label_columns: str | None) -> bool:
     """Whether the rows of a table are texts, and no files of theirs are there."""
     from onepair.data.dialects import names_in
     from onepair.data.reading import read_dataset, recognise
+    from onepair.remote import as_path
 
-    if recognise(Path(data), format or "auto").name != "table":
+    if recognise(as_path(data), format or "auto").name != "table":
         return False
     table = read_dataset(
         data, format="table", images=folder, label_columns=names_in(label_columns), report=lambda _: None

@@ -27,6 +27,7 @@ from onepair.cli.settings import (
     chosen_config,
 )
 from onepair.errors import UserError
+from onepair.remote import is_url
 from onepair.words import counted
 
 if TYPE_CHECKING:
@@ -124,8 +125,9 @@ def train(
 def require_sound(config: "Config") -> None:
     """Refuse a dataset or a method that there is not, before training is imported, which takes many seconds."""
     from onepair.data.reading import recognise
+    from onepair.remote import as_path
 
-    recognise(Path(config.data.source), config.data.format)
+    recognise(as_path(config.data.source), config.data.format)
 
     from onepair.runs.learning import method_of  # and torch, but nothing else
 
@@ -140,7 +142,8 @@ def default_folder(config: "Config") -> Path:
 
 def folder_named(data: str, *rest: str) -> Path:
     """Where a run on some data goes, by what it is."""
-    return Path("runs") / "-".join([Path(data).stem, *rest]).replace("/", "-")
+    name = Path(data.partition("?")[0] if is_url(data) else data).stem.translate({ord("{"): None, ord("}"): None})
+    return Path("runs") / "-".join([name, *rest]).replace("/", "-")
 
 
 def number_or_auto(devices: str) -> int | Literal["auto"]:

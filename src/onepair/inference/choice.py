@@ -42,6 +42,10 @@ class Engines:
         self.devices = list(devices or best_devices())
         self.cache = cache or cache_folder()
 
+    def on(self, devices: Sequence[torch.device]) -> "Engines":
+        """The engines of the same network on other devices, which may be those of another machine."""
+        return Engines(self.network, devices=devices, precision=self.precision, cache=self.cache)
+
     def __call__(self, images: int) -> Engine:
         """The engine for so many images; only torch computes the map that a boosted classifier needs, and vectors."""
         if isinstance(self.backbone, GivenVectors):

@@ -1,5 +1,6 @@
 """What computes a network, whatever is underneath: images or features in, scores or features out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +25,15 @@ class Engine(Protocol):
 
     def __call__(self, inputs: NDArray[Any]) -> Float32:
         """What the network makes of the inputs, (B, K)."""
+
+
+Choice = Callable[[int], Engine]  # the engine for so many images
+Over = Callable[[Choice], Choice]  # the same engines, computed elsewhere
+
+
+def here(engines: Choice) -> Choice:
+    """The same engines, computed in this process."""
+    return engines
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,7 +91,7 @@ def backbone_in_onnx(backbone: Backbone, *, cache: Path) -> OnnxEngine | None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, content)
     try:
-        return OnnxEngine(open_session(content), "features") if content else None
+        return OnnxEngine(open_session(content), "features", file=file) if content else None
     except Exception:  # a damaged file; the runtime has a dozen kinds for that
         file.unlink(missing_ok=True)
         return None

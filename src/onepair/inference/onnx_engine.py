@@ -22,6 +22,19 @@ class OnnxEngine:
     name: str = "ONNX Runtime"
     batch_size: int = 8
     input: str = "images"
+    file: Path | None = None  # that the session was opened from: what another process is given in its place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.file is None:
+            raise TypeError("a session of ONNX Runtime stays in its process")
+        return _reopened, (
+            self.file.read_bytes(),
+            self.output,
+            self.preprocessing,
+            self.name,
+            self.batch_size,
+            self.input,
+        )
 
     def __call__(self, inputs: NDArray[Any]) -> Float32:
         images = inputs if self.preprocessing is None else _normalised(inputs, self.preprocessing)
@@ -38,6 +51,10 @@ def open_session(model: Path | bytes) -> Any:
     if threads.isdecimal():
         options.intra_op_num_threads = int(threads)
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _reopened(content: bytes, *others: Any) -> OnnxEngine:
+    return OnnxEngine(open_session(content), *others)
 
 
 def _normalised(images: NDArray[Any], preprocessing: Preprocessing) -> Float32:

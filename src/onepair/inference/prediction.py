@@ -4,28 +4,29 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.computing import Scored, stream_images, stream_scores
 from onepair.data.preprocessing import Preprocessing
 from onepair.data.problems import DataError, Report, refuse
 from onepair.data.row_sources import text_rows, vector_rows
-from onepair.data.streaming import Input, Row, Source, image_blocks, row_blocks
+from onepair.data.streaming import Input, Row, Source, row_blocks
 from onepair.data.walking import image_files
-from onepair.inference.engine import MANY, Engine, Float32
+from onepair.inference.engine import MANY, Choice, Engine, Float32
 from onepair.inference.model_files import NAME, WEIGHTS, ModelError, load_model, parse_description, read_description
 from onepair.inference.onnx_engine import OnnxEngine, open_session
-from onepair.inference.stream import Scored, stream_scores
 from onepair.probability.decisions import Decisions
+from onepair.remote import as_path
 
 if TYPE_CHECKING:
     from onepair.models import Classifier
 
-Image = str | Path | NDArray[Any]  # a file, a folder of files, or an array (H, W, 3); or see `Model`
+Image = str | Path | NDArray[Any]  # a file, a folder of files, a URL of either, or an array (H, W, 3); or see `Model`
 OnProgress = Callable[[int, int], None]  # images done, images in all
 
 METADATA = "onepair"  # the key of an ONNX file's metadata that holds all of ours
@@ -37,7 +38,7 @@ class Prediction:
 
     file: str | None  # None for an array
     labels: tuple[str, ...]  # those predicted
-    probabilities: dict[str, float]  # of all classes, calibrated
+    probabilities: dict[str, float]  # calibrated, of all classes or of the predicted ones alone
 
 
 class Stream(NamedTuple):
@@ -60,7 +61,7 @@ class Model:
     classes: tuple[str, ...]
     decisions: Decisions
     preprocessing: Preprocessing | None  # None where the inputs are no images
-    engines: Callable[[int], Engine]  # the one for so many images
+    engines: Choice
     classifier: "Classifier | None" = None  # the network, where it is one of torch's
     width: int = 0  # of vectors, where those are the inputs
     encode: Callable[[Sequence[str]], Float32] | None = None  # from texts to vectors, where those are the inputs
@@ -111,16 +112,17 @@ class Model:
         """Single images on their way, after `before` others that were scored at another time."""
         first = _first(images)
         engine = self.engines(before + len(first))
-        every, size = chain(first, images), engine.batch_size
-        if self.preprocessing is None:
-            blocks = row_blocks(every, self.encode or _stacked, batch_size=size, report=report)
-        else:
-            blocks = image_blocks(every, self.preprocessing, batch_size=size, report=report)
+        every = chain(first, images)
+        if self.preprocessing is not None:
+            return Stream(engine, stream_images(engine, every, self.preprocessing, report=report))
+        blocks = row_blocks(every, self.encode or _stacked, batch_size=engine.batch_size, report=report)
         return Stream(engine, stream_scores(engine, blocks))
 
-    def decide(self, scored: Scored) -> list[Prediction]:
-        """What the scores of images say of them."""
+    def decide(self, scored: Scored, *, predicted_alone: bool = False) -> list[Prediction]:
+        """What the scores of images say of them, with probabilities of all classes or of the predicted ones alone."""
         scores = scored.scores
+        if predicted_alone:
+            return self._decide_alone(scored)
         return [
             Prediction(
                 file=_name_of(source),
@@ -130,6 +132,18 @@ class Model:
             for source, row, shares in zip(
                 scored.sources, self.decisions.labels(scores), self.decisions.probabilities(scores), strict=True
             )
+        ]
+
+    def _decide_alone(self, scored: Scored) -> list[Prediction]:
+        rows, columns = np.nonzero(self.decisions.labels(scored.scores))
+        shares = self.decisions.calibrator.of_cells(scored.scores[rows, columns], columns).tolist()
+        names = [self.classes[column] for column in columns.tolist()]
+        ends = np.searchsorted(rows, np.arange(len(scored.scores) + 1)).tolist()
+        return [
+            Prediction(
+                _name_of(source), tuple(names[start:end]), dict(zip(names[start:end], shares[start:end], strict=True))
+            )
+            for source, (start, end) in zip(scored.sources, pairwise(ends), strict=True)
         ]
 
     def fingerprint(self) -> str:
@@ -157,7 +171,7 @@ def load(path: str | Path) -> Model:
 def one_by_one(images: Image | Iterable[Image]) -> Iterator[Source]:
     """Every single image."""
     if isinstance(images, str | Path):
-        yield from image_files(Path(images))
+        yield from image_files(as_path(images))
     elif isinstance(images, np.ndarray) and images.ndim != 4:
         if images.dtype != np.uint8 or images.ndim != 3 or images.shape[2] != 3:
             raise DataError(f"the array of an image is uint8 (H, W, 3), not {images.dtype} {images.shape}")
@@ -216,7 +230,7 @@ def _load_onnx(path: Path) -> Model:
     except (KeyError, TypeError, json.JSONDecodeError):
         raise ModelError(f"{path}: does not say what its labels are; only files of onepair export do") from None
     described = parse_description(stored, where=path)
-    engine = OnnxEngine(session, "logits", described.preprocessing if float_input else None)
+    engine = OnnxEngine(session, "logits", described.preprocessing if float_input else None, file=path)
     if described.width is not None:
         engine = replace(engine, input="vectors", batch_size=1024)
     model = Model(path, described.classes, described.decisions, described.preprocessing, lambda _: engine)

@@ -25,6 +25,7 @@ from onepair.inference.prediction import Model, Prediction, Stream
 
 SECONDS_PER_COMMIT = 2.0  # so much work at most is done again after a crash
 ROWS_IN_MEMORY = 4096  # of a Parquet file's group
+MANY_CLASSES = 1000  # more have no column each, unless they are asked for
 
 _VERSION = 1
 
@@ -43,8 +44,10 @@ class Form(ABC):
 
     head, between, foot = "", "", ""
 
-    def __init__(self, classes: Sequence[str]) -> None:
+    def __init__(self, classes: Sequence[str], *, predicted_alone: bool | None = None) -> None:
+        """Args: the classes; and whether only probabilities of predicted labels are written, as by default of many."""
         self.classes = list(classes)
+        self.predicted_alone = len(classes) > MANY_CLASSES if predicted_alone is None else predicted_alone
 
     @abstractmethod
     def line(self, prediction: Prediction) -> str:
@@ -56,12 +59,15 @@ class Form(ABC):
 
 
 class Csv(Form):
-    def __init__(self, classes: Sequence[str]) -> None:
-        super().__init__(classes)
-        self.head = _csv_line(["file", "labels", *classes])
+    def __init__(self, classes: Sequence[str], *, predicted_alone: bool | None = None) -> None:
+        super().__init__(classes, predicted_alone=predicted_alone)
+        self.head = _csv_line(["file", "labels", *(["probabilities"] if self.predicted_alone else classes)])
 
     def line(self, prediction: Prediction) -> str:
-        return _csv_line([prediction.file, ";".join(prediction.labels), *_rounded(prediction).values()])
+        shares: Iterable[object] = _rounded(prediction).values()
+        if self.predicted_alone:
+            shares = [";".join(map(str, shares))]
+        return _csv_line([prediction.file, ";".join(prediction.labels), *shares])
 
 
 class JsonLines(Form):
@@ -84,12 +90,18 @@ class Parquet(JsonLines):
         import pyarrow.parquet as pq
 
         columns = [pa.field(name, pa.float32()) for name in self.classes]
+        if self.predicted_alone:
+            columns = [pa.field("probabilities", pa.list_(pa.float32()))]
         schema = pa.schema([pa.field("file", pa.string()), pa.field("labels", pa.list_(pa.string())), *columns])
         lines = part.open(encoding="utf-8", errors="replace")
         with lines, replacing(out) as made, pq.ParquetWriter(made, schema) as writer:
             for objects in iter(lambda: [json.loads(line) for line in islice(lines, ROWS_IN_MEMORY)], []):
                 values = [[each[name] for each in objects] for name in ("file", "labels")]
-                values += [[each["probabilities"][name] for each in objects] for name in self.classes]
+                shares = [each["probabilities"] for each in objects]
+                if self.predicted_alone:
+                    values.append([list(each.values()) for each in shares])
+                else:
+                    values += [[each[name] for each in shares] for name in self.classes]
                 arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
         part.unlink()
@@ -111,7 +123,7 @@ def lines(model: Model, images: Iterable[Input], form: Form, *, report: Report) 
     yield form.head
     between = ""
     for scored in model.score(iter(images), report=report).blocks:
-        for prediction in model.decide(scored):
+        for prediction in model.decide(scored, predicted_alone=form.predicted_alone):
             yield between + form.line(prediction)
             between = form.between
     yield form.foot
@@ -122,6 +134,7 @@ def write_predictions(
     images: Callable[[], Iterator[Input]],
     out: Path,
     *,
+    predicted_alone: bool | None = None,
     report: Report = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
     on_progress: Callable[[int], None] = lambda _: None,
@@ -136,11 +149,13 @@ def write_predictions(
         model: predicts.
         images: lists their files, or vectors or texts, in the same order each time it is called.
         out: its suffix chooses the form, one of `FORMS`.
+        predicted_alone: whether probabilities are written of predicted labels alone; by default where there are more
+            than `MANY_CLASSES`.
         report: told of each image that cannot be read.
         say: told, in a sentence, why an attempt is not gone on with.
         on_progress: called after each block with the number of images done.
     """
-    form = require_form(out)(model.classes)
+    form = require_form(out)(model.classes, predicted_alone=predicted_alone)
     with writing(out), locked(out.with_name(f"{out.name}.lock")):
         try:
             return _Work(model, form, out, report, say, on_progress).run(images)
@@ -180,7 +195,8 @@ class _Work:
         self.part, self.marker = out.with_name(f"{out.name}.part"), out.with_name(f"{out.name}.progress")
         self.skipped_out = out.with_name(f"{out.stem}.skipped.csv")
         self.skipped_part = self.skipped_out.with_name(f"{self.skipped_out.name}.part")
-        self.key = hashlib.sha256(f"{_VERSION} {out.suffix} {model.fingerprint()}".encode()).hexdigest()
+        which = f"{_VERSION} {out.suffix} {form.predicted_alone} {model.fingerprint()}"
+        self.key = hashlib.sha256(which.encode()).hexdigest()
         self.state: dict[str, Any] = {}
         self._skipped: IO[str]
 
@@ -237,7 +253,7 @@ class _Work:
             committed = time.monotonic()
             for scored in stream.blocks:
                 listed.take(scored.seen)
-                for prediction in self.model.decide(scored):
+                for prediction in self.model.decide(scored, predicted_alone=self.form.predicted_alone):
                     part.write((self.form.between if self.state["predicted"] else "") + self.form.line(prediction))
                     self.state["predicted"] += 1
                 if time.monotonic() - committed >= SECONDS_PER_COMMIT:

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from onepair.data.computing import stream_images
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import Report, refuse
-from onepair.data.streaming import image_blocks, images_of
+from onepair.data.streaming import images_of
 from onepair.inference.choice import Engines
-from onepair.inference.engine import Engine
+from onepair.inference.engine import Engine, Over, here
 from onepair.inference.inputs import Shard, Source
-from onepair.inference.stream import stream_scores
 from onepair.labels import Indices
 from onepair.models import Classifier, GivenVectors
 
@@ -108,8 +108,10 @@ def score_images(
     rows: Indices,
     *,
     precision: Any = "32-true",
+    engines: Engines | None = None,
     workers: int | None = None,
     report: Report = refuse,
+    over: Over = here,
 ) -> NDArray[np.float32]:
     """The logits (N, L) of rows of a table, on the best devices at hand. The classifier stays as it is.
 
@@ -117,17 +119,18 @@ def score_images(
         classifier: on any device.
         table, rows: which images.
         precision: on GPUs, as Fabric calls it; that of the run, if the scores are to be its own.
+        engines: those of the classifier, where it is asked more than once.
         workers: threads that read images; None is one per core.
         report: told of each image that cannot be read; if it returns, the image's scores are NaN.
+        over: says where they are computed, as `onepair.inference.ray_cluster.Cluster.over`.
     """
-    engine = Engines(classifier, precision=precision)(len(rows))
+    engines = engines or Engines(classifier, precision=precision)
     if isinstance(classifier.backbone, GivenVectors):
-        return _score_vectors(engine, classifier.backbone, table, rows)
-    preprocessing = classifier.backbone.preprocessing
-    images, size = images_of(table, rows), engine.batch_size
-    blocks = image_blocks(images, preprocessing, batch_size=size, workers=workers, report=report)
+        return _score_vectors(engines(len(rows)), classifier.backbone, table, rows)
+    engine = over(engines)(len(rows))
+    images, preprocessing = images_of(table, rows), classifier.backbone.preprocessing
     scores = np.full((len(rows), len(classifier.classes)), np.nan, np.float32)
-    for scored in stream_scores(engine, blocks):
+    for scored in stream_images(engine, images, preprocessing, workers=workers, report=report):
         scores[scored.rows] = scored.scores
     return scores
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ class TorchEngine:
     Args:
         network: takes normalised images (B, 3, S, S), or features (B, D).
         preprocessing: how images are normalised; None where inputs are features.
-        devices: each computes a part of every batch; by default `best_devices()`.
+        devices: each computes a part of every batch; by default `best_devices()`. They are looked for when there is
+            something to compute, so that what computes elsewhere may be made where they are not.
         precision: on GPUs, as Fabric calls it. CPUs compute in float32, which is finer, and faster on most of them.
     """
 
@@ -40,18 +42,25 @@ class TorchEngine:
     ) -> None:
         self.devices = list(devices or best_devices())
         self.preprocessing = preprocessing
-        self._copies = [_on_device(network, device, precision) for device in self.devices]
+        self.precision = precision
+        self._network = copy.deepcopy(network).cpu().eval()
         each = ON_CPU if on_cpu(self.devices) else ON_GPU
         self.batch_size = len(self.devices) * (each if preprocessing is not None else VECTORS_AT_ONCE)
 
-    @torch.inference_mode()
+    @cached_property
+    def copies(self) -> list[nn.Module]:
+        """The network on each device."""
+        return [_on_device(self._network, device, self.precision) for device in self.devices]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "copies"}
+
     def __call__(self, inputs: NDArray[Any]) -> Float32:
-        parts = np.array_split(inputs, len(self.devices))
-        # A GPU computes while this process goes on to the next; only to fetch what is done does it wait.
-        computed = [
-            self._compute(*each) for each in zip(self._copies, self.devices, parts, strict=True) if len(each[2])
-        ]
-        found: Float32 = torch.cat([part.float().cpu() for part in computed]).numpy()
+        copies, parts = self.copies, np.array_split(inputs, len(self.devices))
+        with torch.inference_mode():
+            # A GPU computes while this process goes on to the next; only to fetch what is done does it wait.
+            computed = [self._compute(*each) for each in zip(copies, self.devices, parts, strict=True) if len(each[2])]
+            found: Float32 = torch.cat([part.float().cpu() for part in computed]).numpy()
         return found
 
     def _compute(self, network: nn.Module, device: torch.device, part: NDArray[Any]) -> Tensor:
@@ -74,8 +83,10 @@ def on_cpu(devices: Sequence[torch.device]) -> bool:
 
 
 def _on_device(network: nn.Module, device: torch.device, precision: Any) -> nn.Module:
-    own = copy.deepcopy(network).eval()
-    if device.type == "cpu" or precision == "32-true":
+    if device.type == "cpu":
+        return network
+    own = copy.deepcopy(network)
+    if precision == "32-true":
         return own.to(device)
     fabric = Fabric(accelerator=device.type, devices=[device.index or 0], precision=precision)
     wrapped: nn.Module = fabric.setup_module(own)

@@ -1,0 +1,327 @@
+"""Images computed on a Ray cluster of two nodes on this machine, some of whose processes are killed."""
+
+import os
+import signal
+import socket
+import socketserver
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from onepair.data.computing import stream_images
+from onepair.data.features import extract_features
+from onepair.data.preprocessing import Preprocessing
+from onepair.data.reading import read_dataset
+from onepair.data.walking import image_files
+from onepair.errors import MissingExtraError
+from onepair.inference import choice, prediction_files, ray_cluster, ray_engine
+from onepair.inference.choice import Engines
+from onepair.inference.export import export_onnx
+from onepair.inference.prediction import load
+from onepair.inference.prediction_files import write_predictions
+from onepair.inference.ray_cluster import Cluster, RayError
+from onepair.models import create_backbone
+from tests.cli.command import onepair
+from tests.saved import SCENES, save_model
+from tests.training.tiny import train_tiny
+
+pytestmark = pytest.mark.filterwarnings("ignore:::ray.")
+
+COUNT, BATCH = 48, 4
+MOMENTS = 30_000  # of a hundredth of a second
+TORN = (1, 8, 9, 10, 11, 47)  # one of a batch, a whole batch, the last
+SCALE = Preprocessing(
+    128, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)
+)  # large: Ray keeps what is small out of the stores
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """A cluster of a head and another node with one CPU each: both are needed, to read and to compute."""
+    variables = {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # loopback alone
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        from ray.cluster_utils import Cluster as Nodes
+
+        nodes = Nodes()
+        try:
+            add_node(nodes, include_dashboard=False, include_log_monitor=False, no_monitor=True)
+            nodes.other = add_node(nodes)
+            yield nodes
+        finally:
+            nodes.shutdown()
+
+
+def add_node(nodes, **options):
+    """Another node. Its parts give up on each other after 15 seconds, which a busy machine may need: then another."""
+    for _ in range(5):
+        with suppress(Exception):  # a bare one, whose sentence names another cause
+            return nodes.add_node(num_cpus=1, object_store_memory=80 * 2**20, **options)
+    return nodes.add_node(num_cpus=1, object_store_memory=80 * 2**20, **options)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Images of one colour each, which tells them apart; some are torn."""
+    for number in range(COUNT):
+        Image.new("RGB", (8, 8), (5 * number, number, 0)).save(tmp_path / f"{number:02}.png")
+    for number in TORN:
+        (tmp_path / f"{number:02}.png").write_bytes(b"torn")
+    return sorted(tmp_path.glob("*.png"))
+
+
+class Colours:
+    """An engine that needs no torch: an image's first pixel, and how many images it was computed with."""
+
+    name, batch_size = "colours", BATCH
+
+    def __call__(self, inputs):
+        return np.column_stack([inputs[:, 0, 0], np.full(len(inputs), len(inputs))]).astype(np.float32)
+
+
+class Gated(Colours):
+    """Says which process computes a batch, and waits at some of them until a file is there."""
+
+    def __init__(self, folder, gates):
+        self.folder, self.gates = folder, gates
+
+    def __call__(self, inputs):
+        first = int(inputs[0, 0, 0, 1])  # the number of the image
+        (self.folder / f"{first}-{os.getpid()}").touch()
+        for number in self.gates:
+            if first >= number:
+                wait_for((self.folder / f"open-{number}").exists)
+        return super().__call__(inputs)
+
+
+@pytest.fixture(autouse=True)
+def small_tasks(monkeypatch):
+    """Of one batch each; and a node knows this module, though it may not be found there."""
+    from ray import cloudpickle
+
+    monkeypatch.setattr(ray_engine, "IMAGES_PER_TASK", BATCH)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(scope="module")
+def over(nodes):
+    with Cluster(nodes.address) as over:
+        yield over
+
+
+def outcome(engine, files, **options):
+    """What comes of images, and what is reported of them."""
+    problems = []
+    blocks = list(stream_images(engine, iter(files), SCALE, report=problems.append, **options))
+    scores, rows = (np.concatenate([block[part] for block in blocks]).tolist() for part in (0, 1))
+    return scores, rows, [block.seen for block in blocks], [str(list(block.sources)) for block in blocks], problems
+
+
+def test_rows_values_and_problems_are_those_of_one_process(over, files, monkeypatch):
+    monkeypatch.setattr(ray_engine, "WINDOW", 28)
+    given = [*files, np.full((8, 8, 3), 7, np.uint8)]
+    engine = over(lambda _: Colours())(len(given))
+    assert (engine.name, engine.batch_size) == ("colours", BATCH)
+    found, expected = outcome(engine, given, flip=True), outcome(Colours(), given, flip=True)
+    assert found == expected
+    assert found[1] == [row for row in range(COUNT + 1) if row not in TORN]
+    assert list(stream_images(engine, [], SCALE)) == []
+
+
+def test_a_killed_process_and_a_lost_node_change_nothing(nodes, over, files, tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    stream = stream_images(over(lambda _: Gated(notes, (16, 32)))(COUNT), files, SCALE, report=lambda _: None)
+    found = []
+
+    def take_until(number):
+        while not found or found[-1].seen < number:
+            found.append(next(stream))
+
+    take_until(16)
+    waiting = wait_for(lambda: list(notes.glob("16-*")))
+    os.kill(int(waiting[0].name.split("-")[1]), signal.SIGKILL)
+    (notes / "open-16").touch()
+    take_until(32)
+    wait_for(lambda: list(notes.glob("32-*")))
+    nodes.remove_node(nodes.other, allow_graceful=False)
+    nodes.other = add_node(nodes)
+    (notes / "open-32").touch()
+    found += stream
+    assert len({note.name for note in notes.glob("16-*")}) > 1  # computed again, by another process
+    rows = np.concatenate([block.rows for block in found]).tolist()
+    assert rows == [row for row in range(COUNT) if row not in TORN]
+    expected = outcome(Colours(), files)
+    assert np.concatenate([block.scores for block in found]).tolist() == expected[0]
+    assert [block.seen for block in found] == expected[2]
+
+
+def wait_for(condition):
+    """What a condition gives, once it does; a broken one ends the test."""
+    for _ in range(MOMENTS):
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    pytest.fail("what was waited for did not come")
+
+
+def test_a_node_that_does_not_see_the_images_is_named(over, files):
+    os.dup2(os.open(files[0], os.O_RDONLY), 900)  # under this name it is there for this process alone
+    try:
+        with pytest.raises(RayError, match=r"fd/900: can be read here, but not on the Ray node"):
+            outcome(over(lambda _: Colours())(1), [Path("/proc/self/fd/900")])
+    finally:
+        os.close(900)
+
+
+def test_features_of_a_cluster_are_found_by_a_run(over, images, tmp_path, monkeypatch):
+    torch.manual_seed(3)
+    backbone = create_backbone("small-cnn", weights="none", image_size=16)
+    table = read_dataset(str(images))
+    options = {"table": table, "backbone": backbone, "preprocessing": backbone.preprocessing}
+    engines = over(Engines(backbone, cache=tmp_path))
+    found = extract_features(**options, engines=engines, folder=tmp_path / "features")
+    assert (found.new, found.there) == (len(table), 0)
+    alone = extract_features(**options, engines=Engines(backbone, cache=tmp_path), folder=tmp_path / "alone")
+    np.testing.assert_array_equal(found.features, alone.features)
+    monkeypatch.setattr(choice.Engines, "__call__", lambda *_: pytest.fail("computed again"))
+    train_tiny(images, out=tmp_path / "run", cache=tmp_path)
+
+
+class StoppedError(Exception):
+    """Stands for the end of the process."""
+
+
+def test_predictions_of_a_cluster_go_on_where_they_were(over, tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction_files, "SECONDS_PER_COMMIT", 0)
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number, row in enumerate(SCENES.rows("test")):
+        Image.fromarray(SCENES.pixels[row]).save(folder / f"{number:02}.png")
+    (folder / "03.png").write_bytes(b"torn")
+    export_onnx(save_model(tmp_path / "run"), tmp_path / "model.onnx")
+    model = load(tmp_path / "model.onnx")
+
+    def stop(done):
+        if done >= 16:
+            raise StoppedError
+
+    def write(model, name, **options):
+        return write_predictions(model, lambda: image_files(folder), tmp_path / name, **options)
+
+    write(model, "one.csv")
+    there = replace(model, engines=over(model.engines))
+    with pytest.raises(StoppedError):
+        write(there, "two.csv", on_progress=stop)
+    done = write(there, "two.csv")
+    assert done.before >= 8
+    assert done.predicted + done.unreadable == 40
+    for name in ("{}.csv", "{}.skipped.csv"):
+        one, two = ((tmp_path / name.format(which)).read_bytes() for which in ("one", "two"))
+        assert one == two
+
+
+@pytest.fixture
+def place():
+    """A folder with a run, its images and a folder for temporary files: sockets must not have long names."""
+    with tempfile.TemporaryDirectory(prefix="t-") as name:
+        folder = Path(name)
+        save_model(folder / "run")
+        for each in ("images", "t"):
+            (folder / each).mkdir()
+        for number, row in enumerate(SCENES.rows("test")):
+            Image.fromarray(SCENES.pixels[row]).save(folder / "images" / f"{number:02}.png")
+        yield folder
+
+
+def processes_of(folder):
+    """Those that have a folder for their temporary files."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"TMPDIR={folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append(process.name)
+    return found
+
+
+def test_a_cluster_of_ones_own_computes_the_same_and_leaves_nothing(place):
+    variables = {"TMPDIR": str(place / "t"), "PYTHONPATH": str(ROOT / "src")}
+    command = ("predict", "run", "images", "--out")
+    assert onepair(*command, "one.csv", cwd=place, **variables).returncode == 0
+    done = onepair(*command, "two.csv", "--engine", "ray", cwd=place, **variables)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.stderr.splitlines() == ["starting Ray on this machine", "40 images predicted, in two.csv"]
+    assert (place / "two.csv").read_bytes() == (place / "one.csv").read_bytes()
+    wait_for(lambda: not processes_of(place / "t"))
+    assert list((place / "t").iterdir()) == []
+
+
+def test_ctrl_c_ends_a_cluster_of_ones_own(place):
+    variables = {**os.environ, "TMPDIR": str(place / "t"), "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "onepair", "predict", "run", "images", "--out", "two.csv", "--engine", "ray"]
+    with subprocess.Popen(command, cwd=place, env=variables, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline() == "starting Ray on this machine\n"
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130
+    assert said == "onepair: stopped by Ctrl-C; the predictions so far are kept; the same command goes on\n"
+    wait_for(lambda: not processes_of(place / "t"))
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("127.0.0.1", "a cluster is HOST:PORT, as ray start prints it, or auto"),
+        ("ray://127.0.0.1:10001", "a cluster is HOST:PORT, as ray start prints it, or auto"),
+        ("127.0.0.1:99999999", "no cluster answers"),
+        (None, "no cluster answers (.*refused.*); is it up?"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_a_sentence(address, sentence):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(RayError, match=sentence):
+        Cluster(address or f"127.0.0.1:{port}")
+
+
+def test_a_server_that_is_no_cluster_is_a_sentence():
+    class Web(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(1000)
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Web) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        with pytest.raises(RayError, match="no cluster answers \\(something else is there\\)"):
+            Cluster(f"127.0.0.1:{server.server_address[1]}")
+
+
+def test_a_full_disk_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(ray_cluster.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**6))
+    with Cluster() as over, pytest.raises(RayError, match=r"Ray needs 1\.1 GB there, and 0\.0 are free"):
+        over(lambda _: Colours())(COUNT)
+
+
+def test_without_the_extra_there_is_a_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'onepair\[ray\]'"):
+        Cluster()
