@@ -4,11 +4,11 @@
     python benchmarks/scale.py --chart results/scale
     python benchmarks/scale.py --reading [--rows 1000000] [--classes 10000]
 
-Vectors of 128 numbers, of which a linear model can know three labels of each image, and one of these is observed. Two
-epochs of OPML+ and of OPML-SP by the training loop itself, then from the model of OPML+ the missing labels of all
-training images and predictions for them. Every case has a process of its own: the most memory that it held, and of
-every step the seconds that passed and those that processors computed, which others on the machine change less. Lines
-are added to the .csv file as they come; cases in it are not measured again. Aims at a million images and ten
+Vectors of 128 numbers, of which a linear model can know three labels of each image, and one of these is observed; a
+table of lists in Parquet. Then the commands as a user would give them, each a process of its own: two epochs of OPML+
+and of OPML-SP, the missing labels by two folds of OPML+, and predictions for all images. Of every command the seconds
+that passed, those that processors computed, which others on the machine change less, and the most memory that it held.
+Lines are added to the .csv file as they come; what is in it is not measured again. Aims at a million images and ten
 thousand classes: 8 GB, and 30 minutes on two cores.
 
 With --reading, a table of that size with one to three labels for each image, as CSV and as Parquet: to read it, and all
@@ -17,11 +17,14 @@ that `onepair check` does to it without looking for files. Aim: 30 seconds.
 
 import argparse
 import csv
-import multiprocessing
-import resource
+import json
+import os
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,146 +34,85 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow
 import pyarrow.parquet
-import torch
-from lightning_fabric import Fabric
-from torch import nn
 
-from onepair.data import LabelTable
 from onepair.data.checking import find_problems, take_census
 from onepair.data.reading import read_dataset
 from onepair.experiments.drawing import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
-from onepair.finding import find_by_blocks
-from onepair.inference.inputs import FeatureSource
-from onepair.inference.scoring import ScoredBlocks, score
-from onepair.label_matrix import LabelMatrix
-from onepair.labels import POSITIVE
-from onepair.methods import create_method
-from onepair.methods.observed import ObservedRows
-from onepair.probability import fit_decisions
-from onepair.runs.config import build_config, merge, parse_setting
-from onepair.runs.folder import RunFolder
-from onepair.runs.task import Task
-from onepair.training.loop import Stage, Trainer
-from onepair.training.machine import Silence
-from onepair.training.optimisation import Group
-from onepair.training.stopping import Requests
 
-WIDTH_OF_VECTORS, TRUE_LABELS, EPOCHS, BATCH, VALIDATION = 128, 3, 2, 512, 0.02
-COLUMNS = ("rows", "classes", "step", "seconds", "cpu_seconds", "gigabytes", "validation_map")
-SETTINGS = (f"linear.epochs={EPOCHS}", f"linear.batch_size={BATCH}", "linear.optimiser.lr=0.003")
-CELLS_OF_A_BLOCK = 2**25
+WIDTH_OF_VECTORS, TRUE_LABELS, VALIDATION = 128, 3, 0.02
+COLUMNS = ("rows", "classes", "step", "seconds", "cpu_seconds", "gigabytes", "figure")
+SETTINGS = ("--set", "linear.epochs=2", "--set", "linear.optimiser.lr=0.003", "--set")
+BATCHES = {"opml-plus": 512, "opml-sp": 128}  # whose penalty costs the more for each image, the more there are of them
+STEPS = ("train opml-plus", "find", "evaluate", "predict", "train opml-sp")
 
 
-def generate(rows: int, classes: int) -> tuple[torch.Tensor, Task]:
-    """Vectors, a sum of those of three classes each and noise; and the task to learn from one of the three."""
+def generate(rows: int, classes: int, folder: Path) -> None:
+    """Vectors, a sum of those of three classes each and noise; and a table with one of the three."""
     random = np.random.default_rng(0)
     centres = random.normal(size=(classes, WIDTH_OF_VECTORS)).astype(np.float32)
     total = rows + max(500, round(VALIDATION * rows))
     true = random.integers(classes, size=(total, TRUE_LABELS))
-    vectors = np.empty((total, WIDTH_OF_VECTORS), np.float16)
+    vectors = np.lib.format.open_memmap(
+        folder / "vectors.npy", mode="w+", dtype=np.float16, shape=(total, WIDTH_OF_VECTORS)
+    )
     for start in range(0, total, 100_000):
         part = true[start : start + 100_000]
         vectors[start : start + 100_000] = centres[part].sum(1) + random.normal(size=(len(part), WIDTH_OF_VECTORS))
-    labels = LabelMatrix.from_entries((total, classes), np.arange(total), true[:, 0], POSITIVE)
-    table = LabelTable(
-        files=tuple(map(str, range(total))),
-        classes=tuple(map(str, range(classes))),
-        labels=labels,
-        split=np.repeat(["train", "validation"], [rows, total - rows]),
-        root=Path(),
-    )
-    train, validation = np.arange(rows), np.arange(rows, total)
-    task = Task(
-        table=table,
-        train=train,
-        validation=validation,
-        test=train[:0],
-        observed=labels.take(train),
-        validation_labels=labels.take(validation),
-        selected_on="observed validation labels",
-    )
-    return torch.from_numpy(vectors), task
+    table = {
+        "file": [f"image {row}" for row in range(total)],
+        "labels": [[f"class {each:05}"] for each in true[:, 0].tolist()],
+        "split": ["train"] * rows + ["validation"] * (total - rows),
+    }
+    pyarrow.parquet.write_table(pyarrow.table(table), folder / "labels.parquet")
 
 
-def train(method_name: str, vectors: torch.Tensor, task: Task, folder: Path) -> tuple[Trainer, float]:
-    """The loop after its last epoch, and the validation mAP that it ended with."""
-    torch.manual_seed(0)
-    head = nn.Linear(WIDTH_OF_VECTORS, len(task.table.classes))
-    config = build_config(merge([parse_setting(text) for text in ("data.source=''", *SETTINGS)]))
-    stage = Stage(
-        name="linear",
-        model=head,
-        classifier=head,
-        source=FeatureSource(vectors),
-        groups=[Group(head)],
-        config=config.linear,
-        scoring_batch=min(4096, CELLS_OF_A_BLOCK // len(task.table.classes)),
-    )
-    method, observed = create_method(method_name), task.observed
-    method.begin(ObservedRows(observed) if observed.is_large else torch.from_numpy(observed.dense()))
-    fabric = Fabric(accelerator="cpu", devices=1)
-    with Requests() as requests:
-        trainer = Trainer(
-            fabric,
-            stage,
-            method,
-            task,
-            config,
-            folder=RunFolder(folder),
-            watch=Silence(),
-            earlier=[],
-            requests=requests,
+def commands(folder: Path) -> dict[str, list[str]]:
+    """What each step is, in words for `onepair`."""
+    data = [f"{folder}/labels.parquet", "--features", f"{folder}/vectors.npy"]
+    run = f"{folder}/opml-plus"
+    train = {
+        method: [
+            *("train", *data, "--method", method, "--out", f"{folder}/{method}"),
+            *(*SETTINGS, f"linear.batch_size={size}"),
+        ]
+        for method, size in BATCHES.items()
+    }
+    return {
+        "train opml-plus": train["opml-plus"],
+        "find": ["find", run, "--folds", "2"],
+        "evaluate": ["evaluate", run, "--split", "validation"],
+        "predict": ["predict", run, f"{folder}/vectors.npy", "--out", f"{folder}/predictions.parquet"],
+        "train opml-sp": train["opml-sp"],
+    }
+
+
+def figure_of(step: str, folder: Path) -> str:
+    """What came of a step, to see that it did what it should."""
+    if step.startswith("train"):
+        results = json.loads((folder / step.split()[1] / "results.json").read_text())
+        return f"validation mAP {100 * results['validation_map']:.1f}"
+    if step == "find":
+        found = json.loads((folder / "opml-plus" / "finding" / "summary.json").read_text())
+        return f"{found['suggestions']['missing']} suggested"
+    if step == "predict":
+        return f"{pyarrow.parquet.ParquetFile(folder / 'predictions.parquet').metadata.num_rows} predicted"
+    return ""
+
+
+def measure(words: Sequence[str], threads: int, log: Path) -> tuple[float, float, float]:
+    """Seconds, seconds of processors, and gigabytes of a command."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    start = time.perf_counter()
+    with log.open("ab") as output:
+        started = subprocess.Popen(  # noqa: S603 (our own words)
+            [sys.executable, "-m", "onepair", *words], stdout=output, stderr=output, env=environment
         )
-        trainer.run()
-    return trainer, trainer.progress.records[-1]["validation_map"]
-
-
-def blocks_of(trainer: Trainer) -> ScoredBlocks:
-    """The scores of the training images, by the model at hand: how good it is does not change what finding costs."""
-    stage = trainer.stage
-    return ScoredBlocks(trainer.fabric, stage.model, stage.source, trainer.task.train, stage.scoring_batch)
-
-
-def predict(trainer: Trainer, threshold: Any) -> int:
-    """Decide on every label of every training image, as `onepair predict` does; how many are predicted."""
-    return sum(int((block >= threshold).sum()) for _, block in blocks_of(trainer))
-
-
-def measure(what: str, rows: int, classes: int, threads: int) -> list[dict[str, Any]]:
-    """All steps of a case, in this process."""
-    torch.set_num_threads(threads)
-    records: list[dict[str, Any]] = []
-
-    def timed(step: str, call: Callable[[], Any]) -> Any:
-        start, computed = time.perf_counter(), time.process_time()
-        result = call()
-        records.append(
-            {
-                "rows": rows,
-                "classes": classes,
-                "step": step,
-                "seconds": round(time.perf_counter() - start, 1),
-                "cpu_seconds": round(time.process_time() - computed, 1),
-                "gigabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
-                "validation_map": "",
-            }
-        )
-        return result
-
-    vectors, task = timed("generate", lambda: generate(rows, classes))
-    with tempfile.TemporaryDirectory() as folder:
-        trainer, validation_map = timed(what, lambda: train(what, vectors, task, Path(folder)))
-        records[-1]["validation_map"] = round(100 * validation_map, 2)
-        if what == "opml-plus":
-            timed("find", lambda: find_by_blocks(task.observed, blocks_of(trainer), per_class=10))
-            places = task.judged("validation")
-            stage, some = trainer.stage, task.validation[places]
-            scores = score(trainer.fabric, stage.model, stage.source, some, batch_size=stage.scoring_batch).numpy()
-            labels = task.validation_labels.take(places)
-            decisions = timed("decide", lambda: fit_decisions(scores, labels))
-            timed("predict", lambda: predict(trainer, decisions.thresholds))
-    return records[1:]
+        _, status, used = os.wait4(started.pid, 0)
+    started.returncode = os.waitstatus_to_exitcode(status)
+    if started.returncode:
+        raise SystemExit(f"onepair {' '.join(words)} ended with {started.returncode}:\n{log.read_text()[-2000:]}")
+    return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e6
 
 
 def read_tables(rows: int, classes: int) -> list[str]:
@@ -206,21 +148,24 @@ def read_tables(rows: int, classes: int) -> list[str]:
 
 def draw_steps(records: Sequence[dict[str, str]]) -> Drawing:
     figure, panels = plt.subplots(1, 2, figsize=(2 * WIDTH, HEIGHT), layout="constrained")
-    steps = list(dict.fromkeys(record["step"] for record in records if record["step"] != "decide"))
+    steps = [step for step in STEPS if step != "evaluate" and any(record["step"] == step for record in records)]
     for look, step in zip(LOOKS, steps, strict=False):
         own = sorted((int(r["rows"]) * int(r["classes"]), r) for r in records if r["step"] == step)
         cells = [each for each, _ in own]
         for panel, key in zip(panels, ("cpu_seconds", "gigabytes"), strict=True):
             panel.plot(cells, [float(r[key]) for _, r in own], **(look | {"linestyle": ""}), label=step)
-    most = max(int(r["rows"]) * int(r["classes"]) for r in records)
+    largest = max(records, key=lambda r: int(r["rows"]) * int(r["classes"]) if r["step"] == steps[0] else 0)
+    most = int(largest["rows"]) * int(largest["classes"])
     for panel, title in zip(panels, ("seconds of a processor", "gigabytes, at most"), strict=True):
         panel.set(xscale="log", yscale="log", xlabel="images × classes", ylabel=title)
-    slowest = max(
-        float(r["cpu_seconds"]) / int(r["rows"]) / int(r["classes"]) for r in records if r["step"] == steps[0]
-    )
     line = [most / 1e4, most]
     panels[0].plot(
-        line, [slowest * each for each in line], color="#b9bfc8", linewidth=0.8, zorder=0, label="in proportion"
+        line,
+        [float(largest["cpu_seconds"]) * each / most for each in line],
+        color="#b9bfc8",
+        linewidth=0.8,
+        zorder=0,
+        label="in proportion",
     )
     panels[0].legend()
     return Drawing(figure, records, [])
@@ -230,13 +175,44 @@ def read(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.open(newline=""))) if path.exists() else []
 
 
+def add(path: Path, record: dict[str, Any]) -> None:
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        if file.tell() == 0:
+            writer.writeheader()
+        writer.writerow(record)
+    print(" ".join(f"{name}={value}" for name, value in record.items()), flush=True)
+
+
+def run_case(rows: int, classes: int, threads: int, scratch: Path, table: Path) -> None:
+    """All steps of a case that are not in the table yet."""
+    done = {(int(r["rows"]), int(r["classes"]), r["step"]) for r in read(table)}
+    if all((rows, classes, step) in done for step in STEPS):
+        return
+    folder = scratch / f"{rows}-{classes}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "labels.parquet").exists():
+        generate(rows, classes, folder)
+    for step, words in commands(folder).items():
+        if (rows, classes, step) not in done:
+            seconds, computed, gigabytes = measure(words, threads, folder / "log")
+            numbers = {
+                "seconds": round(seconds, 1),
+                "cpu_seconds": round(computed, 1),
+                "gigabytes": round(gigabytes, 2),
+            }
+            figure = figure_of(step, folder)
+            add(table, {"rows": rows, "classes": classes, "step": step, **numbers, "figure": figure})
+    shutil.rmtree(folder)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--classes", type=int, nargs="*", default=[100, 1_000, 10_000])
-    parser.add_argument("--methods", nargs="*", default=["opml-plus", "opml-sp"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("results/scale"))
+    parser.add_argument("--scratch", type=Path, help="a folder for data and runs; by default a temporary one")
     parser.add_argument("--reading", action="store_true", help="read tables, the last size of each kind")
     parser.add_argument("--chart", type=Path, help="only draw what was measured before")
     arguments = parser.parse_args()
@@ -245,22 +221,10 @@ def main() -> None:
         return
     out: Path = arguments.chart or arguments.out
     table = out.with_suffix(".csv")
-    done = {(int(r["rows"]), int(r["classes"]), r["step"]) for r in read(table)}
-    spawning = multiprocessing.get_context("spawn")
     cases = [] if arguments.chart else [(rows, classes) for rows in arguments.rows for classes in arguments.classes]
-    for rows, classes in sorted(cases, key=lambda case: case[0] * case[1]):
-        for what in arguments.methods:
-            if (rows, classes, what) in done:
-                continue
-            with spawning.Pool(1) as pool:
-                records = pool.apply(measure, (what, rows, classes, arguments.threads))
-            with table.open("a", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS)
-                if file.tell() == 0:
-                    writer.writeheader()
-                writer.writerows(records)
-            for record in records:
-                print(" ".join(f"{name}={value}" for name, value in record.items()), flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        for rows, classes in sorted(cases, key=lambda case: case[0] * case[1]):
+            run_case(rows, classes, arguments.threads, arguments.scratch or Path(temporary), table)
     _, files = draw(lambda: draw_steps(read(table)))
     write_atomically(out.with_suffix(".png"), files.png)
     write_atomically(out.with_suffix(".svg"), files.svg)

@@ -163,6 +163,31 @@ def test_a_stratified_split_without_positives_is_a_random_one():
         split_stratified([[1, 0]], fraction=0.2)
 
 
+def test_of_two_positives_one_goes_to_validation():
+    labels = np.full((10, 2), -1)
+    labels[[3, 7], 0] = 1
+    train, validation = split_stratified(labels, fraction=0.2)
+    assert [(labels[part] == 1).sum() for part in (train, validation)] == [1, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_positives_are_in_validation_nothing_changes_places(seed):
+    labels = np.full((50, 1), -1)
+    labels[:10] = 1
+    train, validation = split_stratified(labels, fraction=0.2, seed=seed)
+    assert [(labels[part] == 1).sum() for part in (train, validation)] == [8, 2]
+    assert (len(train), len(validation)) == (40, 10)
+
+
+def test_a_class_that_all_rows_have_beside_one_that_none_has():
+    train, validation = split_stratified([[1, 0]] * 10, fraction=0.2)
+    assert (len(train), len(validation)) == (8, 2)
+
+
+def test_a_small_fraction_of_few_rows_is_one():
+    assert [len(part) for part in split_stratified([[1, 0]] * 4, fraction=0.1)] == [3, 1]
+
+
 def test_the_preferred_positive_is_kept():
     full = np.array([[1, 1, 0], [0, 1, 1], [0, 0, 0], [1, 0, 1]], np.int8)
     by_class = observe_preferred(full, [0.2, 0.1, 0.2])

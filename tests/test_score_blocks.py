@@ -79,7 +79,7 @@ def test_few_cells_wait_however_many_rows_there_are():
         highest.add(rows, block, np.sort(block.T, axis=1))
         most = max(most, highest._waiting - before)
     assert most <= 5 + 1 + 2
-    rows, columns = highest.found(np.array([5, 0, 2]))
+    rows, columns, _ = highest.found(np.array([5, 0, 2]))
     unknown = scores.copy()
     unknown[0, 0] = -np.inf
     expected = [(row, column) for column, n in ((0, 5), (2, 2)) for row in np.argsort(-unknown[:, column])[:n]]

@@ -101,26 +101,29 @@ class HighestUnknown:
         self._kept: list[tuple[Indices, Indices, NDArray[Any]]] = []  # rows, columns, scores
         self._waiting = 0
 
-    def add(self, rows: slice, block: NDArray[Any], ascending: NDArray[Any]) -> None:
-        """Look at the next block of scores (B, L), and at the same (L, B) in order within each class."""
+    def add(self, rows: slice, block: NDArray[Any], ascending: NDArray[Any] | None = None) -> None:
+        """Look at the next block of scores (B, L), and if it is there at the same (L, B) in order within each class."""
         part = self.labels.take(rows)
+        classes = np.arange(len(self.most)) if ascending is not None else np.flatnonzero(self._floor == -np.inf)
+        in_order = sort_classes(block[:, classes]) if ascending is None else ascending
         # The n highest of a block are among its n + k highest cells, if k of its labels are known.
-        place = len(block) - self.most - (len(block) - part.count(UNKNOWN))
-        lowest = ascending[np.arange(len(place)), np.clip(place, 0, len(block) - 1)]
-        floor = np.maximum(self._floor, np.where(place >= 0, lowest, -np.inf)).astype(block.dtype)
-        row, column = np.nonzero(block >= floor)
+        place = (part.count(UNKNOWN) - self.most)[classes]
+        lowest = in_order[np.arange(len(place)), np.clip(place, 0, len(block) - 1)]
+        floor = self._floor.copy()
+        floor[classes] = np.maximum(floor[classes], np.where(place >= 0, lowest, -np.inf))
+        row, column = np.nonzero(block >= floor.astype(block.dtype))
         unknown = part[row, column] == UNKNOWN
         row, column = row[unknown], column[unknown]
         self._kept.append((row + rows.start, column, block[row, column]))
         self._waiting += len(row)
-        if self._waiting > _MOST_WAITING + 2 * self.most.sum():
+        if self._waiting > 2 * self.most.sum() + (0 if ascending is None else _MOST_WAITING):
             self._drop(self.most)
 
-    def found(self, counts: Indices) -> tuple[Indices, Indices]:
-        """The rows and columns of the highest ones, of each class so many (L,), at most as many as were wanted."""
+    def found(self, counts: Indices) -> tuple[Indices, Indices, NDArray[Any]]:
+        """Rows, columns and scores of the highest ones, of each class so many (L,), at most as many as were wanted."""
         return self._drop(counts)
 
-    def _drop(self, counts: Indices) -> tuple[Indices, Indices]:
+    def _drop(self, counts: Indices) -> tuple[Indices, Indices, NDArray[Any]]:
         row, column, score = (np.concatenate(each) for each in zip(*self._kept, strict=True))
         order = np.lexsort((row, -score, column))
         row, column, score = row[order], column[order], score[order]
@@ -131,4 +134,4 @@ class HighestUnknown:
         full = np.flatnonzero((np.bincount(column, minlength=len(counts)) >= counts) & (counts > 0))
         last = np.searchsorted(column, full, side="right") - 1
         self._floor[full] = np.maximum(self._floor[full], score[last])
-        return row, column
+        return row, column, score

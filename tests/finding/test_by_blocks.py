@@ -7,7 +7,11 @@ from onepair.finding import by_blocks, find_by_blocks
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import observe_positives
 from onepair.probability.incomplete import infer
-from tests.test_score_blocks import Blocks
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(by_blocks, "_BLOCK", 70 * 6)
 
 
 def problem(rows=300, classes=6):
@@ -21,7 +25,7 @@ def problem(rows=300, classes=6):
 def test_the_likeliest_of_each_class_by_the_whole_matrix():
     scores, truth = problem()
     observed = observe_positives(truth)
-    found = find_by_blocks(LabelMatrix.of(observed), Blocks(scores, 70), per_class=4)
+    found = find_by_blocks(LabelMatrix.of(observed), scores.__getitem__, per_class=4)
     whole = infer(scores, observed)
     np.testing.assert_allclose(found.missing.value, whole.missing.value)
     assert found.sample == len(scores)
@@ -40,7 +44,7 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
     scores, truth = problem(rows=2_000)
     observed = observe_positives(truth)
     monkeypatch.setattr(by_blocks, "_SAMPLED_CELLS", 600 * 6)
-    found = find_by_blocks(LabelMatrix.of(observed), Blocks(scores, 333), per_class=3)
+    found = find_by_blocks(LabelMatrix.of(observed), scores.__getitem__, per_class=3)
     assert found.sample == 600
     sample = np.sort(np.random.default_rng(0).choice(2_000, 600, replace=False))
     of_sample = infer(scores[sample], observed[sample]).missing
@@ -50,4 +54,37 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
 
 def test_nothing_known_is_said_so():
     with pytest.raises(ValueError, match="no positive label is observed"):
-        find_by_blocks(LabelMatrix.of(np.full((3, 2), -1)), Blocks(np.zeros((3, 2), np.float32), 2))
+        find_by_blocks(LabelMatrix.of(np.full((3, 2), -1)), np.zeros((3, 2), np.float32).__getitem__)
+
+
+def test_other_rows_with_all_labels_count_and_what_was_asked_for_is_said(monkeypatch):
+    scores, truth = problem(rows=400)
+    observed, full = observe_positives(truth[:300]), truth[300:]
+    asked = np.zeros(observed.shape, np.int8)
+    asked[:5], observed[:5] = 1, truth[:5]
+    found = find_by_blocks(
+        LabelMatrix.of(observed),
+        scores.__getitem__,
+        full=full,
+        full_scores=scores[300:],
+        asked=LabelMatrix.of(asked),
+        process="single-positive",
+    )
+    whole = infer(scores, np.concatenate([observed, full]), process="single-positive", counted=300)
+    wanted = np.concatenate([asked, np.zeros_like(full)]).astype(bool)
+    with_asked = infer(scores, np.concatenate([observed, full]), process="single-positive", counted=300, asked=wanted)
+    np.testing.assert_allclose(found.missing.value, with_asked.missing.value)
+    np.testing.assert_allclose(found.total.high, with_asked.total.high)
+    assert not np.allclose(found.missing.value, whole.missing.value)
+
+
+def test_the_likeliest_of_all_classes_are_kept_and_progress_is_told():
+    scores, truth = problem()
+    observed, told = LabelMatrix.of(observe_positives(truth)), []
+    every = find_by_blocks(observed, scores.__getitem__, per_class=20)
+    some = find_by_blocks(
+        observed, scores.__getitem__, per_class=20, top=15, on_progress=lambda *each: told.append(each)
+    )
+    assert len(some.suggestions) == 15
+    assert some.suggestions.probability.min() > np.median(every.suggestions.probability)
+    assert told == [(0, 300), (70, 300), (140, 300), (210, 300), (280, 300), (300, 300)]

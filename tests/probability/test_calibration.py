@@ -5,14 +5,18 @@ import json
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
+from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from onepair.probability.calibration import (
+    LINE_PRECISION,
+    Platt,
     StoredCalibrator,
     StoredIsotonic,
     StoredPlatt,
     calibrator_from,
+    correct_lines,
     expected_calibration_error,
     fit_isotonic,
     fit_platt,
@@ -155,6 +159,16 @@ def test_calibration_error_equals_the_slow_reference():
         expected_calibration_error([[0.5]], [[-1]])
 
 
+@pytest.mark.parametrize(("cells", "steps"), [(19, 0), (20, 1)])
+def test_a_step_of_few_cells_says_nothing(cells, steps):
+    assert len(reliability(np.full((cells, 1), 0.8), np.ones((cells, 1))).predicted) == steps
+
+
+def test_a_line_that_does_not_rise_reaches_no_probability():
+    flat = Platt(slope=np.array([0.0, -1.0, 1.0]), intercept=np.array([0.5, 0.5, 0.5]))
+    np.testing.assert_array_equal(flat.scores_at(0.5), [np.inf, np.inf, -0.5])
+
+
 def test_reliability_counts_what_came_true():
     random = np.random.default_rng(4)
     probabilities = random.random((300, 4)) ** 3
@@ -181,3 +195,21 @@ def test_a_probability_is_reached_where_a_search_finds_it(fit):
         reached = calibrator(np.repeat(tried[:, None], 3, axis=1)) >= probability
         expected = np.where(reached.any(0), tried[reached.argmax(0)], np.inf)
         np.testing.assert_allclose(calibrator.scores_at(probability), expected, atol=0.02 if fit is fit_platt else 0.05)
+
+
+def test_corrected_lines_are_those_of_least_penalised_loss():
+    random = np.random.default_rng(0)
+    scores, weights = random.normal(size=(12, 3)), random.integers(0, 3, (12, 3)).astype(float)
+    targets = random.random((12, 3))
+    before = Platt(slope=np.array([1.0, 2.0, 0.5]), intercept=np.array([0.0, -1.0, 1.0]))
+    after = correct_lines(before, scores, targets, weights)
+
+    def loss(line, column):
+        logits = line[0] * before.logits(scores)[:, column] + line[1]
+        of_cells = weights[:, column] * (np.logaddexp(0, logits) - targets[:, column] * logits)
+        return of_cells.sum() + LINE_PRECISION / 2 * ((line[0] - 1) ** 2 + line[1] ** 2)
+
+    for column in range(3):
+        slope, intercept = minimize(loss, [1.0, 0.0], args=(column,), tol=1e-10).x
+        expected = slope * before.slope[column], slope * before.intercept[column] + intercept
+        np.testing.assert_allclose((after.slope[column], after.intercept[column]), expected, atol=1e-4)

@@ -7,8 +7,10 @@ import pytest
 from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
+from onepair.probability import decisions
 from onepair.probability.calibration import expected_calibration_error
 from onepair.probability.decisions import DecisionError, Decisions, StoredDecisions, fit_decisions
+from onepair.probability.incomplete import infer
 
 SLOPES, INTERCEPTS = np.array([0.4, 1.5, 0.7, 2.0, 0.9]), np.array([-1.5, -2.5, -0.5, -1.0, -2.0])
 
@@ -218,3 +220,14 @@ def test_decisions_of_some_classes_are_those_of_all(calibration):
     some = whole.of_classes(columns)
     np.testing.assert_array_equal(some.labels(scores[:, columns]), whole.labels(scores)[:, columns])
     np.testing.assert_array_equal(some.probabilities(scores[:, columns]), whole.probabilities(scores)[:, columns])
+
+
+def test_known_cells_alone_stand_for_others():
+    """A calibration is chosen by cells whose label is known, each as many as there are of its kind."""
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(400, 3))
+    truth = (random.random(scores.shape) < expit(2 * scores)).astype(np.int8)
+    known = np.where(random.random(scores.shape) < 0.6, truth, UNKNOWN).astype(np.int8)
+    weights = decisions._standing_for(infer(scores, known, process="at-random"), known)
+    assert (weights[known == UNKNOWN] == 0).all()
+    assert weights[known != UNKNOWN].sum() == pytest.approx(scores.size, rel=0.1)

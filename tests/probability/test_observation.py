@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
-from onepair.probability.observation import Observation, ProcessError, Rates, recognise
+from onepair.probability.observation import Observation, ProcessError, Rates, not_empty, recognise
 
 
 def generate(rows, random, slope=3.0, intercepts=(-3, -1.5), classes=6):
@@ -195,3 +195,14 @@ def test_a_process_can_be_named():
         recognise(observed, process="by chance")
     with pytest.raises(ValueError, match="one shape"):
         recognise(observed, asked=[[True]])
+
+
+@pytest.mark.parametrize(("process", "drawn"), [("single-positive", 1), ("few-positives", 2), ("at-random", 0)])
+def test_what_is_said_of_the_process_counts(process, drawn):
+    labels = np.full((40, 5), UNKNOWN)
+    labels[:, 0] = labels[::2, 1] = POSITIVE
+    assert recognise(labels, process=process).drawn == drawn
+
+
+def test_a_row_with_a_sure_positive_is_not_empty():
+    np.testing.assert_allclose(not_empty(np.array([[1.0, 0.5], [0.5, 0.5], [0.0, 0.0]])), [1.0, 0.75, 0.0], atol=1e-9)

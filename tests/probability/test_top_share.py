@@ -47,3 +47,11 @@ def test_intervals_hold_where_the_likelihood_takes_unknown_for_negative(share):
     missing = truth & (labels == UNKNOWN)
     assert found.total.low <= missing.sum() <= found.total.high
     assert ((found.missing.low <= missing.sum(0)) & (missing.sum(0) <= found.missing.high)).all()
+
+
+def test_where_nothing_is_known_the_cells_of_no_class_are_looked_at():
+    """Classes without a positive have no top: they add no cells to those that all classes share."""
+    scores, _, labels = positives_at_random(3.0, 0.3)
+    labels[:, 0] = UNKNOWN
+    with_it, without = most_missing(scores, labels)[0][1:], most_missing(scores[:, 1:], labels[:, 1:])[0]
+    np.testing.assert_array_equal(with_it, without)

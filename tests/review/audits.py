@@ -8,7 +8,7 @@ from PIL import Image
 
 from onepair.data.labeltable import LabelTable
 from onepair.data.preprocessing import Preprocessing
-from onepair.data.table import write_table
+from onepair.data.table_writing import write_table
 from onepair.inference.model_files import Description, write_description
 from onepair.labels import POSITIVE, UNKNOWN, observe_positives
 from onepair.review.audit_app import create_audit_app

@@ -32,7 +32,7 @@ def tab(browser):
         context = beside.context if beside else browser.new_context(viewport=size, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(300_000)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
         return page

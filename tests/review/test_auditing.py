@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from onepair.data import table as tables
+from onepair.data.table_writing import write_table
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.runs.audit import AuditError, write_sheet
 from onepair.runs.finished import FinishedRun
@@ -125,7 +126,7 @@ def test_a_sheet_goes_out_and_comes_back(desk, run, tmp_path):
     filled = sheet.labels.dense()
     filled[:4][filled[:4] == UNKNOWN] = NEGATIVE
     changed = tables.LabelTable(sheet.files, sheet.classes, filled, sheet.split, sheet.root)
-    tables.write_table(changed, tmp_path / "sheet.csv")
+    write_table(changed, tmp_path / "sheet.csv")
     assert desk.take_sheet(tmp_path / "sheet.csv", who="Ann") == list(sheet.files[4:])
     assert audited(run) == dict(zip(sheet.files[:4], filled[:4].tolist(), strict=True))
     assert open_audit(run).complete.sum() == 4

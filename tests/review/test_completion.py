@@ -10,7 +10,7 @@ from PIL import Image
 from onepair.data.digits import read_digits
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset
-from onepair.data.table import write_table
+from onepair.data.table_writing import write_table
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.answers import Decision, Entry
 from onepair.review.completion import write_completed

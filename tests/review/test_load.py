@@ -31,7 +31,7 @@ class Person:
 
     def __init__(self, url, name, *, acknowledged=lambda: None):
         self.host, self.name, self.acknowledged = urlsplit(url).netloc, name, acknowledged
-        self.connection = HTTPConnection(self.host, timeout=60)
+        self.connection = HTTPConnection(self.host, timeout=600)
         self.said = []
 
     def send(self, method, address, fields=None):
@@ -85,7 +85,7 @@ def test_every_acknowledged_answer_outlives_the_server(tmp_path, number, code):
         for thread in threads:
             thread.start()
         for _ in range(12):
-            assert some.acquire(timeout=60)
+            assert some.acquire(timeout=600)
         os.kill(server.process.pid, number)
         for thread in threads:
             thread.join()

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
 from onepair.review.pictures import LARGE, SMALL, Pictures, heat_map
+from tests.data.bombs import BOMBS
 
 
 def table_of(root, *files):
@@ -105,6 +106,16 @@ def test_files_that_are_no_images_are_refused_by_name(pictures, data):
             call()
     with pytest.raises(DataError, match=r"gone\.jpg"):
         pictures("gone.jpg").picture(0, SMALL)
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+@pytest.mark.filterwarnings("ignore:Image size")
+def test_an_image_beyond_the_limit_is_not_decoded(pictures, data, monkeypatch, kind):
+    (data / "a.png").write_bytes(BOMBS[kind](60_000, 60_000))
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda *_: pytest.fail("decoded"))
+    for side in (SMALL, LARGE):
+        with pytest.raises(DataError, match=r"a\.png: .*more pixels than the limit"):
+            pictures("a.png").picture(0, side)
 
 
 def test_links_that_lead_out_of_the_dataset_are_not_followed_unless_told(pictures, data, tmp_path):

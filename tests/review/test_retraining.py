@@ -53,7 +53,7 @@ def plan(monkeypatch, run):
     return use
 
 
-def wait_for(again, *states, step=0, seconds=60):
+def wait_for(again, *states, step=0, seconds=600):
     """Until a training is in a state, at a step or beyond; what is there by then."""
     end = time.monotonic() + seconds
     while (now := again.progress()).state not in states or now.step < step:

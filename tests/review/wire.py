@@ -19,7 +19,7 @@ class Reply(NamedTuple):
 
 def connect(url: str) -> socket.socket:
     address = urlsplit(url)
-    return socket.create_connection((address.hostname, address.port), timeout=20)
+    return socket.create_connection((address.hostname, address.port), timeout=120)
 
 
 def ask(url: str, request: str, *headers: str, body: bytes = b"") -> Reply:

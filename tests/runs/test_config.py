@@ -9,14 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onepair.runs.config import (
-    NOTHING,
     Config,
     ConfigError,
     DataConfig,
-    FinetuneConfig,
-    FinetuneOptimiserConfig,
-    LinearConfig,
-    LinearOptimiserConfig,
     MethodConfig,
     ModelConfig,
     all_settings,
@@ -29,6 +24,8 @@ from onepair.runs.config import (
     resolve_config,
     to_toml,
 )
+from onepair.runs.stages import FinetuneConfig, FinetuneOptimiserConfig, LinearConfig, LinearOptimiserConfig
+from onepair.runs.values import NOTHING
 
 positive = st.floats(1e-12, 1e12)
 text = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda word: word != NOTHING)

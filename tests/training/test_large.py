@@ -5,12 +5,9 @@ import pytest
 
 from onepair import label_matrix
 from onepair.errors import UserError
-from onepair.finding.folds import train_folds
 from onepair.runs import task as tasks
 from onepair.runs.finished import FinishedRun
-from onepair.runs.folder import RunError
-from onepair.training.machine import Machine
-from tests.training.tiny import TEST, Listener, tiny_config, train_tiny, write_images
+from tests.training.tiny import TEST, tiny_config, train_tiny, write_images
 
 
 @pytest.fixture
@@ -29,10 +26,12 @@ def test_the_same_is_learned_from_blocks(source, tmp_path, monkeypatch, method):
     assert (held.folder.path / "scores_test.npy").exists()
     assert not (blocks.folder.path / "scores_test.npy").exists()
     run = FinishedRun(blocks.folder.path)
-    with pytest.raises(RunError, match=f"all {TEST} test images for 4 classes at once, and there can be 10 of them"):
-        run.scores("test")
-    with pytest.raises(RunError, match="to find labels, each of"):
-        train_folds(run, 2, machine=Machine(accelerator="cpu", devices=1, workers=0), watch=Listener())
+    monkeypatch.setattr(tasks, "MOST_JUDGED", 20)
+    places = run.task.judged("test")
+    assert run.sampled("test") == f"by a random sample of 5 of {TEST} test images"
+    kept = held.folder.scores("test")
+    np.testing.assert_allclose(run.scores("test"), kept[places], atol=1e-5)  # features were rounded
+    np.testing.assert_array_equal(run.labels("test"), run.table.labels[run.task.test[places]])
 
 
 def test_what_needs_every_label_is_refused_before_it_begins(source, tmp_path, monkeypatch):

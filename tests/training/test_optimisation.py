@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from onepair.runs.config import OptimiserConfig
+from onepair.runs.stages import OptimiserConfig
 from onepair.training.optimisation import Group, averaged, lr_factor, make_optimiser, restore, set_lr
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -21,7 +22,7 @@ from onepair.runs.folder import RunFolder
 from onepair.training.machine import Machine, Silence
 from onepair.training.processes import on_first
 from onepair.training.run import train
-from tests.training.processes import dying_command, run_command, together
+from tests.training.processes import dying_command, exit_codes, run_command, start, together
 from tests.training.test_run import model_scores
 from tests.training.tiny import SETTINGS, TEST, TRAIN, tiny_config, train_tiny
 
@@ -80,6 +81,24 @@ def test_the_command_starts_its_processes_itself(images, cache, tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
+    assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
+
+
+def test_two_machines_train_as_one(images, cache, tmp_path):
+    """As torchrun starts them: one process on each, which meet on loopback."""
+    settings = ("method.name=opml-sp", "method.options.label_num=2", "linear.batch_size=7")
+    two_nodes = ("--accelerator", "cpu", "--devices", "1", "--nodes", "2", "--strategy", "ddp", "--workers", "0")
+    given = arguments(images, cache, tmp_path / "two", *settings, machine=two_nodes)
+    logs = [tmp_path / f"{node}.log" for node in range(2)]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    together = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "two"}
+    each = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    nodes = [
+        start(run_command, given, log=log, RANK=str(node), GROUP_RANK=str(node), **together, **each)
+        for node, log in enumerate(logs)
+    ]
+    assert exit_codes(nodes) == [0, 0], [log.read_text() for log in logs]
     assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
 
 

@@ -4,11 +4,14 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 
+from onepair.errors import Stopped
+from onepair.runs.checkpoint import CheckpointError, load_state, save_state
 from onepair.runs.folder import RunFolder
 from onepair.training import loop
 from tests.training.processes import command, exit_code
-from tests.training.tiny import SETTINGS
+from tests.training.tiny import SETTINGS, Listener
 
 RUNS = {
     "finetune, averaged": (
@@ -74,3 +77,53 @@ def test_metrics_written_after_the_last_checkpoint_are_not_repeated(train, tmp_p
     assert len(RunFolder(tmp_path / "run").metrics()) == 3
     monkeypatch.setattr(loop.Trainer, "_save", end)
     assert [record["epoch"] for record in train().folder.metrics()] == [1, 2, 3]
+
+
+class Stopping(Listener):
+    """Stops a run after its second epoch."""
+
+    def epoch(self, record):
+        super().epoch(record)
+        if len(self.epochs) == 2:
+            raise Stopped("", code=143)
+
+
+def without(state, *keys):
+    for key in keys[:-1]:
+        state = state[key]
+    del state[keys[-1]]
+
+
+SPOILED = {
+    "no progress": lambda state: without(state, "progress"),
+    "no epoch": lambda state: state["progress"].update(epoch="two"),
+    "weights of another shape": lambda state: state["model"].update(weight=torch.zeros(3)),
+    "a weight less": lambda state: without(state, "model", "weight"),
+    "labels of another shape": lambda state: state["method"].update(observed=torch.zeros(119)),
+    "an average less": lambda state: without(state, "optimiser", "state", 0, "exp_avg"),
+    "an average of another shape": lambda state: state["optimiser"]["state"][0].update(exp_avg=torch.zeros(3)),
+    "no tensor": lambda state: state["optimiser"]["state"][0].update(step=None),
+    "a list": lambda state: state.update(optimiser=[]),
+}
+
+
+@pytest.mark.parametrize("what", SPOILED)
+def test_a_checkpoint_of_another_form_is_a_sentence(train, tmp_path, what):
+    with pytest.raises(Stopped):
+        train(watch=Stopping())
+    file = tmp_path / "run" / "linear-last.safetensors"
+    state = load_state(file)
+    SPOILED[what](state)
+    save_state(file, state)
+    with pytest.raises(CheckpointError, match=r"linear-last\.safetensors: is not a checkpoint .*; delete it") as caught:
+        train()
+    assert "\n" not in str(caught.value)
+
+
+def test_best_weights_of_another_network_are_a_sentence(train, tmp_path):
+    with pytest.raises(Stopped):
+        train(watch=Stopping())
+    (best,) = (tmp_path / "run").glob("linear-best-*.safetensors")
+    save_state(best, {"weight": torch.zeros(3)})
+    with pytest.raises(CheckpointError, match="best weights are those of another network"):
+        train()

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from onepair.runs.checkpoint import CheckpointError
 from onepair.training import saving
 from onepair.training.saving import Saved
 
@@ -60,3 +61,10 @@ def test_an_end_at_any_moment_leaves_a_pair(tmp_path, monkeypatch, survives):
     again.save({"epoch": 2}, best=weights(3), best_epoch=3)  # what an ended process left is not taken for it
     assert torch.equal(Saved(tmp_path, "linear").load()[1]["weight"], weights(3)["weight"])
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("state", [{}, {"best_epoch": "1"}, {"best_epoch": None}], ids=str)
+def test_another_file_in_its_place_is_a_sentence(tmp_path, state):
+    saving.save_state(tmp_path / "linear-last.safetensors", state)
+    with pytest.raises(CheckpointError, match=r"linear-last\.safetensors: is not a checkpoint .*; delete it"):
+        Saved(tmp_path, "linear").load()

@@ -1,13 +1,14 @@
 """Scores of training rows by models that were not fitted to them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.label_matrix import limit, too_many
+from onepair.inference.model_files import WEIGHTS
+from onepair.label_matrix import too_many
 from onepair.labels import Indices, Labels
 from onepair.runs.config import Config, parse_fold
 from onepair.runs.finished import FinishedRun
@@ -49,12 +50,6 @@ def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrat
         raise RunError(
             f"{run.path}: is a fold, which has no part of its own to be held out; name the run it belongs to"
         )
-    images, classes = len(run.searched), len(run.table.classes)
-    if too_many(images, classes):
-        raise RunError(
-            f"{run.path}: to find labels, each of {images:,} images needs a score for each of {classes:,} classes, and "
-            f"there can be {limit():,} of them; take fewer images or classes, or onepair.finding.find_by_blocks"
-        )
     # What cannot be is refused before any fold is trained, and a number of folds before there are so many of them.
     task_of(replace(config.data, fold=f"{folds}/{folds}"), machine.shared)
     configs = [replace(config, data=replace(config.data, fold=f"{part}/{folds}")) for part in range(1, folds + 1)]
@@ -66,8 +61,30 @@ def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrat
             watch.say(f"fold {part} of {folds}")
             train(each, fold, machine=machine, watch=watch)
         if is_first():
-            _drop_weights(fold.path)
+            _drop_weights(fold.path, kept=(WEIGHTS,) if is_large(run) else ())
     return configs
+
+
+def is_large(run: FinishedRun) -> bool:
+    """Whether there are too many labels to look for for a score of each to be kept."""
+    return too_many(len(run.searched), len(run.table.classes))
+
+
+def models_of(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -> tuple[list[FinishedRun], Indices]:
+    """The finished folds, and which of them, counted from 0, is to score each searched image (N,).
+
+    As for `read_folds`; -1 for an image that was there for the run and not for the models.
+    """
+    task, rows = run.task, run.searched
+    model = np.full(len(rows), -1)
+    folds = [FinishedRun(_fold(run, each).path, shared=shared) for each in configs]
+    for number, fold in enumerate(folds):
+        model[np.searchsorted(rows, fold.task.test)] = number
+    holes = np.flatnonzero(np.isin(task.validation, rows))
+    for number, fold in enumerate(folds):
+        own = task.validation[holes[number :: len(folds)]]
+        model[np.searchsorted(rows, own[np.isin(own, fold.task.validation)])] = number
+    return folds, model
 
 
 def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -> OutOfSample:
@@ -99,7 +116,8 @@ def _fold(run: FinishedRun, config: Config) -> RunFolder:
     return RunFolder(run.path / "finding" / "folds" / f"{part}-of-{parts}")
 
 
-def _drop_weights(fold: Path) -> None:
-    """Of a finished fold only the scores are needed; its weights take as much room as the run's own."""
+def _drop_weights(fold: Path, *, kept: Collection[str]) -> None:
+    """Of a finished fold only the scores are needed, or where there are none its model; weights take much room."""
     for file in fold.glob("*.safetensors"):
-        file.unlink()
+        if file.name not in kept:
+            file.unlink()

@@ -29,6 +29,11 @@ class Platt:
         probabilities: Floats = expit(self.logits(scores))
         return probabilities
 
+    def of_cells(self, scores: ArrayLike, columns: Indices) -> Floats:
+        """Probabilities (n,) of single scores (n,), each of a class."""
+        probabilities: Floats = expit(np.asarray(scores, np.float64) * self.slope[columns] + self.intercept[columns])
+        return probabilities
+
     def logits(self, scores: ArrayLike) -> Floats:
         return np.asarray(scores, np.float64) * self.slope + self.intercept
 
@@ -57,6 +62,15 @@ class Isotonic:
         """Probabilities (N, L) of scores (N, L)."""
         columns = zip(np.asarray(scores, np.float64).T, self.scores, self.probabilities, strict=True)
         return np.stack([np.interp(*column) for column in columns], axis=1)
+
+    def of_cells(self, scores: ArrayLike, columns: Indices) -> Floats:
+        """Probabilities (n,) of single scores (n,), each of a class."""
+        values = np.asarray(scores, np.float64)
+        probabilities = np.empty(len(values))
+        for column in np.unique(columns).tolist():
+            own = columns == column
+            probabilities[own] = np.interp(values[own], self.scores[column], self.probabilities[column])
+        return probabilities
 
     def scores_at(self, probability: float) -> Floats:
         """The scores (L,) from which on a class has at least this probability; infinite where no score has."""

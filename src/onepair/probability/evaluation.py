@@ -19,6 +19,7 @@ _FEWEST_NEGATIVES = 10  # known ones of a class, to judge it by
 _LEAST_BALANCE = 0.5  # share of negatives that is known, by that of positives
 _MOST_NAMES = 5  # of classes, in a sentence
 _DRAWS = 50  # for an interval
+_BLOCK = 2**19  # cells that are looked at at once: with all that is made of them they stay in the cache
 _OVERALL = ("map", "precision", "recall", "f1")
 
 
@@ -153,39 +154,52 @@ def _lacking(without: NDArray[np.bool_], classes: Sequence[str]) -> str:
 def _estimate(
     scores: NDArray[Any], predicted: NDArray[np.bool_], inference: Inference, classes: Sequence[str]
 ) -> Estimated:
-    """Expected figures, with an interval from drawing rows anew, and the number of missing labels within its own."""
-    probabilities, total = inference.probabilities, inference.total
-    unsure = (probabilities > 0) & (probabilities < 1)
+    """Expected figures, with an interval from drawing rows anew, and the number of missing labels within its own.
+
+    Classes are looked at some at a time: of many, all together would take gigabytes.
+    """
+    rows, total = len(scores), inference.total
     error = math.log(max(float(total.high), 1e-9) / max(float(total.low), 1e-9)) / 4 if total.low > 0 else 0.5
-    order, random = np.argsort(-scores, axis=0, kind="stable"), np.random.default_rng(0)
-    value, by_class = _expected(order, predicted, probabilities, np.ones(len(scores)))
-    drawn = []
+    random, chances = np.random.default_rng(0), np.full(rows, 1 / rows)
+    draws = [(0.0, np.ones(rows))]  # what is expected, and then of other rows and numbers
     for _ in range(_DRAWS):
-        moved = np.where(unsure, np.minimum(probabilities * math.exp(error * random.normal()), 1), probabilities)
-        weights = random.multinomial(len(scores), np.full(len(scores), 1 / len(scores))).astype(np.float64)
-        drawn.append(_expected(order, predicted, moved, weights)[0])
+        draws.append((error * random.normal(), random.multinomial(rows, chances).astype(np.float64)))
+    size = max(1, _BLOCK // rows)
+    blocks = [slice(start, start + size) for start in range(0, len(classes), size)]
+    counts = np.concatenate(
+        [_counts(scores[:, own], predicted[:, own], inference.probabilities[:, own], draws) for own in blocks], axis=2
+    )
+    value, *drawn = (
+        np.array([np.nanmean(ap), *_shares(right.sum(), chosen.sum(), positives.sum())])
+        for ap, right, chosen, positives in counts
+    )
     ends = np.quantile(drawn, [0.025, 0.975], axis=0)
     overall = [Figure(*map(float, each)) for each in zip(value, *ends, strict=True)]
+    by_class = np.stack([counts[0, 0], *_shares(*counts[0, 1:])])
     named = {name: ClassFigures(*map(float, each)) for name, each in zip(classes, by_class.T, strict=True)}
     return Estimated(inference.observation.assumption, overall[0], overall[1], overall[2], overall[3], named)
 
 
-def _expected(
-    order: NDArray[np.intp], predicted: NDArray[np.bool_], probabilities: Floats, weights: Floats
-) -> tuple[Floats, Floats]:
-    """mAP, precision, recall and F1 (4,) of all, and AP, precision, recall and F1 (4, L) of each class.
+def _counts(
+    scores: NDArray[Any], predicted: NDArray[np.bool_], probabilities: Floats, draws: Sequence[tuple[float, Floats]]
+) -> Floats:
+    """AP of some classes, and how many of their labels are right, predicted and there, (D, 4, L), by each draw.
 
-    A cell counts as positive by its probability; `order` are the rows of each class by falling score.
+    A cell counts as positive by its probability. A draw is what the logarithm of the unsure ones is moved by, and how
+    often each row counts.
     """
-    mass = probabilities * weights[:, None]
-    right, chosen, positives = (mass * predicted).sum(0), weights @ predicted, mass.sum(0)
-    hits = np.cumsum(np.take_along_axis(mass, order, 0), axis=0)
-    ranks = np.cumsum(weights[order], axis=0)
-    gains = np.take_along_axis(mass, order, 0) * hits / np.maximum(ranks, 1e-9)
-    ap = np.where(positives > 0, gains.sum(0) / np.maximum(positives, 1e-9), np.nan)
-    by_class = np.stack([ap, *_shares(right, chosen, positives)])
-    overall = _shares(right.sum(), chosen.sum(), positives.sum())
-    return np.array([np.nanmean(ap), *overall]), by_class
+    unsure = (probabilities > 0) & (probabilities < 1)
+    order = np.argsort(-scores, axis=0, kind="stable")
+    found = []
+    for moved, weights in draws:
+        chance = np.where(unsure, np.minimum(probabilities * math.exp(moved), 1), probabilities)
+        mass = chance * weights[:, None]
+        right, chosen, positives = (mass * predicted).sum(0), weights @ predicted, mass.sum(0)
+        falling = np.take_along_axis(mass, order, 0)
+        gains = falling * np.cumsum(falling, axis=0) / np.maximum(np.cumsum(weights[order], axis=0), 1e-9)
+        ap = np.where(positives > 0, gains.sum(0) / np.maximum(positives, 1e-9), np.nan)
+        found.append([ap, right, chosen, positives])
+    return np.array(found)
 
 
 def _shares(right: Floats, chosen: Floats, positives: Floats) -> tuple[Floats, Floats, Floats]:

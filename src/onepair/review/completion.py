@@ -18,10 +18,12 @@ from onepair.data.writing import named_from, write_labels, written_format
 from onepair.files import replacing, write_atomically, writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
+from onepair.remote import as_path
 from onepair.review.answers import Answer, Entry
 from onepair.review.queue import ReviewError
 from onepair.runs.finished import FinishedRun
 
+_NOTHING = np.zeros((3, 0), np.int64)
 _LABEL_OF: dict[Answer | None, int] = {"yes": POSITIVE, "no": NEGATIVE}
 _WRITTEN = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
 
@@ -67,37 +69,50 @@ def write_completed(
         format: one of `onepair.data.writing.WRITTEN`; csv and parquet go by the suffix.
     """
     format = written_format(out, format)
-    if real(out) == real(Path(run.config.data.source)):
+    if real(out) == real(as_path(run.config.data.source)):
         raise ReviewError(f"{out}: holds the labels that the run began with; name another file")
     last = {(entry.file, entry.label): entry for entry in entries}
     shown = {entry.label for entry in last.values() if entry.answer == "yes"}
     before = _with_classes(_observed_table(run), [name for name in added if name in shown])
     decided = _locate(before, run.task.images, last.values())
-    labels, audit, own = before.labels.dense(), run.audit, len(run.table.classes)
-    asked = np.zeros(labels.shape, bool) if before.asked is None else before.asked.copy()
-    for row, column, entry in decided:
-        if entry.answer in _LABEL_OF:
-            labels[row, column] = _LABEL_OF[entry.answer]
-            asked[row, column] = column < own
-    if audit is not None:
-        labels[audit.rows, :own], asked[audit.rows] = audit.labels, False
-    after = replace(_beside(before, out), labels=LabelMatrix.of(labels), asked=asked if asked.any() else None)
+    labels, asked = _with_answers(run, before, decided)
+    after = replace(_beside(before, out), labels=labels, asked=asked if asked.has(POSITIVE) else None)
     decisions = out.with_name(f"{out.stem}_decisions.csv")
     with writing(out):
         if after.pixels is not None:
             _write_images(after, after.pixels, out.parent)
         write_atomically(decisions, _render_decisions(after.files, before.labels, decided))
     write_labels(after, out, format=format)
-    given = before.labels.dense()
+    looked_at = np.unique([*(each.row for each in decided), *([] if run.audit is None else run.audit.rows)]).astype(int)
+    given, now = before.labels[looked_at], labels[looked_at]
     was_unknown = given == UNKNOWN
     return Completion(
-        confirmed=int((was_unknown & (labels == POSITIVE)).sum()),
-        rejected=int((was_unknown & (labels == NEGATIVE)).sum()),
-        corrected=int((~was_unknown & (labels != given)).sum()),
-        unknown=int((labels == UNKNOWN).sum()),
+        confirmed=int((was_unknown & (now == POSITIVE)).sum()),
+        rejected=int((was_unknown & (now == NEGATIVE)).sum()),
+        corrected=int((~was_unknown & (now != given)).sum()),
+        unknown=int(labels.count(UNKNOWN).sum()),
         foreign=len(last) - len(decided),
         decisions=decisions,
     )
+
+
+def _with_answers(run: FinishedRun, before: LabelTable, decided: Sequence[Located]) -> tuple[LabelMatrix, LabelMatrix]:
+    """The labels with what people answered, and which of them were asked for."""
+    own, audit = len(run.table.classes), run.audit
+    answers = [(row, column, _LABEL_OF[entry.answer]) for row, column, entry in decided if entry.answer in _LABEL_OF]
+    rows, columns, values = (np.array(each, np.int64) for each in zip(*answers, strict=True)) if answers else _NOTHING
+    labels = before.labels.with_entries(rows, columns, values)
+    nothing = LabelMatrix.from_entries(labels.shape, [], [], POSITIVE, complete=True)
+    suggested = columns < own
+    asked = (nothing if before.asked is None else before.asked).with_entries(
+        rows[suggested], columns[suggested], POSITIVE
+    )
+    if audit is None:
+        return labels, asked
+    audited = labels[audit.rows]
+    audited[:, :own] = audit.labels
+    labels = labels.with_rows(audit.rows, LabelMatrix.of(audited))
+    return labels, asked.with_rows(audit.rows, nothing.take(audit.rows))
 
 
 def _observed_table(run: FinishedRun) -> LabelTable:
@@ -112,9 +127,9 @@ def _with_classes(table: LabelTable, names: Sequence[str]) -> LabelTable:
     """The table with more classes, of which nothing is known."""
     if not names:
         return table
-    more = (len(table), len(names))
-    asked = None if table.asked is None else np.hstack([table.asked, np.zeros(more, bool)])
-    labels = table.labels.with_classes(len(names))
+    labels, asked = table.labels.with_classes(len(names)), table.asked
+    if asked is not None:
+        asked = LabelMatrix.from_entries(labels.shape, *asked.positives(), POSITIVE, complete=True)
     return replace(table, classes=(*table.classes, *names), labels=labels, asked=asked)
 
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from onepair.errors import UserError
 from onepair.files import BusyError, locked, write_atomically, writing
+from onepair.remote import is_remote
 from onepair.review.answers import Store
 from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
@@ -281,6 +282,8 @@ def planned_commands(run: FinishedRun, new: Path) -> list[tuple[str, list[str]]]
     folder, labels, data, default = _word(run.path), _word(_labels_file(new)), run.config.data, DataConfig()
     changed = [name for name in _OF_THE_FIRST_TABLE if getattr(data, name) != getattr(default, name)]
     settings = [word for name in changed for word in ("--set", f"data.{name}={_written(getattr(default, name))}")]
+    if is_remote(run.table.root):  # or the URLs of the completed labels would not be followed
+        settings += ["--set", f"data.images={run.table.root}"]
     maps = [] if (run.path / "finding" / "maps.npy").exists() else ["--no-maps"]
     return [
         ("Writing the labels", ["labels", folder, "--out", labels]),

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from onepair.data import table as tables
 from onepair.data.labeltable import LabelTable
 from onepair.data.stored import read_record
+from onepair.data.table_writing import write_table
 from onepair.errors import UserError
 from onepair.files import write_atomically, writing
 from onepair.label_matrix import LabelMatrix
@@ -93,7 +94,7 @@ def draw(run: "FinishedRun", split: AuditedSplit, images: int, seed: int) -> Sam
     expected = run.decisions.probabilities(run.scores(split)).sum(1)
     more = left[systematic(expected[left], wanted, np.random.default_rng((seed, len(drawn))))]
     chosen = tuple(files[place] for place in [*drawn, *more.tolist()])
-    sample = Sample(split=split, seed=seed, population=len(files), files=chosen)
+    sample = Sample(split=split, seed=seed, population=len(run.task.rows(split)), files=chosen)
     with writing(audit_folder(run)):
         audit_folder(run).mkdir(exist_ok=True)
         write_atomically(audit_folder(run) / "sample.json", f"{sample.model_dump_json(indent=2)}\n".encode())
@@ -164,14 +165,14 @@ def write_audit(run: "FinishedRun", sample: Sample, labels: dict[str, NDArray[np
         if not files:
             path.unlink(missing_ok=True)
             return
-    tables.write_table(_table(run, sample, files, np.stack([labels[file] for file in files])), path)
+    write_table(_table(run, sample, files, np.stack([labels[file] for file in files])), path)
 
 
 def write_sheet(run: "FinishedRun", sample: Sample, path: Path) -> None:
     """Write the sample as a table to fill in: known labels, those of complete images among them, and blanks."""
     row_of = {run.table.files[row]: place for place, row in enumerate(run.rows(sample.split).tolist())}
     labels = run.labels(sample.split)[[row_of[file] for file in sample.files]]
-    tables.write_table(_table(run, sample, sample.files, labels), path)
+    write_table(_table(run, sample, sample.files, labels), path)
 
 
 def read_answers(run: "FinishedRun", split: AuditedSplit, path: Path) -> LabelTable:

@@ -39,7 +39,8 @@ class AuditSummary:
 def summarise_audit(run: FinishedRun) -> AuditSummary:
     """Count the missing labels of the split that was audited, and judge the model on the audited images.
 
-    Missing labels of audited images are counted, those of the others estimated by `count_missing`.
+    Missing labels of audited images are counted, those of the others estimated by `count_missing`; where only a sample
+    of these is looked at, it stands for all.
     """
     audit = run.audit
     if audit is None:
@@ -50,16 +51,17 @@ def summarise_audit(run: FinishedRun) -> AuditSummary:
     given, scores = run.table.labels[rows], run.scores(audit.split)
     chances = run.decisions.probabilities(scores)
     found = (audit.labels == POSITIVE) & (given[places] != POSITIVE)
+    stands_for = (audit.population - len(audit)) / max(len(others), 1)
     parts = count_missing(given[others], chances[others], audit.labels, chances[places]) if len(others) else None
-    by_class = zip(*parts[0], strict=True) if parts else [(0.0, 0.0, 0.0)] * len(run.table.classes)
-    together = tuple(map(float, parts[1])) if parts else (0.0, 0.0, 0.0)
+    by_class = zip(*(stands_for * each for each in parts[0]), strict=True) if parts else [(0.0,) * 3] * given.shape[1]
+    together = tuple(stands_for * float(each) for each in parts[1]) if parts else (0.0,) * 3
     predicted = run.decisions.labels(scores[places])
     there = (audit.labels == POSITIVE).any()
     return AuditSummary(
         split=audit.split,
         images=len(audit),
         population=audit.population,
-        observed=int((given == POSITIVE).sum()),
+        observed=int(run.table.labels.take(run.task.rows(audit.split)).count(POSITIVE).sum()),
         found=int(found.sum()),
         denied=int(((audit.labels == NEGATIVE) & (given[places] == POSITIVE)).sum()),
         classes={

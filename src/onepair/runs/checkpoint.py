@@ -32,10 +32,14 @@ def load_state(path: Path) -> dict[str, Any]:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
             state: dict[str, Any] = _put_tensors(outline, tensors)
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-        raise CheckpointError(
-            f"{path}: is not a checkpoint that can be read ({error}); delete it to start anew"
-        ) from None
+        raise unfit(path, error) from None
     return state
+
+
+def unfit(path: Path, error: Exception) -> CheckpointError:
+    """The sentence about a file that is no checkpoint, or one of something else."""
+    reason = " ".join(str(error).split())
+    return CheckpointError(f"{path}: is not a checkpoint that can be read ({reason}); delete it to start anew")
 
 
 def _take_tensors(value: Any, key: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:

@@ -7,21 +7,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import tomli_w
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, Strict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from onepair.data.dialects import names_in
 from onepair.data.preprocessing import Augmentation
 from onepair.data.stored import read_stored
 from onepair.errors import UserError
 from onepair.labels import PUBLISHED_SEED
 from onepair.probability.observation import Process
 from onepair.runs.mistakes import sentence
+from onepair.runs.stages import STAGES, FinetuneConfig, LinearConfig, StageConfig
+from onepair.runs.values import CHECKED, NOTHING, Count, Names, Options, OrNothing, Seed, Share, Stage
 from onepair.runs.without_images import OF_IMAGES, WITHOUT_IMAGES, image_settings, with_mode
-
-NOTHING = "none"  # how None is written in TOML, which has no word for it
-
-_CHECKED = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class ConfigError(UserError, ValueError):
@@ -40,48 +37,27 @@ def parse_fold(fold: str) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-def _or_nothing(value: Any) -> Any:
-    return None if value == NOTHING else value
-
-
-def _options(value: Any) -> Any:
-    return {name: _or_nothing(option) for name, option in value.items()} if isinstance(value, Mapping) else value
-
-
-def _names(value: Any) -> Any:
-    """A list of names, which a command line gives as one text."""
-    return tuple(names_in(value) or ()) if isinstance(value, str) else value
-
-
 def _fold(value: str | None) -> str | None:
     if value is not None:
         parse_fold(value)
     return value
 
 
-Count = Annotated[int, Strict(), Field(gt=0)]
-Seed = Annotated[int, Strict(), Field(ge=0, lt=2**32)]
-Above = Annotated[float, Strict(), Field(gt=0)]
-AtLeast = Annotated[float, Strict(), Field(ge=0)]
-Share = Annotated[float, Strict(), Field(gt=0, lt=1)]
-OrNothing = BeforeValidator(_or_nothing)
-Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-Stage = Annotated[str, Field(coerce_numbers_to_str=True)]  # a stage may have a number for a name
 Observe = Literal["given", "single-positive", "few-positives", "fraction", "most-frequent", "largest-object"]
 
 
-@dataclass(frozen=True, config=_CHECKED)
+@dataclass(frozen=True, config=CHECKED)
 class DataConfig:
     """Which images and labels, and how many of the labels the learner gets to see."""
 
     source: str = ""
-    """A path, or "digits"."""
+    """A path or URL, or "digits"."""
     format: str = "auto"
     """How it is laid out: see `onepair datasets`."""
     unlisted: Literal["unknown", "negative"] = "unknown"
     """What a label is that a list of labels does not have."""
     images: Annotated[str | None, OrNothing] = None
-    """The folder of the images, where it is not that of the labels."""
+    """The folder or URL of the images, where it is not that of the labels."""
     features: Annotated[str | None, OrNothing] = None
     """Vectors in place of images, a row for each of the table: a .npy, .npz or Parquet file, or a folder of shards."""
     label_columns: Names = ()
@@ -117,7 +93,7 @@ class DataConfig:
         return replace(self, observe="given", positives=1, known=1.0, boxes=None, fold=None)
 
 
-@dataclass(frozen=True, config=_CHECKED)
+@dataclass(frozen=True, config=CHECKED)
 class ModelConfig:
     """Which network, and which part of it learns."""
 
@@ -139,94 +115,17 @@ class ModelConfig:
     once, unless images are augmented; "none" is all of it."""
 
 
-@dataclass(frozen=True, config=_CHECKED)
+@dataclass(frozen=True, config=CHECKED)
 class MethodConfig:
     """Which method, and the options that differ from its defaults."""
 
     name: str = "opml-plus"
     """See `onepair methods`."""
-    options: Annotated[Mapping[str, Any], BeforeValidator(_options)] = field(default_factory=dict)
+    options: Annotated[Mapping[str, Any], Options] = field(default_factory=dict)
     """Those of the method, by name; "none" is no value at all."""
 
 
-@dataclass(frozen=True, config=_CHECKED)
-class OptimiserConfig:
-    """How the weights move."""
-
-    name: Literal["sgd", "adam", "adamw"] = "sgd"
-    """The rule."""
-    lr: Above = 1e-4
-    """The learning rate."""
-    momentum: AtLeast = 0.9
-    """Of sgd."""
-    weight_decay: AtLeast = 1e-3
-    """Of all weights."""
-    schedule: Literal["constant", "cosine"] = "constant"
-    """The learning rate over time."""
-    warmup_epochs: AtLeast = 0.0
-    """Over which the learning rate grows from 0."""
-    ema: Annotated[Share | None, OrNothing] = None
-    """Decay per step of averaged weights, which are then the ones evaluated."""
-
-
-@dataclass(frozen=True, config=_CHECKED)
-class LinearOptimiserConfig(OptimiserConfig):
-    """How the classifier's weights move on fixed features."""
-
-    name: Literal["sgd", "adam", "adamw"] = "adam"
-    """The rule."""
-    lr: Above = 3e-4
-    """The learning rate."""
-    weight_decay: AtLeast = 0.0
-    """Of all weights."""
-
-
-@dataclass(frozen=True, config=_CHECKED)
-class FinetuneOptimiserConfig(OptimiserConfig):
-    """How all weights of a network move."""
-
-    head_lr_multiplier: AtLeast = 10.0
-    """The factor on the classifier's learning rate."""
-
-
-@dataclass(frozen=True, config=_CHECKED)
-class StageConfig:
-    """One stage of training."""
-
-    epochs: Count = 10
-    """Passes over the training images."""
-    batch_size: Count = 16
-    """Images of a step, over all processes together."""
-    optimiser: OptimiserConfig = OptimiserConfig()
-    """How the weights move."""
-
-
-@dataclass(frozen=True, config=_CHECKED)
-class LinearConfig(StageConfig):
-    """The stage that trains the classifier on fixed features."""
-
-    epochs: Count = 25
-    """Passes over the training images."""
-    optimiser: LinearOptimiserConfig = LinearOptimiserConfig()
-    """How the weights move."""
-
-
-@dataclass(frozen=True, config=_CHECKED)
-class FinetuneConfig(StageConfig):
-    """The stage that trains the whole network."""
-
-    optimiser: FinetuneOptimiserConfig = FinetuneOptimiserConfig()
-    """How the weights move."""
-
-
-STAGES: Mapping[str, Sequence[Literal["linear", "finetune"]]] = {  # by mode
-    "linear": ("linear",),
-    "finetune": ("finetune",),
-    "linear-init": ("linear", "finetune"),
-}
-
-
-@dataclass(frozen=True, config=_CHECKED)
+@dataclass(frozen=True, config=CHECKED)
 class Config:
     """All that decides the result of a run."""
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from onepair.data.labeltable import LabelTable
 from onepair.inference.model_files import Description, load_model, read_description, write_description
-from onepair.label_matrix import LabelMatrix, limit, too_many
-from onepair.labels import UNKNOWN, Indices, Labels
+from onepair.label_matrix import LabelMatrix, too_many
+from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels
 from onepair.probability.decisions import Decisions
 from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
@@ -90,11 +90,19 @@ class FinishedRun:
         return self.task.table
 
     def rows(self, split: Split) -> Indices:
-        """The rows of the table in a split: "train" is what was learned from."""
+        """The rows of the table in a split: "train" is what was learned from.
+
+        Where they are too many for a score of each class, the random sample that the run itself was judged by.
+        """
         rows = self.task.rows(split)
         if len(rows) == 0:
             raise RunError(f"{self.path}: its dataset has no {split} images")
-        return rows
+        return rows[self.task.judged(split)] if too_many(len(rows), len(self.table.classes)) else rows
+
+    def sampled(self, split: Split) -> str:
+        """A few words on how many images figures of a split rest on, if it is not all of them; else nothing."""
+        some, every = len(self.rows(split)), len(self.task.rows(split))
+        return "" if some == every else f"by a random sample of {some:,} of {counted(every, f'{split} image')}"
 
     def labels(self, split: Split) -> Labels:
         """What the dataset says of a split, whatever the run was shown of it, completed by an audit."""
@@ -119,7 +127,7 @@ class FinishedRun:
 
     def asked(self, split: Split) -> NDArray[np.bool_] | None:
         """Which labels of a split are known because a model suggested them, if any are."""
-        return None if self.table.asked is None else self.table.asked[self.rows(split)]
+        return None if self.table.asked is None else self.table.asked[self.rows(split)] == POSITIVE
 
     @cached_property
     def known(self) -> LabelMatrix:
@@ -170,12 +178,6 @@ class FinishedRun:
                     f"{self.path}: scores_{split}.npy is not of {size}; delete it to compute the scores anew"
                 )
             return kept
-        images, classes = len(rows), len(self.table.classes)
-        if too_many(images, classes):
-            raise RunError(
-                f"{self.path}: this needs scores of all {images:,} {split} images for {classes:,} classes at once, and "
-                f"there can be {limit():,} of them; onepair predict goes image by image"
-            )
         from onepair.inference.scoring import score_images
 
         return score_images(self.classifier, self.table, rows, precision=self.description.precision, workers=workers)

@@ -72,15 +72,12 @@ class Task:
 
         By all of them, or where they are too many a random sample.
         """
-        rows, most = len(self.rows(split)), max(1, MOST_JUDGED // len(self.table.classes))
-        if rows <= most:
-            return np.arange(rows)
-        return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+        return judged_places(len(self.rows(split)), len(self.table.classes))
 
     @property
-    def asked_validation(self) -> NDArray[np.bool_] | None:
+    def asked_validation(self) -> LabelMatrix | None:
         """Which validation labels are known because a model suggested them, if any are."""
-        return None if self.table.asked is None else self.table.asked[self.validation]
+        return None if self.table.asked is None else self.table.asked.take(self.validation)
 
     def without(self, files: Collection[str]) -> "Task":
         """The task with fewer images: those of other names than `files`."""
@@ -103,6 +100,14 @@ class Task:
 
     def _others(self, rows: Indices, files: Collection[str]) -> NDArray[np.bool_]:
         return np.array([self.table.files[row] not in files for row in rows.tolist()], bool)
+
+
+def judged_places(rows: int, classes: int) -> Indices:
+    """All of so many rows, counted from 0, or where they and the classes are too many a random sample of them."""
+    most = max(1, MOST_JUDGED // classes)
+    if rows <= most:
+        return np.arange(rows)
+    return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
 
 def task_of(config: DataConfig, shared: Shared, *, with_all_negatives: bool = False) -> Task:

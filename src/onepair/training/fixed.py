@@ -115,7 +115,7 @@ class Fixed:
                 task.table,
                 backbone,
                 backbone.preprocessing,
-                Engines(backbone, devices=[self.fabric.device], cache=self.machine.cache),
+                self.machine.over(Engines(backbone, devices=[self.fabric.device], cache=self.machine.cache)),
                 folder=self.machine.cache / "features",
                 rows=some,
                 view=view,

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from onepair.errors import Stopped, UserError
@@ -19,8 +20,10 @@ from onepair.labels import POSITIVE, Indices
 from onepair.methods import Method
 from onepair.probability.priors import class_priors
 from onepair.probability.selection_score import estimated_map, estimated_map_by_blocks
-from onepair.runs.config import Config, StageConfig
+from onepair.runs.checkpoint import unfit
+from onepair.runs.config import Config
 from onepair.runs.folder import RunFolder
+from onepair.runs.stages import StageConfig
 from onepair.runs.task import Task
 from onepair.score_blocks import ScoreBlocks
 from onepair.training.batch_norm import whole_batch_norms
@@ -324,10 +327,25 @@ class Trainer:
 
     def _resume(self) -> None:
         state, self.best = self.saved.load()
-        self.progress = Progress(**state["progress"])
-        load_whole(self.stage.model, state["model"])
-        restore(self.optimiser, state["optimiser"])
-        self.fabric.strategy.precision.load_state_dict(state["precision"])
-        self.method.load_state_dict(state["method"])
-        if self.average is not None:
-            self.average.load_state_dict(state["average"])
+        try:
+            self.progress = TypeAdapter(Progress).validate_python(state["progress"])
+            load_whole(self.stage.model, state["model"])
+            restore(self.optimiser, state["optimiser"])
+            self.fabric.strategy.precision.load_state_dict(state["precision"])
+            self.method.load_state_dict(state["method"])
+            if self.average is not None:
+                self.average.load_state_dict(state["average"])
+            _check_alike(self.best, cpu_state(self.judged) if self.progress.best_epoch else {})
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RuntimeError,
+        ) as error:  # whatever torch finds wrong
+            raise unfit(self.saved.last, error) from None
+
+
+def _check_alike(weights: Weights, own: Weights) -> None:
+    if {name: tensor.shape for name, tensor in weights.items()} != {name: tensor.shape for name, tensor in own.items()}:
+        raise ValueError("the best weights are those of another network")

@@ -10,6 +10,7 @@ from lightning_fabric import Fabric
 
 from onepair.data.features import OnProgress
 from onepair.files import cache_folder
+from onepair.inference.engine import Over, here
 from onepair.runs.config import ConfigError
 from onepair.runs.shared import Shared
 from onepair.training.loop import EpochRecord, Watcher
@@ -26,6 +27,7 @@ class Machine:
     strategy: str = "auto"
     workers: int | None = None  # processes that read images; None: as many as there are cores to spare
     cache: Path = field(default_factory=cache_folder)
+    over: Over = here  # where the features of images are computed
     shared: Shared = field(default_factory=Shared)  # by the runs that are done with this very object, one after another
 
     def fabric(self, precision: Any) -> Fabric:

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from onepair.runs.config import OptimiserConfig
+from onepair.runs.stages import OptimiserConfig
 from onepair.training.sharding import is_spread, spread_like
 
 
@@ -41,13 +41,20 @@ def make_optimiser(config: OptimiserConfig, groups: Iterable[Group]) -> Optimize
 
 
 def restore(optimiser: Optimizer, state: Mapping[str, Any]) -> None:
-    """Load a state whose tensors lie in memory in any order. A fused step takes theirs for that of the parameters."""
-    optimiser.load_state_dict(dict(state))
+    """Load a state whose tensors lie in memory in any order. A fused step takes theirs for that of the parameters.
+
+    Rates and the like are the optimiser's own: the state has what was gathered on the way.
+    """
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": state["state"], "param_groups": groups})
+    names = {"momentum_buffer"} if "momentum" in groups[0] else {"step", "exp_avg", "exp_avg_sq"}
     for parameter, values in optimiser.state.items():
-        for name, value in values.items():
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
-                own = torch.empty_like(parameter, dtype=value.dtype)
-                values[name] = own.copy_(spread_like(value, own))
+        shapes = {name: () if name == "step" else parameter.shape for name in names}
+        if values and shapes != {name: getattr(value, "shape", None) for name, value in values.items()}:
+            raise ValueError("the state of the optimiser is that of another one")
+        for name in values.keys() - {"step"}:
+            own = torch.empty_like(parameter, dtype=values[name].dtype)
+            values[name] = own.copy_(spread_like(values[name], own))
 
 
 def lr_factor(config: OptimiserConfig, progress: float, epochs: int) -> float:

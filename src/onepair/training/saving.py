@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from onepair.runs.checkpoint import load_state, save_state
+from onepair.runs.checkpoint import load_state, save_state, unfit
 
 Weights = dict[str, Tensor]
 
@@ -38,7 +38,9 @@ class Saved:
     def load(self) -> tuple[dict[str, Any], Weights]:
         """The last state, and the best weights that belong to it."""
         state = load_state(self.last)
-        best_epoch = state.pop("best_epoch")
+        best_epoch = state.pop("best_epoch", None)
+        if not isinstance(best_epoch, int):
+            raise unfit(self.last, KeyError("best_epoch"))
         if not best_epoch:
             return state, {}
         self._best = self._best_file(best_epoch)

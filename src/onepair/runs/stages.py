@@ -1,0 +1,85 @@
+"""What a stage of training is asked to do, and which stages there are."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic.dataclasses import dataclass
+
+from onepair.runs.values import CHECKED, Above, AtLeast, Count, OrNothing, Share
+
+
+@dataclass(frozen=True, config=CHECKED)
+class OptimiserConfig:
+    """How the weights move."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    """The rule."""
+    lr: Above = 1e-4
+    """The learning rate."""
+    momentum: AtLeast = 0.9
+    """Of sgd."""
+    weight_decay: AtLeast = 1e-3
+    """Of all weights."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """The learning rate over time."""
+    warmup_epochs: AtLeast = 0.0
+    """Over which the learning rate grows from 0."""
+    ema: Annotated[Share | None, OrNothing] = None
+    """Decay per step of averaged weights, which are then the ones evaluated."""
+
+
+@dataclass(frozen=True, config=CHECKED)
+class LinearOptimiserConfig(OptimiserConfig):
+    """How the classifier's weights move on fixed features."""
+
+    name: Literal["sgd", "adam", "adamw"] = "adam"
+    """The rule."""
+    lr: Above = 3e-4
+    """The learning rate."""
+    weight_decay: AtLeast = 0.0
+    """Of all weights."""
+
+
+@dataclass(frozen=True, config=CHECKED)
+class FinetuneOptimiserConfig(OptimiserConfig):
+    """How all weights of a network move."""
+
+    head_lr_multiplier: AtLeast = 10.0
+    """The factor on the classifier's learning rate."""
+
+
+@dataclass(frozen=True, config=CHECKED)
+class StageConfig:
+    """One stage of training."""
+
+    epochs: Count = 10
+    """Passes over the training images."""
+    batch_size: Count = 16
+    """Images of a step, over all processes together."""
+    optimiser: OptimiserConfig = OptimiserConfig()
+    """How the weights move."""
+
+
+@dataclass(frozen=True, config=CHECKED)
+class LinearConfig(StageConfig):
+    """The stage that trains the classifier on fixed features."""
+
+    epochs: Count = 25
+    """Passes over the training images."""
+    optimiser: LinearOptimiserConfig = LinearOptimiserConfig()
+    """How the weights move."""
+
+
+@dataclass(frozen=True, config=CHECKED)
+class FinetuneConfig(StageConfig):
+    """The stage that trains the whole network."""
+
+    optimiser: FinetuneOptimiserConfig = FinetuneOptimiserConfig()
+    """How the weights move."""
+
+
+STAGES: Mapping[str, Sequence[Literal["linear", "finetune"]]] = {  # by mode
+    "linear": ("linear",),
+    "finetune": ("finetune",),
+    "linear-init": ("linear", "finetune"),
+}
