@@ -61,7 +61,7 @@ def test_from_holes_to_labels(tmp_path, monkeypatch):
     notebook = nbformat.read(EXAMPLES / "from_holes_to_labels.ipynb", as_version=4)
     before_and_after = "*((read_dataset(name).labels == 1).sum() for name in ('labels.csv', 'completed.csv'))"
     notebook.cells.append(nbformat.v4.new_code_cell(f"print(precision, {before_and_after})"))
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=1800, resources={"metadata": {"path": str(tmp_path)}}).execute()
     precision, before, after = map(float, notebook.cells[-1].outputs[0].text.split())
     assert precision > 0.9  # of the labels that were filled in, by the truth that was hidden
     assert after > before + 50

@@ -4,10 +4,15 @@
 
 Each case spoils files of a copy of a small dataset or run, and runs a command on it in a process of its own that may
 take 20 seconds and 2 GB. What ends otherwise is printed with its seed, and `--case N` repeats it alone.
+
+With `--tally FILE`, every case is a line of that file as soon as it has ended, and a campaign that was stopped goes on
+after these: the cases that went wrong are tried again, and the summary counts all of them.
 """
 
 import argparse
 import collections
+import gc
+import json
 import os
 import resource
 import select
@@ -128,34 +133,64 @@ def _visit_instead_of_serving() -> None:
     server.serve = visit
 
 
-def campaign(cases: Sequence[int], seed: int) -> int:
+class Counted(NamedTuple):
+    """A case that has ended, as a line of the tally."""
+
+    seed: int
+    number: int
+    kind: str
+    code: int | None
+    seconds: float
+    memory: int
+    mistake: str | None
+
+
+def campaign(cases: Sequence[int], seed: int, tally: Path | None = None) -> int:
     """Run the cases, print what went wrong and a summary, and return how many went wrong."""
-    wrong, counts, codes = 0, collections.Counter[str](), collections.Counter[int | None]()
-    slowest, largest = 0.0, 0
+    before = {} if tally is None else _counted_before(tally, seed)
+    done = {number: before[number] for number in cases if number in before and before[number].mistake is None}
+    left = [number for number in cases if number not in done]
+    if done:
+        print(f"{len(done):,} cases are in {tally}, {len(left):,} are left", flush=True)
     with tempfile.TemporaryDirectory(prefix="onepair-campaign-") as place:
         sample = Path(place) / "sample"
         sample.mkdir()
         in_a_child(lambda: _write_sample(sample))
         _warm_up(sample, light=True)
-        light = [number for number in cases if kind_of(number, seed) in LIGHT]
-        for number in [*light, None, *(set(cases) - set(light))]:
+        light = [number for number in left if kind_of(number, seed) in LIGHT]
+        for number in [*light, None, *sorted(set(left) - set(light))]:
             if number is None:
                 _warm_up(sample, light=False)
                 continue
             folder = Path(place) / f"case-{number}"
             folder.mkdir()
             case, outcome = run_case(number, seed, sample, folder)
-            counts[case.kind] += 1
-            codes[outcome.code] += 1
-            slowest, largest = max(slowest, outcome.seconds), max(largest, outcome.memory)
+            done[number] = Counted(seed, number, case.kind, *outcome[:3], outcome.mistake)
+            if tally is not None:
+                with tally.open("a") as lines:
+                    lines.write("\n" + json.dumps(done[number]))  # whatever a killed campaign has left of the last
             if outcome.mistake:
-                wrong += 1
                 spoiled = "; ".join(case.spoiled)
                 print(f"case {number}: {outcome.mistake}: onepair {' '.join(case.command)}\n  {spoiled}", flush=True)
                 print("  " + "\n  ".join(outcome.said.strip().splitlines()[-6:]), flush=True)
             shutil.rmtree(folder, ignore_errors=True)
-    print(f"{counts.total():,} cases: {', '.join(f'{count:,} {kind}' for kind, count in counts.most_common())}")
+    gc.unfreeze()
+    return _summarise(list(done.values()))
+
+
+def _counted_before(tally: Path, seed: int) -> dict[int, Counted]:
+    """What the tally has of this seed, by number; of a case that was repeated, the last attempt."""
+    lines = tally.read_text().splitlines() if tally.exists() else []
+    cases = [Counted(*json.loads(line)) for line in lines if line.endswith("]")]  # not those that were cut
+    return {case.number: case for case in cases if case.seed == seed}
+
+
+def _summarise(done: Sequence[Counted]) -> int:
+    kinds, codes = collections.Counter(case.kind for case in done), collections.Counter(case.code for case in done)
+    wrong = sum(case.mistake is not None for case in done)
+    print(f"{len(done):,} cases: {', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common())}")
     print(f"worked: {codes[0]:,}, answered with a sentence: {codes[2]:,}, wrong: {wrong:,}")
+    slowest, largest = max(case.seconds for case in done), max(case.memory for case in done)
     print(f"the slowest took {slowest:.1f} s, the largest {largest / 1e9:.2f} GB")
     return wrong
 
@@ -186,6 +221,8 @@ def _warm_up(sample: Path, *, light: bool) -> None:
         for command in commands:
             if onepair(*command):
                 raise RuntimeError(f"the sample is not sound: {command}")
+    gc.collect()
+    gc.freeze()  # what is collected in a child would be copied first
 
 
 def main() -> None:
@@ -194,9 +231,10 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the number of the first case, to share them out")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", type=int, help="this one alone")
+    parser.add_argument("--tally", type=Path, help="a file to count in, from which a stopped campaign goes on")
     asked = parser.parse_args()
     cases = range(asked.first, asked.first + asked.cases) if asked.case is None else [asked.case]
-    sys.exit(1 if campaign(cases, asked.seed) else 0)
+    sys.exit(1 if campaign(cases, asked.seed, asked.tally) else 0)
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ class Campaign:
             for number in self._chosen(job, every, at):
                 self.disturb(job, f"killed at operation {number}", _is_killed, at=number)
                 self.counts["killed"] += 1
-        self._tell("file operations", ["killed"])
+        self._tell(f"file operations, {_apart(every)}", ["killed"])
 
     def disks(self, some: Sequence[Job], every: int, at: int | None, *, quick: bool) -> None:
         """With each kind of failing disk, or the kinds in turn, from each operation on."""
@@ -155,7 +155,7 @@ class Campaign:
                     done = self.disturb(job, what, _says_so, at=number, error=error) == 0
                     self.counts[errno.errorcode[error]] += 1
                     self.without += done
-        self._tell("failing disks", [errno.errorcode[error] for error in REFUSALS])
+        self._tell(f"failing disks, {_apart(every)}", [errno.errorcode[error] for error in REFUSALS])
         print(f"  of these, commands that did without what could not be written: {self.without:,}")
 
     def _chosen(self, job: Job, every: int, at: int | None) -> Iterator[int]:
@@ -164,6 +164,10 @@ class Campaign:
 
     def _tell(self, title: str, kinds: Sequence[str]) -> None:
         print(f"{title}: {', '.join(f'{self.counts[kind]:,} {kind}' for kind in kinds)}", flush=True)
+
+
+def _apart(every: int) -> str:
+    return "at each" if every == 1 else f"at one of {every}"
 
 
 # How it should end
@@ -314,6 +318,7 @@ def main() -> None:
         if asked.every:
             campaign.operation_by_operation(some, asked.every, asked.at)
             campaign.disks(some, asked.every, asked.at, quick=asked.quick)
+    gc.unfreeze()
     print(f"{campaign.counts.total():,} times disturbed, wrong: {campaign.wrong:,}")
     sys.exit(1 if campaign.wrong else 0)
 

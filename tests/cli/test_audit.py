@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from onepair.data import table as tables
+from onepair.data.table_writing import write_table
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.runs.finished import FinishedRun
 from tests.review.audits import audit_run, complete_all, open_audit, truth_of
@@ -30,7 +31,7 @@ def fill_in(run, sheet, *, blank=0):
     table, whole = tables.read(sheet), FinishedRun(run).table
     labels = truth_of(len(whole))[[whole.files.index(file) for file in table.files]].copy()
     labels[len(labels) - blank :, 0] = UNKNOWN
-    tables.write_table(tables.LabelTable(table.files, table.classes, labels, table.split, table.root), sheet)
+    write_table(tables.LabelTable(table.files, table.classes, labels, table.split, table.root), sheet)
     return table.files
 
 
@@ -44,7 +45,7 @@ def test_it_serves_until_ctrl_c_and_then_tells_what_it_knows(run):
         assert stored.status_code == 303
         server.process.send_signal(signal.SIGINT)
         rest = server.process.stdout.read()
-        assert server.process.wait(timeout=60) == 0
+        assert server.process.wait(timeout=600) == 0
     assert "audited: 1 of 20 validation images" in rest
     assert "Traceback" not in rest
     assert len(FinishedRun(run).audit) == 1

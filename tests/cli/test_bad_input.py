@@ -5,9 +5,14 @@ import os
 import shutil
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
+from PIL import ImageFile
 
-from tests.training.tiny import train_tiny, write_images
+from onepair.data import plain_lists, sources
+from tests.data.bombs import BOMBS
+from tests.training.tiny import SETTINGS, train_tiny, write_images
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +113,69 @@ def test_a_label_file_that_is_too_large_is_not_read(place, in_process):
     (place / "labels.csv").touch()
     os.truncate(place / "labels.csv", 1 << 30)  # which takes no room on the disk
     assert "is larger than 1,000 MB" in refused(in_process("check", "labels.csv"))
+
+
+TRAIN = " ".join(f"--set {setting}" for setting in SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check hostile/labels.csv --images",
+        "features hostile/labels.csv --backbone small-cnn --image-size 16 --cache cache --workers 0",
+        f"train hostile/labels.csv {TRAIN} --cache cache --workers 0 --out new",
+        f"train hostile/labels.csv {TRAIN} --mode finetune --cache cache --workers 0 --out new",
+        "predict run hostile --out out.csv",
+    ],
+    ids=["check", "features", "train linear", "train finetune", "predict"],
+)
+@pytest.mark.filterwarnings("ignore:Image size")
+def test_no_command_decodes_an_image_beyond_the_limit(sound, place, in_process, monkeypatch, words):
+    shutil.copytree(sound / "images", place / "hostile")
+    (place / "hostile" / "00.png").write_bytes(BOMBS["png"](60_000, 60_000))
+    load, decoded = ImageFile.ImageFile.load, []
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: (decoded.append(image.size), load(image))[1])
+    result = in_process(*words.split())
+    assert (60_000, 60_000) not in decoded
+    assert decoded
+    assert result.returncode in (0, 2)
+    assert "00.png" in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+
+
+TABLES = {
+    "wide.csv": lambda rows: "file,cat\n" + "".join(f"{row}.png,1\n" for row in range(rows)),
+    "lists.csv": lambda rows: "file,labels\n" + "".join(f"{row}.png,cat\n" for row in range(rows)),
+    "old.csv": lambda rows: "file,cat\r" + "".join(f"{row}.png,1\r" for row in range(rows)),
+    "lists.jsonl": lambda rows: "".join(f'{{"file": "{row}.png", "labels": ["cat"]}}\n' for row in range(rows)),
+}
+
+
+@pytest.mark.parametrize("large", [1, 10**9], ids=["read by columns", "read by rows"])
+@pytest.mark.parametrize("name", [*TABLES, "wide.parquet", "lists.parquet"])
+def test_a_table_of_too_many_rows_is_not_taken_apart(tmp_path, in_process, monkeypatch, name, large):
+    """A table of 30 million rows took more memory than there was, after many minutes."""
+    monkeypatch.setattr(plain_lists, "LARGE", large)
+    monkeypatch.setattr(sources, "MOST_ROWS", 100)
+    file = tmp_path / name
+    if file.suffix == ".parquet":
+        names = pyarrow.array([f"{row}.png" for row in range(102)])
+        labels = [["cat"]] * 102 if name.startswith("lists") else [1] * 102
+        column = "labels" if name.startswith("lists") else "cat"
+        pyarrow.parquet.write_table(pyarrow.table({"file": names, column: labels}), file)
+    else:
+        file.write_text(TABLES[name](102), newline="")
+    said = refused(in_process("check", str(file)))
+    assert f"{name}: has 10" in said
+    assert "a table may have 100; cut it into several" in said
+
+
+def test_a_small_file_may_claim_many_rows(tmp_path, in_process):
+    """The names of 11 million rows in a few hundred kilobytes."""
+    names = pyarrow.DictionaryArray.from_arrays(np.zeros(11_000_000, np.int8), ["a.png"])
+    pyarrow.parquet.write_table(pyarrow.table({"file": names, "cat": names.indices}), tmp_path / "labels.parquet")
+    assert (tmp_path / "labels.parquet").stat().st_size < 100_000
+    assert "has 11,000,000 rows" in refused(in_process("check", str(tmp_path / "labels.parquet")))
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])

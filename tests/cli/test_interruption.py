@@ -75,7 +75,9 @@ def test_every_long_command_says_so(name, monkeypatch):
 
 
 def test_predict_says_what_is_kept_by_where_it_writes(monkeypatch, in_process, tmp_path):
-    monkeypatch.setattr("onepair.inference.prediction.load", lambda _: SimpleNamespace(each=lambda _: iter(())))
+    monkeypatch.setattr(
+        "onepair.inference.prediction.load", lambda _: SimpleNamespace(each=lambda _: iter(()), preprocessing=None)
+    )
     monkeypatch.setattr("onepair.cli.predict._print", interrupted)
     monkeypatch.setattr("onepair.cli.predict._write", interrupted)
     code, _, errors = in_process("predict", "run", tmp_path)

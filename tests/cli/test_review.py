@@ -45,7 +45,7 @@ def test_it_serves_until_ctrl_c_and_says_what_comes_next(run):
         assert stored.status_code == 303
         server.process.send_signal(signal.SIGINT)
         rest = server.process.stdout.read()
-        assert server.process.wait(timeout=60) == 0
+        assert server.process.wait(timeout=600) == 0
     assert f"1 of 40 answered; onepair labels {run} --out completed.csv writes the labels" in rest
     assert "Traceback" not in rest
     assert [entry.answer for entry in Store(run / "finding" / "review.sqlite").entries()] == ["no"]
