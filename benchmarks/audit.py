@@ -23,7 +23,7 @@ from scipy.special import logit
 from onepair.cli.progress import Narration
 from onepair.data.labeltable import LabelTable
 from onepair.data.reading import read_dataset
-from onepair.data.table import write_table
+from onepair.data.table_writing import write_table
 from onepair.files import write_atomically
 from onepair.finding.folds import OutOfSample, score_out_of_sample
 from onepair.label_matrix import LabelMatrix

@@ -21,7 +21,8 @@ from onepair.data.labeltable import LabelTable
 from onepair.inference.inputs import ActivationSource, FeatureSource, ImageSource, Kept
 from onepair.models import Backbone, Classifier, create_backbone
 from onepair.models.depth import LearningPart, cut_at
-from onepair.runs.config import Config, FinetuneConfig, LinearConfig
+from onepair.runs.config import Config
+from onepair.runs.stages import FinetuneConfig, LinearConfig
 from onepair.runs.task import Task
 from onepair.training.loop import Progress, Stage, Trainer
 from onepair.training.optimisation import Group

@@ -26,7 +26,7 @@ from review_orders_chart import chart
 from onepair.cli.progress import Narration
 from onepair.data.labeltable import LabelTable
 from onepair.data.reading import read_dataset
-from onepair.data.table import write_table
+from onepair.data.table_writing import write_table
 from onepair.experiments.drawing import draw
 from onepair.files import write_atomically
 from onepair.finding.finding import find_labels

@@ -20,8 +20,9 @@ from onepair.labels import observe_positives
 from onepair.methods import METHODS, create_method
 from onepair.metrics import mean_average_precision
 from onepair.models import Classifier, create_backbone
-from onepair.runs.config import Config, LinearConfig, StageConfig
+from onepair.runs.config import Config
 from onepair.runs.folder import RunFolder
+from onepair.runs.stages import LinearConfig, StageConfig
 from onepair.runs.task import Task
 from onepair.training.loop import Progress, Stage, Trainer
 from onepair.training.machine import Machine, Silence
