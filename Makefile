@@ -21,7 +21,7 @@ demo: setup
 RAY_TESTS := tests/inference/test_ray.py
 
 test: setup
-	$(BIN)/python -m pytest -n auto --ignore $(RAY_TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --ignore $(RAY_TESTS)  # a process for each core, and a thread for each process
 	$(BIN)/python -m pytest $(RAY_TESTS)
 
 # The long versions of tests/campaigns, whose figures are in docs/trust.md.
