@@ -6,6 +6,7 @@ from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
 from onepair.probability.calibration import fit_platt
+from onepair.probability.drawn import _Search
 from onepair.probability.incomplete import infer
 from tests.probability.test_observation import generate
 
@@ -27,6 +28,28 @@ def test_missing_single_positives_lie_in_the_interval():
     assert (inference.missing.low < inference.missing.value).all()
     assert inference.total.low < missing.sum() < inference.total.high
     assert inference.total.value == pytest.approx(inference.missing.value.sum())
+
+
+def test_a_search_that_falls_to_no_labels_at_all_begins_anew(monkeypatch):
+    """As it does now and then by weak scores of thousands of classes: nothing would be missing, for sure."""
+    random, fit = np.random.default_rng(0), _Search.fit
+    meaning, true = random.normal(size=(500, 32)), random.integers(500, size=(200, 3))
+    scores = 0.1 * (meaning[true].sum(1) + random.normal(size=(200, 32))) @ meaning.T
+    observed = np.full(scores.shape, UNKNOWN, np.int8)
+    np.put_along_axis(observed, true[:, :1], POSITIVE, axis=1)
+    missing = sum(len(set(row)) - 1 for row in true.tolist())
+
+    def fall(search, near, more, steps):
+        found = fit(search, near, more, steps)
+        if near is not None or more is not None:
+            return found
+        foot = np.where(np.arange(len(found.parameters)) == 1, -25, found.parameters)
+        return fit(search, found._replace(parameters=foot), None, 0)
+
+    monkeypatch.setattr(_Search, "fit", fall)
+    total = infer(scores, observed).total
+    assert total.low < missing < total.high
+    assert missing / 3 < total.value < 3 * missing
 
 
 @pytest.mark.parametrize("negative", [0.0, 0.1, 0.7])

@@ -120,8 +120,8 @@ class _Search:
         """The most likely number of labels a row, and others to either side as far as they are worth a look."""
         first = self.fit(None, None, _FIT_STEPS)
         least, most = _FEWEST_MORE, self.classes / 2
-        if not least < first.more < most:
-            first = self.fit(first, float(np.clip(first.more, least, most)), _MOVE_STEPS)
+        if not least < first.more < most:  # a cliff, from whose foot no step leads back
+            first = self.fit(None, min(1.0, most), _FIT_STEPS)
         found, best = [first], first.evidence
         for side in (-1, 1):
             last = first
