@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -21,12 +20,15 @@ from onepair.inference.inputs import Shard, Source
 from onepair.labels import Indices
 from onepair.models import Classifier, GivenVectors
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric  # which takes its time, and whoever only evaluates has none
 
-def shard_of(fabric: Fabric) -> Shard:
+
+def shard_of(fabric: "Fabric") -> Shard:
     return Shard(fabric.global_rank, fabric.world_size)
 
 
-def gather(fabric: Fabric, part: Tensor, rows: int) -> Tensor:
+def gather(fabric: "Fabric", part: Tensor, rows: int) -> Tensor:
     """The values (B, L) of a whole batch of so many rows on every process, in the order one process would have them.
 
     Every process has every so many-th row, from its own index on, as a `Shard` says; of few rows, perhaps none.
@@ -43,7 +45,7 @@ def gather(fabric: Fabric, part: Tensor, rows: int) -> Tensor:
 
 @torch.inference_mode()
 def score(
-    fabric: Fabric,
+    fabric: "Fabric",
     model: nn.Module,
     source: Source,
     rows: Indices,
@@ -62,7 +64,7 @@ def score(
 class ScoredBlocks:
     """The same, a batch at a time and each time anew: a `ScoreBlocks`."""
 
-    fabric: Fabric
+    fabric: "Fabric"
     model: nn.Module
     source: Source
     rows: Indices
@@ -81,7 +83,7 @@ class ScoredBlocks:
 
 
 def _batches(
-    fabric: Fabric,
+    fabric: "Fabric",
     model: nn.Module,
     source: Source,
     rows: Indices,

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -75,7 +74,11 @@ class TorchEngine:
 def best_devices() -> list[torch.device]:
     """All GPUs, or else the best device at hand."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return [torch.device("cuda", index) for index in range(gpus)] or [Fabric(accelerator="auto", devices=1).device]
+    return [torch.device("cuda", index) for index in range(gpus)] or [torch.device(_best_kind())]
+
+
+def _best_kind() -> str:
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def on_cpu(devices: Sequence[torch.device]) -> bool:
@@ -88,6 +91,9 @@ def _on_device(network: nn.Module, device: torch.device, precision: Any) -> nn.M
     own = copy.deepcopy(network)
     if precision == "32-true":
         return own.to(device)
+
+    from lightning_fabric import Fabric  # which takes its time, and is only asked for precision here
+
     fabric = Fabric(accelerator=device.type, devices=[device.index or 0], precision=precision)
     wrapped: nn.Module = fabric.setup_module(own)
     return wrapped
