@@ -170,12 +170,13 @@ def _estimate(
         [_counts(scores[:, own], predicted[:, own], inference.probabilities[:, own], draws) for own in blocks], axis=2
     )
     value, *drawn = (
-        np.array([np.nanmean(ap), *_shares(right.sum(), chosen.sum(), positives.sum())])
-        for ap, right, chosen, positives in counts
+        np.array([_mean_ap(ap, there), *_shares(right.sum(), chosen.sum(), positives.sum())])
+        for ap, right, chosen, positives, there in counts
     )
-    ends = np.quantile(drawn, [0.025, 0.975], axis=0)
+    # A row drawn twice confirms itself, which lifts the AP of rare classes: the draws are moved back about the value.
+    ends = np.clip(np.quantile(drawn, [0.025, 0.975], axis=0) + value - np.median(drawn, axis=0), 0, 1)
     overall = [Figure(*map(float, each)) for each in zip(value, *ends, strict=True)]
-    by_class = np.stack([counts[0, 0], *_shares(*counts[0, 1:])])
+    by_class = np.stack([counts[0, 0], *_shares(*counts[0, 1:4])])
     named = {name: ClassFigures(*map(float, each)) for name, each in zip(classes, by_class.T, strict=True)}
     return Estimated(inference.observation.assumption, overall[0], overall[1], overall[2], overall[3], named)
 
@@ -183,10 +184,12 @@ def _estimate(
 def _counts(
     scores: NDArray[Any], predicted: NDArray[np.bool_], probabilities: Floats, draws: Sequence[tuple[float, Floats]]
 ) -> Floats:
-    """AP of some classes, and how many of their labels are right, predicted and there, (D, 4, L), by each draw.
+    """AP of some classes, how many of their labels are right, predicted and positive, and the chance that any is
+    positive, (D, 5, L), by each draw.
 
-    A cell counts as positive by its probability. A draw is what the logarithm of the unsure ones is moved by, and how
-    often each row counts.
+    A cell counts as positive by its probability p. Average precision adds up the precision at each positive, which that
+    one is sure to be part of: p_i (1 + Σ p_j of those above) / i is expected of the i-th. A draw is what the logarithm
+    of the unsure ones is moved by, and how often each row counts.
     """
     unsure = (probabilities > 0) & (probabilities < 1)
     order = np.argsort(-scores, axis=0, kind="stable")
@@ -195,11 +198,19 @@ def _counts(
         chance = np.where(unsure, np.minimum(probabilities * math.exp(moved), 1), probabilities)
         mass = chance * weights[:, None]
         right, chosen, positives = (mass * predicted).sum(0), weights @ predicted, mass.sum(0)
-        falling = np.take_along_axis(mass, order, 0)
-        gains = falling * np.cumsum(falling, axis=0) / np.maximum(np.cumsum(weights[order], axis=0), 1e-9)
+        falling, often = np.take_along_axis(mass, order, 0), weights[order]
+        expected = np.cumsum(falling, axis=0) - falling + often
+        gains = falling * expected / np.maximum(np.cumsum(often, axis=0), 1e-9)
         ap = np.where(positives > 0, gains.sum(0) / np.maximum(positives, 1e-9), np.nan)
-        found.append([ap, right, chosen, positives])
+        there = -np.expm1(weights @ np.log1p(-np.minimum(chance, 1 - 1e-12)))
+        found.append([ap, right, chosen, positives, there])
     return np.array(found)
+
+
+def _mean_ap(ap: Floats, there: Floats) -> float:
+    """The mean over the classes that have a positive, by their chance to have one."""
+    told = ~np.isnan(ap)
+    return float(np.average(ap[told], weights=np.maximum(there[told], 1e-12))) if told.any() else math.nan
 
 
 def _shares(right: Floats, chosen: Floats, positives: Floats) -> tuple[Floats, Floats, Floats]:
