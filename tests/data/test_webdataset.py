@@ -4,6 +4,7 @@ import io
 import json
 import os
 import tarfile
+import threading
 
 import fsspec
 import numpy as np
@@ -14,23 +15,27 @@ from onepair.data.checking import find_problems
 from onepair.data.decoding import decode
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset, recognise
+from onepair.data.sources import exists
 from onepair.data.streaming import image_blocks, images_of
 from onepair.data.table_writing import write_table
 from onepair.data.webdataset import expanded
 from onepair.data.writing import named_from
-from onepair.remote import RemotePath
+from onepair.remote import RemotePath, all_at_once, as_path
 from onepair.review.pictures import Pictures
 from tests.data.test_remote import SMALL, jpeg
 
 pytestmark = pytest.mark.usefixtures("alone")
 
 
-def tar(files) -> bytes:
+def tar(files, **options) -> bytes:
+    """Of contents by name, or of pairs if a name is there twice; a content that is text is the target of a link."""
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        for name, inside in files.items():
-            inside = inside if isinstance(inside, bytes) else json.dumps(inside).encode()
+    with tarfile.open(fileobj=content, mode="w", **options) as archive:
+        for name, inside in files.items() if isinstance(files, dict) else files:
             info = tarfile.TarInfo(name)
+            if isinstance(inside, str):
+                info.type, info.linkname, inside = tarfile.LNKTYPE, inside, b""
+            inside = inside if isinstance(inside, bytes) else json.dumps(inside).encode()
             info.size = len(inside)
             archive.addfile(info, io.BytesIO(inside))
     return content.getvalue()
@@ -126,6 +131,78 @@ def test_bad_labels_are_problems(tmp_path):
         read_dataset(tmp_path)
 
 
+@pytest.mark.parametrize("root", ["local", "memory"])
+@pytest.mark.parametrize("name", ["/photos/a", "./photos/a", "photos//a", "./photos/./a", "photos/0.tar/a", "p" * 300])
+def test_a_file_is_found_by_any_spelling_of_its_path(tmp_path, root, name):
+    folder = tmp_path / "coco.tar" if root == "local" else f"memory://{abs(hash(name))}"
+    fsspec.open(f"{folder}/x.tar", "wb", auto_mkdir=True).open().close()
+    with fsspec.open(f"{folder}/x.tar", "wb") as file:
+        file.write(tar({f"{name}.jpg": jpeg(40), f"{name}.txt": b"cat"}))
+    table = read_dataset(f"{folder}/x.tar")
+    assert decode(table.path(0))[0, 0, 0] == 40
+
+
+def test_a_name_that_is_no_text_stays_the_same(tmp_path):
+    content = tar({"caf\xe9.jpg": jpeg(40), "caf\xe9.cls": b"1"}, format=tarfile.GNU_FORMAT, encoding="latin-1")
+    (tmp_path / "x.tar").write_bytes(content)
+    first = read_dataset(tmp_path)
+    tars._indexes.clear()
+    again = read_dataset(tmp_path)
+    assert first.files == again.files == (r"x.tar/caf\xe9.jpg",)
+    assert decode(again.path(0))[0, 0, 0] == 40
+    write_table(again, tmp_path / "labels.csv")
+    assert decode(read_dataset(tmp_path / "labels.csv").path(0))[0, 0, 0] == 40
+
+
+def test_a_hard_link_is_the_file_it_leads_to(tmp_path):
+    (tmp_path / "x.tar").write_bytes(tar({"a.jpg": jpeg(40), "b.jpg": "./a.jpg", "b.cls": b"1", "c.jpg": "none.jpg"}))
+    table = read_dataset(tmp_path)
+    assert table.files == ("x.tar/a.jpg", "x.tar/b.jpg")
+    assert decode(table.path(1))[0, 0, 0] == 40
+
+
+SAMPLE = [("a.jpg", jpeg(40)), ("a.txt", b"cat")]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (tar([*SAMPLE, ("a.jpg", jpeg(90))]), "holds a.jpg more than once; the last of a name counts"),
+        (tar(SAMPLE) + tar(SAMPLE), "more follows its end, as of a second tar; 2 files before it are used"),
+        (
+            tar([*SAMPLE, ("sub/b.v2.jpg", jpeg()), ("sub/._c.jpg", b"")]),
+            "sub/b.v2.jpg left out: a sample's name ends at its first dot; rename them, as a-b.jpg for a.b.jpg",
+        ),
+    ],
+    ids=["a name twice", "two tars in one", "a dot in a name"],
+)
+def test_what_is_not_used_is_told(tmp_path, content, sentence):
+    (tmp_path / "x.tar").write_bytes(content)
+    found = []
+    assert read_dataset(tmp_path, report=found.append).files == ("x.tar/a.jpg",)
+    assert [each.what for each in found] == [sentence]
+
+
+def test_a_file_that_is_linked_to_itself_is_not_there_twice(tmp_path):
+    (tmp_path / "x.tar").write_bytes(tar([*SAMPLE, ("a.jpg", "a.jpg")]))
+    assert len(read_dataset(tmp_path)) == 1
+
+
+def test_threads_index_a_tar_together(monkeypatch):
+    fsspec.filesystem("memory").pipe_file("memory://together/x.tar", tar(SAMPLE))
+    scanned, second, plain = [], threading.Event(), tars._scan
+
+    def scan(*args):
+        scanned.append(args)
+        second.wait(0.2) if len(scanned) == 1 else second.set()
+        return plain(*args)
+
+    monkeypatch.setattr(tars, "_scan", scan)
+    paths = [tars.joined(as_path("memory://together"), "x.tar/a.jpg")] * 8
+    assert all(all_at_once(exists, paths, remote=True))
+    assert len(scanned) == 1
+
+
 def damaged(whole: bytes) -> dict[str, bytes]:
     second = whole.index(b"b.jpg\0")
     return {
@@ -177,7 +254,7 @@ def test_shards_at_a_url_are_read_by_ranges_and_indexed_once(monkeypatch):
     table = read_dataset("memory://shards/x.tar")
     assert sum(stop - start for start, stop in read) < 4_000_000  # what is no label and no header is passed over
     read.clear()
-    tars.index_of.cache_clear()
+    tars._indexes.clear()
     again = read_dataset("memory://shards/x.tar")
     assert (again.files, read) == (table.files, [])
     (block,) = image_blocks(images_of(again, np.array([2, 0])), SMALL, batch_size=2)
@@ -188,7 +265,7 @@ def test_shards_at_a_url_are_read_by_ranges_and_indexed_once(monkeypatch):
 def test_an_index_is_of_one_version_of_a_tar(tmp_path):
     write(tmp_path, x={"a.jpg": jpeg(), "a.txt": b"cat"})
     read_dataset(tmp_path)
-    tars.index_of.cache_clear()
+    tars._indexes.clear()
     write(tmp_path, x={"a.jpg": jpeg(side=64), "a.txt": b"cat;dog", "b.jpg": jpeg(99)})
     table = read_dataset(tmp_path)
     assert table.classes == ("cat", "dog")

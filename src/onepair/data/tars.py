@@ -7,8 +7,9 @@ import json
 import os
 import stat
 import tarfile
-from functools import cache
-from pathlib import Path
+import threading
+from collections import defaultdict
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 from pydantic import BaseModel, NonNegativeInt
@@ -26,6 +27,9 @@ SUFFIX = ".tar"
 _BLOCK = 512  # bytes of a header
 _AHEAD = 1 << 20  # bytes that are read together while headers are looked for, at a URL
 
+_indexes: dict[Path, "Index"] = {}  # a name and an offset for each image, which is less than the table has
+_being_read: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+
 
 class Member(NamedTuple):
     """Where a file of a tar is."""
@@ -40,6 +44,7 @@ class Index(BaseModel):
     version: str  # of the tar
     members: dict[str, tuple[NonNegativeInt, NonNegativeInt]]  # offset and size by name, in their order
     texts: dict[str, str]  # of the small ones that hold labels
+    repeated: list[str] = []  # names that are there more than once; the last one counts, as for whoever unpacks it
     broken: str = ""  # what is wrong from where on; the members before it are there
 
 
@@ -49,8 +54,9 @@ class TarPath(Elsewhere):
     @property
     def shard(self) -> Path:
         """The tar."""
-        last = next(place for place, part in enumerate(self.parts) if part.lower().endswith(SUFFIX))
-        return as_path(str(type(self)(*self.parts[: last + 1])))
+        ends = [end for end, part in enumerate(self.parts, start=1) if part.lower().endswith(SUFFIX)]
+        *others, last = (as_path(str(type(self)(*self.parts[:end]))) for end in ends)
+        return next((each for each in others if not each.is_dir()), last)
 
     @property
     def member(self) -> Member:
@@ -107,9 +113,16 @@ def joined(root: Path, name: str) -> Path:
     return path if not is_remote(inside) and inside.shard.is_dir() else inside
 
 
-@cache  # of a name and an offset for each image, which is less than the table has
 def index_of(shard: Path) -> Index:
     """What is in a tar. Its headers alone are read, and only once: the index is kept in the user's cache."""
+    if shard not in _indexes:
+        with _being_read[shard]:  # or each of many threads would read it
+            if shard not in _indexes:
+                _indexes[shard] = _kept_or_scanned(shard)
+    return _indexes[shard]
+
+
+def _kept_or_scanned(shard: Path) -> Index:
     version = _version(shard)
     name = hashlib.sha256(str(shard if isinstance(shard, Elsewhere) else shard.absolute()).encode()).hexdigest()[:32]
     kept = cache_folder() / "shards" / f"{name}.json"
@@ -144,12 +157,14 @@ def _scan(shard: Path, version: str) -> Index:
             with tarfile.open(fileobj=file, mode="r:") as tar:
                 while (found := tar.next()) is not None:
                     tar.members.clear()  # type: ignore[attr-defined]  # or each would be kept twice
-                    if found.offset_data + found.size > total:
+                    if found.isreg() and found.offset_data + found.size > total:
                         raise tarfile.ReadError(f"it is cut within {found.name}")
                     _add(index, found, file)
                 file.seek(tar.offset)
                 if file.read(_BLOCK).strip(b"\0"):
                     raise tarfile.ReadError("what follows is no tar")
+                if file.read(_AHEAD).strip(b"\0"):
+                    raise tarfile.ReadError("more follows its end, as of a second tar")
         except (tarfile.TarError, EOFError, ValueError) as error:
             if not index.members:
                 raise DataError(f"{shard}: is no tar that can be read ({error}); shards are not compressed") from None
@@ -158,13 +173,27 @@ def _scan(shard: Path, version: str) -> Index:
 
 
 def _add(index: Index, found: tarfile.TarInfo, file: IO[bytes]) -> None:
-    name = found.name.removeprefix("./")
-    if not found.isreg() or found.issparse() or not name:
+    name = _inside(found.name)
+    same = index.members.get(_inside(found.linkname)) if found.islnk() else None  # bytes that have another name, too
+    if not (found.isreg() or same) or found.issparse() or not name:
         return
-    index.members[name] = (found.offset_data, found.size)
-    if name.lower().endswith(TEXTS) and found.size <= LONGEST:
-        file.seek(found.offset_data)
-        index.texts[name] = file.read(found.size).decode("utf-8-sig", "replace")
+    place = same or (found.offset_data, found.size)
+    if index.members.get(name, place) != place:
+        index.repeated.append(name)
+    index.members[name] = place
+    if name.lower().endswith(TEXTS) and place[1] <= LONGEST:
+        file.seek(place[0])
+        index.texts[name] = file.read(place[1]).decode("utf-8-sig", "replace")
+
+
+def _inside(name: str) -> str:
+    """A name as that of a path below the tar; what is no UTF-8 as text, or no index or table could have it.
+
+    >>> _inside("./photos//1.jpg"), _inside("/1.jpg")
+    ('photos/1.jpg', '1.jpg')
+    """
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return str(PurePosixPath(text)).lstrip("/")
 
 
 def _opened(shard: Path, size: int) -> IO[bytes]:

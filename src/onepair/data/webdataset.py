@@ -22,6 +22,7 @@ from onepair.data.tars import SUFFIX, Index, index_of
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE
 from onepair.remote import all_at_once, as_path, is_remote
+from onepair.words import listed
 
 MOST = 100_000  # shards that braces may stand for
 CLASSES = "classes.txt"  # beside the shards: the names of the numbers in .cls, one in a line
@@ -168,6 +169,9 @@ def _samples(root: Path, shards: list[Path], report: Report) -> Iterator[_Sample
             continue
         if index.broken:
             report(Problem("damaged shard", str(shard), index.broken))
+        if index.repeated:
+            what = f"holds {listed(index.repeated)} more than once; the last of a name counts"
+            report(Problem("duplicate", str(shard), what))
         yield from _in_shard(shard.relative_to(root), index, names, report)
 
 
@@ -187,14 +191,20 @@ def _in_shard(shard: Path, index: Index, names: list[str], report: Report) -> It
         stem, dot, extension = base.partition(".")
         parts[folder + slash + stem][dot + extension.lower()] = member
     split = next(filter(None, map(split_of, re.split(r"[\W\d_]+", shard.as_posix()))), "train")
+    dotted: list[str] = []
     for key, members in parts.items():
         image = next((member for extension, member in members.items() if extension in SUFFIXES), None)
         if image is None:
+            hidden = key.endswith("/") or not key
+            dotted += [each for end, each in members.items() if end.endswith(tuple(SUFFIXES)) and not hidden]
             continue
         place = f"{shard.as_posix()}, sample {key}"
         texts = {extension: index.texts[member] for extension, member in members.items() if member in index.texts}
         said = _said(texts, names, place, report)
         yield _Sample(f"{shard.as_posix()}/{image}", place, said.split or split, said)
+    if dotted:
+        what = f"{listed(dotted)} left out: a sample's name ends at its first dot; rename them, as a-b.jpg for a.b.jpg"
+        report(Problem("no sample", shard.as_posix(), what))
 
 
 def _said(texts: dict[str, str], names: list[str], place: str, report: Report) -> _Said:
@@ -216,9 +226,9 @@ def _said(texts: dict[str, str], names: list[str], place: str, report: Report) -
             return _Said({_name(int(number), names): POSITIVE for number in numbers}, is_list=True, split=split)
         report(Problem("bad value", place, f"its .cls holds {texts['.cls'][:20]!r}; it is the number of a class"))
     elif ".txt" in texts:
-        listed = names_in(texts[".txt"])
-        if listed is not None:
-            return _Said(dict.fromkeys(listed, POSITIVE), is_list=True, split=split)
+        named = names_in(texts[".txt"])
+        if named is not None:
+            return _Said(dict.fromkeys(named, POSITIVE), is_list=True, split=split)
         report(Problem("bad value", place, "its .txt is no list of names, as dog;sofa"))
     return _Said({}, is_list=False, split=split)
 
@@ -246,11 +256,11 @@ def _labels_in(document: Any, names: list[str], place: str, report: Report) -> _
         value = [value]
     if isinstance(value, list):
         value = [_name(each, names) if type(each) is int else each for each in value]
-    listed = names_in(value)
-    if listed is None:
+    named = names_in(value)
+    if named is None:
         report(Problem("bad value", place, f"holds {str(value)[:40]!r}; labels are a list of names"))
         return _Said({}, is_list=False)
-    return _Said(dict.fromkeys(listed, POSITIVE), is_list=True)
+    return _Said(dict.fromkeys(named, POSITIVE), is_list=True)
 
 
 def _name(number: int, names: list[str]) -> str:
