@@ -96,6 +96,7 @@ def test_folders_of_splits_and_patterns_and_single_tars(tmp_path):
         ({"a.json": {"caption": "a cat"}, "a.cls": b"7\n"}, {"7": 1}),
         ({"a.cls": b"2 5"}, {"2": 1, "5": 1}),
         ({"a.txt": b"cat; dog\n"}, {"cat": 1, "dog": 1}),
+        ({"a.json": {"caption": None}, "a.cls": b"7"}, {"7": 1}),
     ],
     ids=str,
 )
@@ -110,6 +111,22 @@ def test_numbers_have_names_beside_the_shards(tmp_path):
     assert found == {"a.jpg": {"dog": 1}, "b.jpg": {"cat": 1}}
 
 
+@pytest.mark.parametrize(
+    "files", [{"a.json": {"labels": [0, 1.0, False]}}, {"a.json": [0, 1, 0]}, {"a.cls": b"0 1 0"}], ids=str
+)
+def test_zeros_and_ones_are_of_the_classes_in_their_order(tmp_path, files):
+    samples = {"a.jpg": jpeg(), **files, "z.jpg": jpeg(), "z.txt": b"dog"}
+    write(tmp_path, x=samples)
+    found = []
+    table = read_dataset(tmp_path, report=found.append)
+    assert (table.classes, table.labels.tolist()) == (("dog",), [[-1], [1]])
+    assert [str(each) for each in found] == [
+        "x.tar, sample a: holds 3 zeros and ones, and classes.txt beside the shards does not name as many classes"
+    ]
+    (tmp_path / "classes.txt").write_text("cat\ndog\nsofa\n")
+    assert labels_of(samples, tmp_path / "x.tar")["a.jpg"] == {"cat": 0, "dog": 1, "sofa": 0}
+
+
 def test_what_is_not_listed(tmp_path):
     write(tmp_path, x={"a.jpg": jpeg(), "a.txt": b"cat", "b.jpg": jpeg(), "b.json": {"dog": 1}, "c.jpg": jpeg()})
     assert read_dataset(tmp_path).labels.tolist() == [[1, -1], [-1, 1], [-1, -1]]
@@ -119,13 +136,15 @@ def test_what_is_not_listed(tmp_path):
 def test_bad_labels_are_problems(tmp_path):
     write(
         tmp_path,
-        x={"a.jpg": jpeg(), "a.json": b"{", "b.jpg": jpeg(), "b.cls": b"cat", "c.jpg": jpeg(), "c.txt": b"cat"},
+        x={"a.jpg": jpeg(), "a.json": b"{", "b.jpg": jpeg(), "b.cls": b"cat", "c.jpg": jpeg(), "c.txt": b"cat"}
+        | {"d.jpg": jpeg(), "d.cls": b"1" * 5000},
     )
     found = []
-    assert len(read_dataset(tmp_path, report=found.append)) == 3
+    assert len(read_dataset(tmp_path, report=found.append)) == 4
     assert [str(each) for each in found] == [
         "x.tar, sample a: its .json is not JSON",
         "x.tar, sample b: its .cls holds 'cat'; it is the number of a class",
+        "x.tar, sample d: its .cls holds '11111111111111111111'; it is the number of a class",
     ]
     with pytest.raises(DataError, match="is not JSON"):
         read_dataset(tmp_path)

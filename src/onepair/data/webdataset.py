@@ -20,7 +20,7 @@ from onepair.data.sources import exists, read_lines
 from onepair.data.table import Unlisted, check_unlisted
 from onepair.data.tars import SUFFIX, Index, index_of
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import POSITIVE
+from onepair.labels import NEGATIVE, POSITIVE
 from onepair.remote import all_at_once, as_path, is_remote
 from onepair.words import listed
 
@@ -29,6 +29,7 @@ CLASSES = "classes.txt"  # beside the shards: the names of the numbers in .cls, 
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_NUMBER = re.compile(r"\d{1,18}")  # of a class
 
 
 class _Said(NamedTuple):
@@ -222,8 +223,8 @@ def _said(texts: dict[str, str], names: list[str], place: str, report: Report) -
             return found._replace(split=split)
     if ".cls" in texts:
         numbers = re.split(r"[\s,;]+", texts[".cls"].strip())
-        if all(number.isdecimal() for number in numbers):
-            return _Said({_name(int(number), names): POSITIVE for number in numbers}, is_list=True, split=split)
+        if all(map(_NUMBER.fullmatch, numbers)):
+            return _listed(list(map(int, numbers)), names, place, report)._replace(split=split)
         report(Problem("bad value", place, f"its .cls holds {texts['.cls'][:20]!r}; it is the number of a class"))
     elif ".txt" in texts:
         named = names_in(texts[".txt"])
@@ -242,7 +243,7 @@ def _labels_in(document: Any, names: list[str], place: str, report: Report) -> _
         others = [label_of(each) for name, each in document.items() if name != "split"]
         if key is not None:
             value = document[key]
-        elif BAD in others or not others:
+        elif BAD in others or not {POSITIVE, NEGATIVE} & set(others):
             return None
         else:
             value = {name: each for name, each in document.items() if name != "split"}
@@ -252,8 +253,17 @@ def _labels_in(document: Any, names: list[str], place: str, report: Report) -> _
             if label == BAD:
                 report(Problem("bad value", place, f"holds {value.get(name)!r} for {name}; a label is 1, 0 or null"))
         return _Said({name: label for name, label in labels.items() if label != BAD and name}, is_list=False)
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = [value]
+    return _listed([value] if type(value) is int else value, names, place, report)
+
+
+def _listed(value: Any, names: list[str], place: str, report: Report) -> _Said:
+    """What a list says: of names, of numbers of classes, or of a zero or one for each class."""
+    if isinstance(value, list) and len(value) > 2 and all(each in (0, 1) for each in value):
+        if len(value) == len(names):
+            return _Said(dict(zip(names, map(int, value), strict=True)), is_list=False)
+        what = f"holds {len(value):,} zeros and ones, and {CLASSES} beside the shards does not name as many classes"
+        report(Problem("bad value", place, what))
+        return _Said({}, is_list=False)
     if isinstance(value, list):
         value = [_name(each, names) if type(each) is int else each for each in value]
     named = names_in(value)
