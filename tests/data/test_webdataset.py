@@ -85,6 +85,23 @@ def test_folders_of_splits_and_patterns_and_single_tars(tmp_path):
         read_dataset(f"{tmp_path}/{{0..9999999}}.tar")
 
 
+def test_a_name_with_braces_and_patterns_of_other_kinds(tmp_path):
+    write(tmp_path, **{"{1}": {"a.jpg": jpeg(), "a.txt": b"cat"}})
+    assert read_dataset(tmp_path / "{1}.tar").files == ("{1}.tar/a.jpg",)
+    assert list(expanded("{8..10}.tar"))[0::2] == ["8.tar", "10.tar"]
+    assert list(expanded("{098..2}.tar"))[0::96] == ["098.tar", "002.tar"]
+    for pattern in ("*.tar", "{a..c}.tar", f"{{0..{'9' * 5000}}}.tar"):
+        with pytest.raises(DataError, match="there is no such file or folder; several shards are a folder, or a "):
+            read_dataset(tmp_path / pattern)
+
+
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.tgz", "labels.csv.zip"])
+def test_what_is_compressed_is_a_sentence(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x1f\x8b")
+    with pytest.raises(DataError, match=f"{name}: is compressed; unpack it"):
+        read_dataset(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("files", "expected"),
     [

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import operator
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from onepair.words import listed
 MOST = 100_000  # shards that braces may stand for
 CLASSES = "classes.txt"  # beside the shards: the names of the numbers in .cls, one in a line
 
-_BRACES = re.compile(r"\{([^{}]*)\}")
+_BRACES = re.compile(r"\{(\d{1,9}\.\.\d{1,9}|[^{}]*,[^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _NUMBER = re.compile(r"\d{1,18}")  # of a class
 
@@ -100,10 +101,12 @@ def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = refuse)
 
 
 def expanded(pattern: str) -> Iterator[str]:
-    """All that a pattern of braces stands for, as a shell has it.
+    """All that a pattern of braces stands for, as a shell has it: zeros before a number make all as long.
 
     >>> list(expanded("{train,val}-{08..10}.tar"))[2:4]
     ['train-10.tar', 'val-08.tar']
+    >>> list(expanded("{00..100}.tar"))[:2], list(expanded("{10..8}.tar"))[1:], list(expanded("{1}.tar"))
+    (['000.tar', '001.tar'], ['9.tar', '8.tar'], ['{1}.tar'])
     """
     pieces: list[list[str]] = []
     for place, piece in enumerate(_BRACES.split(pattern)):
@@ -115,7 +118,8 @@ def expanded(pattern: str) -> Iterator[str]:
         if abs(last - first) >= MOST:
             raise DataError(f"{pattern}: stands for more than {MOST:,} shards")
         step = 1 if last >= first else -1
-        pieces.append([str(number).zfill(len(numbers[1])) for number in range(first, last + step, step)])
+        width = max(map(len, numbers.groups())) if any(re.match("0.", each) for each in numbers.groups()) else 0
+        pieces.append([str(number).zfill(width) for number in range(first, last + step, step)])
     for found, parts in enumerate(itertools.product(*pieces)):
         if found >= MOST:
             raise DataError(f"{pattern}: stands for more than {MOST:,} shards")
@@ -154,10 +158,10 @@ def _entries(path: Path) -> list[Path]:
 
 
 def _samples(root: Path, shards: list[Path], report: Report) -> Iterator[_Sample]:
-    missing = [shard for shard in shards if not exists(shard)]
-    for shard in missing:
+    found = list(all_at_once(exists, shards, remote=is_remote(root)))
+    for shard in itertools.compress(shards, map(operator.not_, found)):
         report(Problem("missing shard", str(shard), "there is no such file"))
-    there = [shard for shard in shards if shard not in missing]
+    there = list(itertools.compress(shards, found))
     if not there:
         raise DataError(f"{shards[0]}: there is no such file, nor any other of {len(shards):,} shards")
     names, bad = _names(root), []
