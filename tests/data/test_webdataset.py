@@ -239,6 +239,19 @@ def test_threads_index_a_tar_together(monkeypatch):
     assert len(scanned) == 1
 
 
+def test_half_a_character_is_a_sentence(tmp_path):
+    write(tmp_path, x={"a.jpg": jpeg(), "a.json": rb'{"labels": ["cat \ud800"]}'})
+    with pytest.raises(DataError, match=r"^'cat \\ud800' is a name that is no text; rename that file or class$"):
+        read_dataset(tmp_path).fingerprint()
+
+
+def test_shards_of_two_buckets_are_a_sentence():
+    for bucket in ("one", "two"):
+        fsspec.filesystem("memory").pipe_file(f"memory://{bucket}/x.tar", tar(SAMPLE))
+    with pytest.raises(DataError, match="the shards of one dataset are in one bucket, or on one server"):
+        read_dataset("memory://{one,two}/x.tar")
+
+
 def damaged(whole: bytes) -> dict[str, bytes]:
     second = whole.index(b"b.jpg\0")
     return {

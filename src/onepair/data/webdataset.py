@@ -136,6 +136,8 @@ def _shards(path: Path) -> tuple[Path, list[Path]]:
     root = path.parent
     while _BRACES.search(str(root)):
         root = root.parent
+    if is_remote(path) and len(root.parts) < 2:
+        raise DataError(f"{path}: the shards of one dataset are in one bucket, or on one server")
     return root, [as_path(each) for each in expanded(str(path))] if _BRACES.search(str(path)) else [path]
 
 
