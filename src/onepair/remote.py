@@ -122,12 +122,12 @@ class RemotePath(Elsewhere):
     """
 
     def __truediv__(self, key: Any) -> "RemotePath":
-        name = str(key)
         if not is_remote(self):  # but relative to one
             return super().__truediv__(key)
+        name = _in_one_piece(str(key)) if self.is_web else str(key)
         if name.startswith(f"{self.origin}/"):
             return RemotePath(name)
-        return RemotePath(f"{self.origin}{name}") if name.startswith("/") else super().__truediv__(key)
+        return RemotePath(f"{self.origin}{name}") if name.startswith("/") else super().__truediv__(name)
 
     @property
     def scheme(self) -> str:
@@ -144,8 +144,9 @@ class RemotePath(Elsewhere):
 
     @property
     def url(self) -> str:
-        """As it is asked for: `..` does not lead out of its bucket."""
+        """As it is asked for: `..` does not lead out of its bucket, and `#` is part of a file's name."""
         inside = posixpath.normpath("/" + "/".join(self.parts[2:])).lstrip("/")
+        inside = inside.replace("#", "%23") if self.is_web else inside
         return f"{self.origin}/{inside}" if inside else self.origin
 
     @property
@@ -385,9 +386,20 @@ def as_path(source: str | Path) -> Path:
     if not _URL.match(source):
         return Path(source)
     scheme, _, rest = source.partition("://")
+    scheme = scheme.lower()
     if scheme not in SCHEMES or not rest.strip("/"):
         raise UserError(f"{source}: URLs are read that begin with {', '.join(f'{each}://' for each in SCHEMES)}")
-    return RemotePath(source)
+    server = re.split("[/?#]", rest)[0]
+    if "@" in server:
+        named = server.rpartition("@")[2]
+        raise UserError(f"{scheme}://{named}: a URL is written to many files, so put name and password into ~/.netrc")
+    return RemotePath(_in_one_piece(f"{scheme}://{rest}") if scheme in ("http", "https") else f"{scheme}://{rest}")
+
+
+def _in_one_piece(url: str) -> str:
+    """A URL whose query, as that of a signed one, is part of the last name: no slash in it ends a folder."""
+    path, mark, query = url.partition("?")
+    return f"{path}{mark}{query.replace('/', '%2F')}"
 
 
 def all_at_once(function: Callable[[T], R], items: Iterable[T], *, remote: bool) -> Iterator[R]:

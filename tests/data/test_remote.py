@@ -24,7 +24,7 @@ from onepair.data.vector_files import read_vectors
 from onepair.data.walking import image_files
 from onepair.data.writing import named_from
 from onepair.errors import MissingExtraError, UserError
-from onepair.files import cache_folder
+from onepair.files import WriteError, cache_folder
 from onepair.remote import RemoteError, RemotePath, as_path
 from onepair.review.pictures import Pictures
 from tests.servers import answer
@@ -75,6 +75,29 @@ def test_a_url_is_joined_and_cut_like_a_path():
 )
 def test_no_name_leads_out_of_the_bucket(name, url):
     assert (RemotePath("s3://bucket/data") / name).url == url
+
+
+def test_a_query_is_no_folder(shelf):
+    table = f"{shelf.url}/d/labels.csv?key=a/b.c&to=http://x.org/y"
+    path = as_path(table)
+    assert (path.name, path.suffix, str(path.parent)) == ("labels.csv", ".csv", f"{shelf.url}/d")
+    shelf.things = {
+        "/d/labels.csv?key=a/b.c&to=http://x.org/y": b"file,labels\na.jpg?key=c/d,cat\n/d/b%231.jpg,cat\nc#1.jpg,cat\n",
+        "/d/a.jpg?key=c/d": jpeg(10),
+        "/d/b%231.jpg": jpeg(20),
+        "/d/c%231.jpg": jpeg(30),
+    }
+    read = read_dataset(table)
+    assert [decode(read.path(row))[0, 0, 0] for row in range(3)] == [10, 20, 30]
+    named = named_from(read, Path())
+    assert [str(named.path(row)) for row in range(3)] == [str(read.path(row)) for row in range(3)]
+
+
+def test_a_scheme_in_capitals_and_a_password():
+    assert as_path("S3://Bucket/A.csv") == as_path("s3://Bucket/A.csv")
+    with pytest.raises(UserError, match=r"^https://x\.org:80: a URL is written to many files, so put name and pass"):
+        read_dataset("https://me:secret@x.org:80/labels.csv")
+    assert str(as_path("s3://bucket/me@home.csv")) == "s3://bucket/me@home.csv"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +218,18 @@ def test_vectors_at_a_url_are_copied_once_for_each_version(monkeypatch, s3):
     assert read_vectors(f"{url}/shards").take(np.arange(4))[:, 0].tolist() == [5, 5, 6, 6]
     with pytest.raises(DataError, match=rf"^{url}/bad\.npy: cannot be read as vectors"):
         read_vectors(f"{url}/bad.npy")
+
+
+def test_vectors_that_cannot_be_read_are_a_sentence_about_them(monkeypatch, shelf, tmp_path):
+    vectors = f"{shelf.url}/clip.npy"
+    shelf.things["clip.npy"] = lambda request: answer(request, 200 if request.command == "HEAD" else 403, b"x" * 99)
+    with pytest.raises(DataError, match=rf"^{vectors}: cannot be read \(Permission denied\)$"):
+        read_vectors(vectors)
+    shelf.things["clip.npy"] = b"x" * 99
+    (tmp_path / "onepair").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(WriteError, match=r"onepair/copies.*: cannot be written"):
+        read_vectors(vectors)
 
 
 def test_an_array_is_named_after_a_url():

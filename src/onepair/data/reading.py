@@ -223,10 +223,8 @@ def recognise(path: Path, format: str = "auto") -> Reader:
         names = " and ".join(reader.name for reader in fitting)
         raise DataError(f"{path}: has the layout of {names}; name the format that you mean")
     if not exists(path):
-        wild = path.suffix.lower() == ".tar" and set("*?[{") & set(str(path))
-        advice = (
-            "; several shards are a folder, or a pattern as train-{000..009}.tar or {train,val}.tar" if wild else ""
-        )
+        wild = path.suffix.lower() == ".tar" and set("*?[{") & set(path.name)
+        advice = "; several shards are a folder, or a pattern as {train,val}-{000..009}.tar" if wild else ""
         raise DataError(f"{path}: there is no such file or folder{advice}")
     if path.suffix.lower() in _COMPRESSED and not path.is_dir():
         raise DataError(f"{path}: is compressed; unpack it, or of a .tar.gz only the .gz, and give what comes out")
