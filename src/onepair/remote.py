@@ -275,7 +275,8 @@ class _Failure:
 
 def _failure(error: Exception, path: RemotePath) -> _Failure:
     """What an error of a library means; by the names of its classes, since those libraries may not be there."""
-    kinds, words = {kind.__name__ for kind in type(error).__mro__}, str(error)
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    words = " ".join(str(getattr(error, "message", "") or error).split())  # they may be several lines
     response = getattr(error.__cause__ or error, "response", None)
     code = response["Error"].get("Code", "") if isinstance(response, dict) and "Error" in response else ""
     status = int(getattr(error, "status", 0) or 0)
@@ -284,7 +285,7 @@ def _failure(error: Exception, path: RemotePath) -> _Failure:
     if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken") or status == 401:
         advice = _ADVICE.get(path.scheme, "it asks for a name and a password")
         return _Failure(f"refuses these credentials ({code or status}); {advice}", of_server=True)
-    if code == "NoSuchBucket" or "bucket does not exist" in words:
+    if code in ("NoSuchBucket", "InvalidBucketName") or "bucket does not exist" in words:
         return _Failure("there is no such bucket", errno.ENOENT, of_server=True)
     if isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.EOPNOTSUPP):
         return _Failure(error.strerror or words, error.errno, counts=False)
@@ -298,6 +299,8 @@ def _failure(error: Exception, path: RemotePath) -> _Failure:
         return _Failure("Ends before its end: the server gave less than it said", passing=True, counts=False)
     if isinstance(error, TimeoutError) or any("Timeout" in kind for kind in kinds):
         return _Failure(f"No answer within {READ:g} seconds, {ATTEMPTS} times", errno.ETIMEDOUT, passing=True)
+    if "TooManyRedirects" in kinds:
+        return _Failure("Leads on and on, from one address to the next")
     if code in ("416", "InvalidRange") or status == 416:
         return _Failure("Is empty", counts=False)
     busy = code in ("SlowDown", "500", "502", "503", "504", "InternalError", "ServiceUnavailable", "RequestTimeout")

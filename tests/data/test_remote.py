@@ -398,6 +398,32 @@ def test_a_body_that_says_to_be_too_large_is_not_read(shelf):
         decode(as_path(f"{shelf.url}/a.jpg"))
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("circle.csv", r"cannot be read \(Leads on and on, from one address to the next\)"),
+        ("noise.csv", r"cannot be read \(Bad status line: [^\n]*\)"),
+        ("0.tar", "is empty, or its server does not say how large it is"),
+    ],
+)
+def test_odd_answers_are_one_sentence(shelf, name, sentence):
+    shelf.things = {
+        "circle.csv": lambda request: answer(request, 302, Location="/circle.csv"),
+        "noise.csv": lambda request: request.wfile.write(b"no answer\r\n\r\n"),
+        "0.tar": lambda request: request.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n"),
+    }
+    with pytest.raises(DataError, match=rf"^{shelf.url}/{name}: {sentence}$"):
+        read_dataset(f"{shelf.url}/{name}")
+
+
+def test_a_name_that_no_bucket_can_have(shelf, endpoint):
+    endpoint(shelf.url)
+    body = b"<Error><Code>InvalidBucketName</Code><Message>no</Message></Error>"
+    shelf.things["labels.csv"] = lambda request: answer(request, 400, body)
+    with pytest.raises(RemoteError, match=r"^s3://bucket: there is no such bucket$"):
+        read_dataset("s3://bucket/labels.csv")
+
+
 def test_a_web_server_that_gives_no_parts(shelf):
     tasks = [{"data": {"image": "a.jpg"}, "annotations": [{"result": [choice("cat")]}]}]
     shelf.things = {"tasks.json": json.dumps([*tasks, {"pad": "x" * 2000}]).encode(), "x.tar": bytes(3_000_000)}

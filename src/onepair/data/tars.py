@@ -152,6 +152,8 @@ def _scan(shard: Path, version: str) -> Index:
     """Go from header to header; what a damaged tar has before the damage counts."""
     index = Index(version=version, members={}, texts={})
     total = shard.stat().st_size
+    if not total and is_remote(shard):
+        raise DataError(f"{shard}: is empty, or its server does not say how large it is")
     with _opened(shard, total) as file:
         try:
             with tarfile.open(fileobj=file, mode="r:") as tar:
