@@ -52,6 +52,13 @@ def test_shards_in_a_bucket(s3, images, in_process, tmp_path, monkeypatch):
     trained = in_process("train", f"{url}/shards/train-{{0..0}}.tar", *TRAIN, "--out", "run")
     assert trained.returncode == 0, trained.stderr
     assert "webdataset" in in_process("datasets").stdout
+    image = f"{url}/shards/train-0.tar/07.png"
+    assert f"\n{image}," in in_process("predict", "run", image).stdout
+    predicted = in_process("predict", "run", f"{url}/shards/train-0.tar", "--out", "predictions.csv")
+    assert "40 images predicted" in predicted.stderr
+    assert f"\n{image}," in (tmp_path / "predictions.csv").read_text()
+    gone = in_process("predict", "run", f"{url}/shards/train-0.tar/none.png")
+    assert gone.stderr.endswith("train-0.tar/none.png: cannot be read, there is no such file or folder\n")
 
 
 @pytest.mark.parametrize("option", ["--out", "--cache"])

@@ -9,12 +9,13 @@ import stat
 import tarfile
 import threading
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 from pydantic import BaseModel, NonNegativeInt
 
-from onepair.data.decoding import require_no_pipe
+from onepair.data.decoding import SUFFIXES, require_no_pipe
 from onepair.data.problems import DataError
 from onepair.data.stored import StoredError, read_record
 from onepair.files import WriteError, cache_folder, write_atomically
@@ -107,10 +108,21 @@ def joined(root: Path, name: str) -> Path:
     TarPath('shards/0.tar/cat.jpg')
     """
     path = root / name
-    if f"{SUFFIX}/" not in name.lower():
+    return in_tar(path) if f"{SUFFIX}/" in name.lower() else path
+
+
+def in_tar(path: Path) -> Path:
+    """A path as that of a file in a tar, if it leads into one."""
+    if isinstance(path, TarPath) or not any(part.lower().endswith(SUFFIX) for part in path.parts[:-1]):
         return path
     inside = TarPath(*path.parts)
     return path if not is_remote(inside) and inside.shard.is_dir() else inside
+
+
+def images_in_tar(shard: Path) -> Iterator[Path]:
+    """All images in a tar, in their order there."""
+    names = (name for name in index_of(shard).members if PurePosixPath(name).suffix.lower() in SUFFIXES)
+    yield from (TarPath(*shard.parts, name) for name in names)
 
 
 def index_of(shard: Path) -> Index:
