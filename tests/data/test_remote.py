@@ -239,6 +239,12 @@ def test_an_array_is_named_after_a_url():
     assert read_vectors("memory://bucket/clip.npz:image").take(np.array([0])).tolist() == [[1, 1]]
 
 
+def test_a_port_names_no_array(shelf):
+    with pytest.raises(DataError, match=rf"^{shelf.url}/none\.npy: cannot be read \(No such file"):
+        read_vectors(f"{shelf.url}/none.npy")
+    assert shelf.asked
+
+
 # S3
 
 
@@ -456,6 +462,22 @@ def test_images_are_read_together(shelf):
     read = list(reader.read(readings(np.arange(8), batch_size=4, mirrored=None)))
     assert [batch.rows.tolist() for batch, _ in read] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert not any(problems for _, problems in read)
+
+
+def test_names_of_another_system_are_looked_for_together(shelf):
+    """The server answers none before all four are asked for."""
+    together, first = threading.Barrier(4, timeout=10), set()
+
+    def wait(request):
+        if "%5C" in request.path and request.path not in first:
+            first.add(request.path)
+            together.wait()
+        answer(request, 404 if "%5C" in request.path else 200, b"" if "%5C" in request.path else jpeg(20))
+
+    rows = b"".join(b"sub\\%d.jpg,cat\n" % number for number in range(4))
+    shelf.things = {"labels.csv": b"file,labels\n" + rows, ".jpg": wait}
+    assert read_dataset(f"{shelf.url}/labels.csv").files == tuple(f"sub/{number}.jpg" for number in range(4))
+    assert not together.broken
 
 
 def test_a_dead_server_stops_batches_too(monkeypatch, shelf):

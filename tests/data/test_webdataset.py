@@ -331,6 +331,13 @@ def test_a_table_of_what_is_in_tars_can_be_written_and_read(tmp_path):
     assert decode(again.path(0))[0, 0, 0] == 40
 
 
+def test_a_table_of_another_system_finds_what_is_in_tars(tmp_path):
+    write(tmp_path, x={"a.jpg": jpeg(40), "b.jpg": jpeg(90)})
+    (tmp_path / "labels.csv").write_text("file,labels\nx.tar\\a.jpg,cat\n/elsewhere/x.tar/b.jpg,dog\n")
+    table = read_dataset(tmp_path / "labels.csv")
+    assert [decode(table.path(row))[0, 0, 0] for row in range(2)] == [40, 90]
+
+
 def test_a_folder_with_other_things_is_not_one_of_shards(tmp_path):
     write(tmp_path, download={"a.jpg": jpeg()})
     for name in ("cat", "dog"):
