@@ -12,7 +12,7 @@ import stat
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -407,8 +408,19 @@ def _in_one_piece(url: str) -> str:
 
 def all_at_once(function: Callable[[T], R], items: Iterable[T], *, remote: bool) -> Iterator[R]:
     """A function of each item, in their order: of remote ones many at once, of local ones one after the other."""
-    if not remote:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield from pool.map(function, items)
+    return in_threads(function, items, threads=AT_ONCE) if remote else map(function, items)
+
+
+def in_threads(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
+    """A function of each item, in their order; few items wait at a time, as there may be millions."""
+    left = iter(items)
+    with ThreadPoolExecutor(threads) as pool:
+        begun = deque(pool.submit(function, item) for item in islice(left, 4 * threads))
+        try:
+            while begun:
+                result = begun.popleft().result()
+                begun.extend(pool.submit(function, item) for item in islice(left, 1))
+                yield result
+        finally:
+            for each in begun:
+                each.cancel()

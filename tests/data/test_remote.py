@@ -25,7 +25,7 @@ from onepair.data.walking import image_files
 from onepair.data.writing import named_from
 from onepair.errors import MissingExtraError, UserError
 from onepair.files import WriteError, cache_folder
-from onepair.remote import RemoteError, RemotePath, as_path
+from onepair.remote import RemoteError, RemotePath, all_at_once, as_path
 from onepair.review.pictures import Pictures
 from tests.servers import answer
 
@@ -462,6 +462,29 @@ def test_images_are_read_together(shelf):
     read = list(reader.read(readings(np.arange(8), batch_size=4, mirrored=None)))
     assert [batch.rows.tolist() for batch, _ in read] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert not any(problems for _, problems in read)
+
+
+def test_of_many_things_few_wait_at_a_time():
+    taken = []
+    items = (taken.append(number) or number for number in range(10_000))
+    results = all_at_once(lambda number: -number, items, remote=True)
+    for number in range(3):
+        assert next(results) == -number
+    assert len(taken) < 100
+    assert [-number for number in range(3, 10_000)] == list(results)
+
+
+def test_a_failure_leaves_the_rest_undone():
+    done = []
+
+    def fail(number):
+        done.append(number)
+        if number == 3:
+            raise RemoteError("gone")
+
+    with pytest.raises(RemoteError, match="gone"):
+        list(all_at_once(fail, range(10_000), remote=True))
+    assert len(done) < 100
 
 
 def test_names_of_another_system_are_looked_for_together(shelf):
