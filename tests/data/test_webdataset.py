@@ -5,6 +5,7 @@ import json
 import os
 import tarfile
 import threading
+import tracemalloc
 
 import fsspec
 import numpy as np
@@ -182,7 +183,7 @@ def test_a_name_that_is_no_text_stays_the_same(tmp_path):
     content = tar({"caf\xe9.jpg": jpeg(40), "caf\xe9.cls": b"1"}, format=tarfile.GNU_FORMAT, encoding="latin-1")
     (tmp_path / "x.tar").write_bytes(content)
     first = read_dataset(tmp_path)
-    tars._indexes.clear()
+    tars._known.clear()
     again = read_dataset(tmp_path)
     assert first.files == again.files == (r"x.tar/caf\xe9.jpg",)
     assert decode(again.path(0))[0, 0, 0] == 40
@@ -197,6 +198,7 @@ def test_a_hard_link_is_the_file_it_leads_to(tmp_path):
     assert decode(table.path(1))[0, 0, 0] == 40
 
 
+WORDY = {"labels": ["cat"], "caption": "w" * 900_000}
 SAMPLE = [("a.jpg", jpeg(40)), ("a.txt", b"cat")]
 
 
@@ -252,6 +254,16 @@ def test_shards_of_two_buckets_are_a_sentence():
         read_dataset("memory://{one,two}/x.tar")
 
 
+def test_texts_are_not_held_after_they_are_read(tmp_path):
+    write(tmp_path, x={f"{n}.{end}": each for n in range(20) for end, each in (("jpg", jpeg()), ("json", WORDY))})
+    tracemalloc.start()
+    table = read_dataset(tmp_path)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(table) == 20
+    assert held < 5_000_000
+
+
 def damaged(whole: bytes) -> dict[str, bytes]:
     second = whole.index(b"b.jpg\0")
     return {
@@ -303,7 +315,7 @@ def test_shards_at_a_url_are_read_by_ranges_and_indexed_once(monkeypatch):
     table = read_dataset("memory://shards/x.tar")
     assert sum(stop - start for start, stop in read) < 4_000_000  # what is no label and no header is passed over
     read.clear()
-    tars._indexes.clear()
+    tars._known.clear()
     again = read_dataset("memory://shards/x.tar")
     assert (again.files, read) == (table.files, [])
     (block,) = image_blocks(images_of(again, np.array([2, 0])), SMALL, batch_size=2)
@@ -314,7 +326,6 @@ def test_shards_at_a_url_are_read_by_ranges_and_indexed_once(monkeypatch):
 def test_an_index_is_of_one_version_of_a_tar(tmp_path):
     write(tmp_path, x={"a.jpg": jpeg(), "a.txt": b"cat"})
     read_dataset(tmp_path)
-    tars._indexes.clear()
     write(tmp_path, x={"a.jpg": jpeg(side=64), "a.txt": b"cat;dog", "b.jpg": jpeg(99)})
     table = read_dataset(tmp_path)
     assert table.classes == ("cat", "dog")

@@ -28,7 +28,7 @@ SUFFIX = ".tar"
 _BLOCK = 512  # bytes of a header
 _AHEAD = 1 << 20  # bytes that are read together while headers are looked for, at a URL
 
-_indexes: dict[Path, "Index"] = {}  # a name and an offset for each image, which is less than the table has
+_known: dict[Path, "Index"] = {}  # without texts: a name and an offset for each image, less than the table has
 _being_read: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 
@@ -62,7 +62,7 @@ class TarPath(Elsewhere):
     @property
     def member(self) -> Member:
         inside = str(self)[len(str(self.shard)) + 1 :]
-        found = index_of(self.shard).members.get(inside)
+        found = _places_in(self.shard).members.get(inside)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(self))
         return Member(*found)
@@ -74,7 +74,7 @@ class TarPath(Elsewhere):
 
     def version(self) -> str | None:
         """That of a tar at a URL, and the place in it; of one on this machine, the time of change tells."""
-        known = index_of(self.shard).version if isinstance(self.shard, Elsewhere) else ""
+        known = _places_in(self.shard).version if isinstance(self.shard, Elsewhere) else ""
         return f"{known} from {self.member.offset}" if known else None
 
     def read_range(self, start: int, stop: int) -> bytes:
@@ -121,17 +121,29 @@ def in_tar(path: Path) -> Path:
 
 def images_in_tar(shard: Path) -> Iterator[Path]:
     """All images in a tar, in their order there."""
-    names = (name for name in index_of(shard).members if PurePosixPath(name).suffix.lower() in SUFFIXES)
+    names = (name for name in _places_in(shard).members if PurePosixPath(name).suffix.lower() in SUFFIXES)
     yield from (TarPath(*shard.parts, name) for name in names)
 
 
 def index_of(shard: Path) -> Index:
     """What is in a tar. Its headers alone are read, and only once: the index is kept in the user's cache."""
-    if shard not in _indexes:
+    with _being_read[shard]:
+        return _read(shard)
+
+
+def _places_in(shard: Path) -> Index:
+    """The index without its texts, from memory after the first time."""
+    if shard not in _known:
         with _being_read[shard]:  # or each of many threads would read it
-            if shard not in _indexes:
-                _indexes[shard] = _kept_or_scanned(shard)
-    return _indexes[shard]
+            if shard not in _known:
+                _read(shard)
+    return _known[shard]
+
+
+def _read(shard: Path) -> Index:
+    index = _kept_or_scanned(shard)
+    _known[shard] = index.model_copy(update={"texts": {}})
+    return index
 
 
 def _kept_or_scanned(shard: Path) -> Index:
