@@ -12,7 +12,7 @@ import stat
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -122,12 +123,12 @@ class RemotePath(Elsewhere):
     """
 
     def __truediv__(self, key: Any) -> "RemotePath":
-        name = str(key)
         if not is_remote(self):  # but relative to one
             return super().__truediv__(key)
+        name = _in_one_piece(str(key)) if self.is_web else str(key)
         if name.startswith(f"{self.origin}/"):
             return RemotePath(name)
-        return RemotePath(f"{self.origin}{name}") if name.startswith("/") else super().__truediv__(key)
+        return RemotePath(f"{self.origin}{name}") if name.startswith("/") else super().__truediv__(name)
 
     @property
     def scheme(self) -> str:
@@ -144,8 +145,9 @@ class RemotePath(Elsewhere):
 
     @property
     def url(self) -> str:
-        """As it is asked for: `..` does not lead out of its bucket."""
+        """As it is asked for: `..` does not lead out of its bucket, and `#` is part of a file's name."""
         inside = posixpath.normpath("/" + "/".join(self.parts[2:])).lstrip("/")
+        inside = inside.replace("#", "%23") if self.is_web else inside
         return f"{self.origin}/{inside}" if inside else self.origin
 
     @property
@@ -274,7 +276,8 @@ class _Failure:
 
 def _failure(error: Exception, path: RemotePath) -> _Failure:
     """What an error of a library means; by the names of its classes, since those libraries may not be there."""
-    kinds, words = {kind.__name__ for kind in type(error).__mro__}, str(error)
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    words = " ".join(str(getattr(error, "message", "") or error).split())  # they may be several lines
     response = getattr(error.__cause__ or error, "response", None)
     code = response["Error"].get("Code", "") if isinstance(response, dict) and "Error" in response else ""
     status = int(getattr(error, "status", 0) or 0)
@@ -283,7 +286,7 @@ def _failure(error: Exception, path: RemotePath) -> _Failure:
     if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken") or status == 401:
         advice = _ADVICE.get(path.scheme, "it asks for a name and a password")
         return _Failure(f"refuses these credentials ({code or status}); {advice}", of_server=True)
-    if code == "NoSuchBucket" or "bucket does not exist" in words:
+    if code in ("NoSuchBucket", "InvalidBucketName") or "bucket does not exist" in words:
         return _Failure("there is no such bucket", errno.ENOENT, of_server=True)
     if isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.EOPNOTSUPP):
         return _Failure(error.strerror or words, error.errno, counts=False)
@@ -297,6 +300,8 @@ def _failure(error: Exception, path: RemotePath) -> _Failure:
         return _Failure("Ends before its end: the server gave less than it said", passing=True, counts=False)
     if isinstance(error, TimeoutError) or any("Timeout" in kind for kind in kinds):
         return _Failure(f"No answer within {READ:g} seconds, {ATTEMPTS} times", errno.ETIMEDOUT, passing=True)
+    if "TooManyRedirects" in kinds:
+        return _Failure("Leads on and on, from one address to the next")
     if code in ("416", "InvalidRange") or status == 416:
         return _Failure("Is empty", counts=False)
     busy = code in ("SlowDown", "500", "502", "503", "504", "InternalError", "ServiceUnavailable", "RequestTimeout")
@@ -385,15 +390,37 @@ def as_path(source: str | Path) -> Path:
     if not _URL.match(source):
         return Path(source)
     scheme, _, rest = source.partition("://")
+    scheme = scheme.lower()
     if scheme not in SCHEMES or not rest.strip("/"):
         raise UserError(f"{source}: URLs are read that begin with {', '.join(f'{each}://' for each in SCHEMES)}")
-    return RemotePath(source)
+    server = re.split("[/?#]", rest)[0]
+    if "@" in server:
+        named = server.rpartition("@")[2]
+        raise UserError(f"{scheme}://{named}: a URL is written to many files, so put name and password into ~/.netrc")
+    return RemotePath(_in_one_piece(f"{scheme}://{rest}") if scheme in ("http", "https") else f"{scheme}://{rest}")
+
+
+def _in_one_piece(url: str) -> str:
+    """A URL whose query, as that of a signed one, is part of the last name: no slash in it ends a folder."""
+    path, mark, query = url.partition("?")
+    return f"{path}{mark}{query.replace('/', '%2F')}"
 
 
 def all_at_once(function: Callable[[T], R], items: Iterable[T], *, remote: bool) -> Iterator[R]:
     """A function of each item, in their order: of remote ones many at once, of local ones one after the other."""
-    if not remote:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield from pool.map(function, items)
+    return in_threads(function, items, threads=AT_ONCE) if remote else map(function, items)
+
+
+def in_threads(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
+    """A function of each item, in their order; few items wait at a time, as there may be millions."""
+    left = iter(items)
+    with ThreadPoolExecutor(threads) as pool:
+        begun = deque(pool.submit(function, item) for item in islice(left, 4 * threads))
+        try:
+            while begun:
+                result = begun.popleft().result()
+                begun.extend(pool.submit(function, item) for item in islice(left, 1))
+                yield result
+        finally:
+            for each in begun:
+                each.cancel()

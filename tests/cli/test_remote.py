@@ -6,6 +6,8 @@ import tarfile
 import pytest
 
 from onepair.errors import EXTRAS
+from onepair.review.retraining import planned_commands
+from onepair.runs.finished import FinishedRun
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -39,6 +41,30 @@ def test_a_run_on_a_bucket(bucket, in_process, tmp_path, monkeypatch):
     assert in_process("explain", "run", f"{bucket}/data/00.png").returncode == 0
 
 
+def test_what_is_fixed_at_a_url_is_trained_on_as_it_says(bucket, in_process, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fixed = in_process("check", f"{bucket}/data/labels.csv", "--fix", "clean.csv")
+    assert fixed.stdout.endswith(f"to train on it: onepair train clean.csv --folder {bucket}/data\n")
+    trained = in_process("train", "clean.csv", "--folder", f"{bucket}/data", *TRAIN, "--out", "run")
+    assert trained.returncode == 0, trained.stderr
+    assert "left out" not in trained.stderr
+
+
+def test_a_run_on_a_bucket_is_audited_and_its_labels_written(bucket, in_process, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert in_process("train", f"{bucket}/data/labels.csv", *TRAIN, "--out", "run").returncode == 0
+    assert "sheet.csv has 3 images" in in_process("audit", "run", "--images", "3", "--sheet", "sheet.csv").stdout
+    audited = in_process("audit", "run", "--images", "3", "--answers", "sheet.csv")
+    assert "complete: 3 of 3 images" in audited.stdout, audited.stderr
+    written = in_process("labels", "run", "--out", "completed.csv").stdout
+    assert written.endswith(f"to train on it: onepair train completed.csv --folder {bucket}/data\n")
+    assert f"\n{bucket}/data/00.png,train,1,0,1,1" in (tmp_path / "completed.csv").read_text().replace("\r", "")
+    assert in_process("explain", "run", "0").returncode == 0
+    for _, again in planned_commands(FinishedRun(tmp_path / "run"), tmp_path / "run-2"):
+        done = in_process(*again)
+        assert done.returncode == 0, done.stderr
+
+
 def test_shards_in_a_bucket(s3, images, in_process, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content = io.BytesIO()
@@ -52,6 +78,13 @@ def test_shards_in_a_bucket(s3, images, in_process, tmp_path, monkeypatch):
     trained = in_process("train", f"{url}/shards/train-{{0..0}}.tar", *TRAIN, "--out", "run")
     assert trained.returncode == 0, trained.stderr
     assert "webdataset" in in_process("datasets").stdout
+    image = f"{url}/shards/train-0.tar/07.png"
+    assert f"\n{image}," in in_process("predict", "run", image).stdout
+    predicted = in_process("predict", "run", f"{url}/shards/train-0.tar", "--out", "predictions.csv")
+    assert "40 images predicted" in predicted.stderr
+    assert f"\n{image}," in (tmp_path / "predictions.csv").read_text()
+    gone = in_process("predict", "run", f"{url}/shards/train-0.tar/none.png")
+    assert gone.stderr.endswith("train-0.tar/none.png: cannot be read, there is no such file or folder\n")
 
 
 @pytest.mark.parametrize("option", ["--out", "--cache"])

@@ -24,8 +24,8 @@ from onepair.data.vector_files import read_vectors
 from onepair.data.walking import image_files
 from onepair.data.writing import named_from
 from onepair.errors import MissingExtraError, UserError
-from onepair.files import cache_folder
-from onepair.remote import RemoteError, RemotePath, as_path
+from onepair.files import WriteError, cache_folder
+from onepair.remote import RemoteError, RemotePath, all_at_once, as_path
 from onepair.review.pictures import Pictures
 from tests.servers import answer
 
@@ -75,6 +75,29 @@ def test_a_url_is_joined_and_cut_like_a_path():
 )
 def test_no_name_leads_out_of_the_bucket(name, url):
     assert (RemotePath("s3://bucket/data") / name).url == url
+
+
+def test_a_query_is_no_folder(shelf):
+    table = f"{shelf.url}/d/labels.csv?key=a/b.c&to=http://x.org/y"
+    path = as_path(table)
+    assert (path.name, path.suffix, str(path.parent)) == ("labels.csv", ".csv", f"{shelf.url}/d")
+    shelf.things = {
+        "/d/labels.csv?key=a/b.c&to=http://x.org/y": b"file,labels\na.jpg?key=c/d,cat\n/d/b%231.jpg,cat\nc#1.jpg,cat\n",
+        "/d/a.jpg?key=c/d": jpeg(10),
+        "/d/b%231.jpg": jpeg(20),
+        "/d/c%231.jpg": jpeg(30),
+    }
+    read = read_dataset(table)
+    assert [decode(read.path(row))[0, 0, 0] for row in range(3)] == [10, 20, 30]
+    named = named_from(read, Path())
+    assert [str(named.path(row)) for row in range(3)] == [str(read.path(row)) for row in range(3)]
+
+
+def test_a_scheme_in_capitals_and_a_password():
+    assert as_path("S3://Bucket/A.csv") == as_path("s3://Bucket/A.csv")
+    with pytest.raises(UserError, match=r"^https://x\.org:80: a URL is written to many files, so put name and pass"):
+        read_dataset("https://me:secret@x.org:80/labels.csv")
+    assert str(as_path("s3://bucket/me@home.csv")) == "s3://bucket/me@home.csv"
 
 
 @pytest.mark.parametrize(
@@ -197,11 +220,29 @@ def test_vectors_at_a_url_are_copied_once_for_each_version(monkeypatch, s3):
         read_vectors(f"{url}/bad.npy")
 
 
+def test_vectors_that_cannot_be_read_are_a_sentence_about_them(monkeypatch, shelf, tmp_path):
+    vectors = f"{shelf.url}/clip.npy"
+    shelf.things["clip.npy"] = lambda request: answer(request, 200 if request.command == "HEAD" else 403, b"x" * 99)
+    with pytest.raises(DataError, match=rf"^{vectors}: cannot be read \(Permission denied\)$"):
+        read_vectors(vectors)
+    shelf.things["clip.npy"] = b"x" * 99
+    (tmp_path / "onepair").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(WriteError, match=r"onepair/copies.*: cannot be written"):
+        read_vectors(vectors)
+
+
 def test_an_array_is_named_after_a_url():
     file = io.BytesIO()
     np.savez(file, image=np.ones((1, 2)), text=np.zeros((1, 2)))
     remember({"clip.npz": file.getvalue()})
     assert read_vectors("memory://bucket/clip.npz:image").take(np.array([0])).tolist() == [[1, 1]]
+
+
+def test_a_port_names_no_array(shelf):
+    with pytest.raises(DataError, match=rf"^{shelf.url}/none\.npy: cannot be read \(No such file"):
+        read_vectors(f"{shelf.url}/none.npy")
+    assert shelf.asked
 
 
 # S3
@@ -363,6 +404,32 @@ def test_a_body_that_says_to_be_too_large_is_not_read(shelf):
         decode(as_path(f"{shelf.url}/a.jpg"))
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("circle.csv", r"cannot be read \(Leads on and on, from one address to the next\)"),
+        ("noise.csv", r"cannot be read \(Bad status line: [^\n]*\)"),
+        ("0.tar", "is empty, or its server does not say how large it is"),
+    ],
+)
+def test_odd_answers_are_one_sentence(shelf, name, sentence):
+    shelf.things = {
+        "circle.csv": lambda request: answer(request, 302, Location="/circle.csv"),
+        "noise.csv": lambda request: request.wfile.write(b"no answer\r\n\r\n"),
+        "0.tar": lambda request: request.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n"),
+    }
+    with pytest.raises(DataError, match=rf"^{shelf.url}/{name}: {sentence}$"):
+        read_dataset(f"{shelf.url}/{name}")
+
+
+def test_a_name_that_no_bucket_can_have(shelf, endpoint):
+    endpoint(shelf.url)
+    body = b"<Error><Code>InvalidBucketName</Code><Message>no</Message></Error>"
+    shelf.things["labels.csv"] = lambda request: answer(request, 400, body)
+    with pytest.raises(RemoteError, match=r"^s3://bucket: there is no such bucket$"):
+        read_dataset("s3://bucket/labels.csv")
+
+
 def test_a_web_server_that_gives_no_parts(shelf):
     tasks = [{"data": {"image": "a.jpg"}, "annotations": [{"result": [choice("cat")]}]}]
     shelf.things = {"tasks.json": json.dumps([*tasks, {"pad": "x" * 2000}]).encode(), "x.tar": bytes(3_000_000)}
@@ -395,6 +462,45 @@ def test_images_are_read_together(shelf):
     read = list(reader.read(readings(np.arange(8), batch_size=4, mirrored=None)))
     assert [batch.rows.tolist() for batch, _ in read] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert not any(problems for _, problems in read)
+
+
+def test_of_many_things_few_wait_at_a_time():
+    taken = []
+    items = (taken.append(number) or number for number in range(10_000))
+    results = all_at_once(lambda number: -number, items, remote=True)
+    for number in range(3):
+        assert next(results) == -number
+    assert len(taken) < 100
+    assert [-number for number in range(3, 10_000)] == list(results)
+
+
+def test_a_failure_leaves_the_rest_undone():
+    done = []
+
+    def fail(number):
+        done.append(number)
+        if number == 3:
+            raise RemoteError("gone")
+
+    with pytest.raises(RemoteError, match="gone"):
+        list(all_at_once(fail, range(10_000), remote=True))
+    assert len(done) < 100
+
+
+def test_names_of_another_system_are_looked_for_together(shelf):
+    """The server answers none before all four are asked for."""
+    together, first = threading.Barrier(4, timeout=10), set()
+
+    def wait(request):
+        if "%5C" in request.path and request.path not in first:
+            first.add(request.path)
+            together.wait()
+        answer(request, 404 if "%5C" in request.path else 200, b"" if "%5C" in request.path else jpeg(20))
+
+    rows = b"".join(b"sub\\%d.jpg,cat\n" % number for number in range(4))
+    shelf.things = {"labels.csv": b"file,labels\n" + rows, ".jpg": wait}
+    assert read_dataset(f"{shelf.url}/labels.csv").files == tuple(f"sub/{number}.jpg" for number in range(4))
+    assert not together.broken
 
 
 def test_a_dead_server_stops_batches_too(monkeypatch, shelf):

@@ -1,6 +1,7 @@
 """The images in folders: all of them, in one order, however many."""
 
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,10 @@ import pytest
 from onepair.data import walking
 from onepair.data.decoding import SUFFIXES
 from onepair.data.problems import DataError
+from onepair.data.tars import TarPath
 from onepair.data.walking import image_files
+
+pytestmark = pytest.mark.usefixtures("alone")
 
 NAMES = ["b.png", "a.JPG", "a-b/1.png", "a/2.gif", "a/10.webp", "a/deep/er/3.tif", "z.jpeg", "line\nbreak.png", "é.bmp"]
 
@@ -45,6 +49,16 @@ def test_folders_are_read_only_when_it_is_their_turn(tree):
 
 def test_a_file_is_itself_whatever_it_is_called(tmp_path):
     assert list(image_files(tmp_path / "gone.txt")) == [tmp_path / "gone.txt"]
+
+
+def test_a_tar_is_a_folder_and_what_is_in_it_a_file(tree):
+    with tarfile.open(tree / "0.tar", "w") as archive:
+        for name in ("b.png", "notes.txt", "a/2.gif"):
+            archive.add(tree / name, name)
+    assert [str(each) for each in image_files(tree / "0.tar")] == [f"{tree}/0.tar/b.png", f"{tree}/0.tar/a/2.gif"]
+    (file,) = image_files(tree / "0.tar" / "a" / "2.gif")
+    assert isinstance(file, TarPath)
+    assert tree / "0.tar" not in list(image_files(tree))
 
 
 def test_links_to_folders_are_not_followed(tree):

@@ -4,6 +4,8 @@ import io
 import json
 import os
 import tarfile
+import threading
+import tracemalloc
 
 import fsspec
 import numpy as np
@@ -14,23 +16,27 @@ from onepair.data.checking import find_problems
 from onepair.data.decoding import decode
 from onepair.data.problems import DataError
 from onepair.data.reading import read_dataset, recognise
+from onepair.data.sources import exists
 from onepair.data.streaming import image_blocks, images_of
 from onepair.data.table_writing import write_table
 from onepair.data.webdataset import expanded
 from onepair.data.writing import named_from
-from onepair.remote import RemotePath
+from onepair.remote import RemotePath, all_at_once, as_path
 from onepair.review.pictures import Pictures
 from tests.data.test_remote import SMALL, jpeg
 
 pytestmark = pytest.mark.usefixtures("alone")
 
 
-def tar(files) -> bytes:
+def tar(files, **options) -> bytes:
+    """Of contents by name, or of pairs if a name is there twice; a content that is text is the target of a link."""
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        for name, inside in files.items():
-            inside = inside if isinstance(inside, bytes) else json.dumps(inside).encode()
+    with tarfile.open(fileobj=content, mode="w", **options) as archive:
+        for name, inside in files.items() if isinstance(files, dict) else files:
             info = tarfile.TarInfo(name)
+            if isinstance(inside, str):
+                info.type, info.linkname, inside = tarfile.LNKTYPE, inside, b""
+            inside = inside if isinstance(inside, bytes) else json.dumps(inside).encode()
             info.size = len(inside)
             archive.addfile(info, io.BytesIO(inside))
     return content.getvalue()
@@ -80,6 +86,23 @@ def test_folders_of_splits_and_patterns_and_single_tars(tmp_path):
         read_dataset(f"{tmp_path}/{{0..9999999}}.tar")
 
 
+def test_a_name_with_braces_and_patterns_of_other_kinds(tmp_path):
+    write(tmp_path, **{"{1}": {"a.jpg": jpeg(), "a.txt": b"cat"}})
+    assert read_dataset(tmp_path / "{1}.tar").files == ("{1}.tar/a.jpg",)
+    assert list(expanded("{8..10}.tar"))[0::2] == ["8.tar", "10.tar"]
+    assert list(expanded("{098..2}.tar"))[0::96] == ["098.tar", "002.tar"]
+    for pattern in ("*.tar", "{a..c}.tar", f"{{0..{'9' * 5000}}}.tar"):
+        with pytest.raises(DataError, match="there is no such file or folder; several shards are a folder, or a "):
+            read_dataset(tmp_path / pattern)
+
+
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.tgz", "labels.csv.zip"])
+def test_what_is_compressed_is_a_sentence(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x1f\x8b")
+    with pytest.raises(DataError, match=f"{name}: is compressed; unpack it"):
+        read_dataset(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
@@ -91,6 +114,7 @@ def test_folders_of_splits_and_patterns_and_single_tars(tmp_path):
         ({"a.json": {"caption": "a cat"}, "a.cls": b"7\n"}, {"7": 1}),
         ({"a.cls": b"2 5"}, {"2": 1, "5": 1}),
         ({"a.txt": b"cat; dog\n"}, {"cat": 1, "dog": 1}),
+        ({"a.json": {"caption": None}, "a.cls": b"7"}, {"7": 1}),
     ],
     ids=str,
 )
@@ -105,6 +129,22 @@ def test_numbers_have_names_beside_the_shards(tmp_path):
     assert found == {"a.jpg": {"dog": 1}, "b.jpg": {"cat": 1}}
 
 
+@pytest.mark.parametrize(
+    "files", [{"a.json": {"labels": [0, 1.0, False]}}, {"a.json": [0, 1, 0]}, {"a.cls": b"0 1 0"}], ids=str
+)
+def test_zeros_and_ones_are_of_the_classes_in_their_order(tmp_path, files):
+    samples = {"a.jpg": jpeg(), **files, "z.jpg": jpeg(), "z.txt": b"dog"}
+    write(tmp_path, x=samples)
+    found = []
+    table = read_dataset(tmp_path, report=found.append)
+    assert (table.classes, table.labels.tolist()) == (("dog",), [[-1], [1]])
+    assert [str(each) for each in found] == [
+        "x.tar, sample a: holds 3 zeros and ones, and classes.txt beside the shards does not name as many classes"
+    ]
+    (tmp_path / "classes.txt").write_text("cat\ndog\nsofa\n")
+    assert labels_of(samples, tmp_path / "x.tar")["a.jpg"] == {"cat": 0, "dog": 1, "sofa": 0}
+
+
 def test_what_is_not_listed(tmp_path):
     write(tmp_path, x={"a.jpg": jpeg(), "a.txt": b"cat", "b.jpg": jpeg(), "b.json": {"dog": 1}, "c.jpg": jpeg()})
     assert read_dataset(tmp_path).labels.tolist() == [[1, -1], [-1, 1], [-1, -1]]
@@ -114,16 +154,114 @@ def test_what_is_not_listed(tmp_path):
 def test_bad_labels_are_problems(tmp_path):
     write(
         tmp_path,
-        x={"a.jpg": jpeg(), "a.json": b"{", "b.jpg": jpeg(), "b.cls": b"cat", "c.jpg": jpeg(), "c.txt": b"cat"},
+        x={"a.jpg": jpeg(), "a.json": b"{", "b.jpg": jpeg(), "b.cls": b"cat", "c.jpg": jpeg(), "c.txt": b"cat"}
+        | {"d.jpg": jpeg(), "d.cls": b"1" * 5000},
     )
     found = []
-    assert len(read_dataset(tmp_path, report=found.append)) == 3
+    assert len(read_dataset(tmp_path, report=found.append)) == 4
     assert [str(each) for each in found] == [
         "x.tar, sample a: its .json is not JSON",
         "x.tar, sample b: its .cls holds 'cat'; it is the number of a class",
+        "x.tar, sample d: its .cls holds '11111111111111111111'; it is the number of a class",
     ]
     with pytest.raises(DataError, match="is not JSON"):
         read_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("root", ["local", "memory"])
+@pytest.mark.parametrize("name", ["/photos/a", "./photos/a", "photos//a", "./photos/./a", "photos/0.tar/a", "p" * 300])
+def test_a_file_is_found_by_any_spelling_of_its_path(tmp_path, root, name):
+    folder = tmp_path / "coco.tar" if root == "local" else f"memory://{abs(hash(name))}"
+    fsspec.open(f"{folder}/x.tar", "wb", auto_mkdir=True).open().close()
+    with fsspec.open(f"{folder}/x.tar", "wb") as file:
+        file.write(tar({f"{name}.jpg": jpeg(40), f"{name}.txt": b"cat"}))
+    table = read_dataset(f"{folder}/x.tar")
+    assert decode(table.path(0))[0, 0, 0] == 40
+
+
+def test_a_name_that_is_no_text_stays_the_same(tmp_path):
+    content = tar({"caf\xe9.jpg": jpeg(40), "caf\xe9.cls": b"1"}, format=tarfile.GNU_FORMAT, encoding="latin-1")
+    (tmp_path / "x.tar").write_bytes(content)
+    first = read_dataset(tmp_path)
+    tars._known.clear()
+    again = read_dataset(tmp_path)
+    assert first.files == again.files == (r"x.tar/caf\xe9.jpg",)
+    assert decode(again.path(0))[0, 0, 0] == 40
+    write_table(again, tmp_path / "labels.csv")
+    assert decode(read_dataset(tmp_path / "labels.csv").path(0))[0, 0, 0] == 40
+
+
+def test_a_hard_link_is_the_file_it_leads_to(tmp_path):
+    (tmp_path / "x.tar").write_bytes(tar({"a.jpg": jpeg(40), "b.jpg": "./a.jpg", "b.cls": b"1", "c.jpg": "none.jpg"}))
+    table = read_dataset(tmp_path)
+    assert table.files == ("x.tar/a.jpg", "x.tar/b.jpg")
+    assert decode(table.path(1))[0, 0, 0] == 40
+
+
+WORDY = {"labels": ["cat"], "caption": "w" * 900_000}
+SAMPLE = [("a.jpg", jpeg(40)), ("a.txt", b"cat")]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (tar([*SAMPLE, ("a.jpg", jpeg(90))]), "holds a.jpg more than once; the last of a name counts"),
+        (tar(SAMPLE) + tar(SAMPLE), "more follows its end, as of a second tar; 2 files before it are used"),
+        (
+            tar([*SAMPLE, ("sub/b.v2.jpg", jpeg()), ("sub/._c.jpg", b"")]),
+            "sub/b.v2.jpg left out: a sample's name ends at its first dot; rename them, as a-b.jpg for a.b.jpg",
+        ),
+    ],
+    ids=["a name twice", "two tars in one", "a dot in a name"],
+)
+def test_what_is_not_used_is_told(tmp_path, content, sentence):
+    (tmp_path / "x.tar").write_bytes(content)
+    found = []
+    assert read_dataset(tmp_path, report=found.append).files == ("x.tar/a.jpg",)
+    assert [each.what for each in found] == [sentence]
+
+
+def test_a_file_that_is_linked_to_itself_is_not_there_twice(tmp_path):
+    (tmp_path / "x.tar").write_bytes(tar([*SAMPLE, ("a.jpg", "a.jpg")]))
+    assert len(read_dataset(tmp_path)) == 1
+
+
+def test_threads_index_a_tar_together(monkeypatch):
+    fsspec.filesystem("memory").pipe_file("memory://together/x.tar", tar(SAMPLE))
+    scanned, second, plain = [], threading.Event(), tars._scan
+
+    def scan(*args):
+        scanned.append(args)
+        second.wait(0.2) if len(scanned) == 1 else second.set()
+        return plain(*args)
+
+    monkeypatch.setattr(tars, "_scan", scan)
+    paths = [tars.joined(as_path("memory://together"), "x.tar/a.jpg")] * 8
+    assert all(all_at_once(exists, paths, remote=True))
+    assert len(scanned) == 1
+
+
+def test_half_a_character_is_a_sentence(tmp_path):
+    write(tmp_path, x={"a.jpg": jpeg(), "a.json": rb'{"labels": ["cat \ud800"]}'})
+    with pytest.raises(DataError, match=r"^'cat \\ud800' is a name that is no text; rename that file or class$"):
+        read_dataset(tmp_path).fingerprint()
+
+
+def test_shards_of_two_buckets_are_a_sentence():
+    for bucket in ("one", "two"):
+        fsspec.filesystem("memory").pipe_file(f"memory://{bucket}/x.tar", tar(SAMPLE))
+    with pytest.raises(DataError, match="the shards of one dataset are in one bucket, or on one server"):
+        read_dataset("memory://{one,two}/x.tar")
+
+
+def test_texts_are_not_held_after_they_are_read(tmp_path):
+    write(tmp_path, x={f"{n}.{end}": each for n in range(20) for end, each in (("jpg", jpeg()), ("json", WORDY))})
+    tracemalloc.start()
+    table = read_dataset(tmp_path)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(table) == 20
+    assert held < 5_000_000
 
 
 def damaged(whole: bytes) -> dict[str, bytes]:
@@ -177,7 +315,7 @@ def test_shards_at_a_url_are_read_by_ranges_and_indexed_once(monkeypatch):
     table = read_dataset("memory://shards/x.tar")
     assert sum(stop - start for start, stop in read) < 4_000_000  # what is no label and no header is passed over
     read.clear()
-    tars.index_of.cache_clear()
+    tars._known.clear()
     again = read_dataset("memory://shards/x.tar")
     assert (again.files, read) == (table.files, [])
     (block,) = image_blocks(images_of(again, np.array([2, 0])), SMALL, batch_size=2)
@@ -188,7 +326,6 @@ def test_shards_at_a_url_are_read_by_ranges_and_indexed_once(monkeypatch):
 def test_an_index_is_of_one_version_of_a_tar(tmp_path):
     write(tmp_path, x={"a.jpg": jpeg(), "a.txt": b"cat"})
     read_dataset(tmp_path)
-    tars.index_of.cache_clear()
     write(tmp_path, x={"a.jpg": jpeg(side=64), "a.txt": b"cat;dog", "b.jpg": jpeg(99)})
     table = read_dataset(tmp_path)
     assert table.classes == ("cat", "dog")
@@ -203,6 +340,13 @@ def test_a_table_of_what_is_in_tars_can_be_written_and_read(tmp_path):
     write_table(table, tmp_path / "out" / "labels.csv")
     again = read_dataset(tmp_path / "out" / "labels.csv")
     assert decode(again.path(0))[0, 0, 0] == 40
+
+
+def test_a_table_of_another_system_finds_what_is_in_tars(tmp_path):
+    write(tmp_path, x={"a.jpg": jpeg(40), "b.jpg": jpeg(90)})
+    (tmp_path / "labels.csv").write_text("file,labels\nx.tar\\a.jpg,cat\n/elsewhere/x.tar/b.jpg,dog\n")
+    table = read_dataset(tmp_path / "labels.csv")
+    assert [decode(table.path(row))[0, 0, 0] for row in range(2)] == [40, 90]
 
 
 def test_a_folder_with_other_things_is_not_one_of_shards(tmp_path):

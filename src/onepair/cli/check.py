@@ -1,6 +1,7 @@
 """`onepair check`: what is in a dataset, and what is wrong with it."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -51,7 +52,7 @@ def check(
     from onepair.data.dialects import names_in
     from onepair.data.problems import Problem
     from onepair.data.reading import read_dataset
-    from onepair.remote import as_path
+    from onepair.remote import as_path, is_remote
 
     found: list[Problem] = []
     table = read_dataset(
@@ -80,6 +81,9 @@ def check(
         typer.echo(json.dumps({**_as_json(census), **listed}, indent=2, ensure_ascii=False))
     else:
         _print(census, problems, remarks, word)
+        if fix is not None and is_remote(table.root):
+            again = shlex.join(["onepair", "train", str(fix), "--folder", str(table.root)])
+            typer.echo(f"its images are at URLs; to train on it: {again}")
     raise typer.Exit(2 if problems and fix is None else 0)
 
 

@@ -1,5 +1,6 @@
 """`onepair labels`: the labels of a run's dataset, completed by what people decided."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,10 +23,12 @@ def labels(
     Audited images have all of their labels. A class that was added on the page is unknown where nobody answered it.
 
     The table has a column per class with 1, 0 or blank for unknown, and all images of the dataset with their split,
-    named relative to it: onepair train takes it as it stands. A list of labels cannot say no, and the layouts of VOC,
-    COCO and others cannot say unknown, so labels that came as those become such a table too; its column asked names the
-    classes that were answered. Who answered what, and when, goes to a file beside it, as completed_decisions.csv.
+    named relative to it, or by their URLs: onepair train takes it as it stands, or with --folder. A list of labels
+    cannot say no, and the layouts of VOC, COCO and others cannot say unknown, so labels that came as those become such
+    a table too; its column asked names the classes that were answered. Who answered what, and when, goes to a file
+    beside it, as completed_decisions.csv.
     """
+    from onepair.remote import is_remote
     from onepair.review.answers import Store
     from onepair.review.completion import write_completed
     from onepair.review.queue import ReviewError, answers_file, open_run
@@ -44,3 +47,6 @@ def labels(
     if found.foreign:
         typer.echo(f"left out, as the dataset does not have their image or class: {found.foreign:,}")
     typer.echo(f"the labels are in {out}, who decided and when in {found.decisions}")
+    if is_remote(opened.table.root):
+        again = shlex.join(["onepair", "train", str(out), "--folder", str(opened.table.root)])
+        typer.echo(f"its images are at URLs; to train on it: {again}")

@@ -56,6 +56,7 @@ def predict(
 
 def _predict(model: Path, images: list[str], out: Path | None, alone: bool | None, strict: bool, over: "Over") -> None:
     from onepair.data.problems import DataError
+    from onepair.data.tars import in_tar
     from onepair.data.vector_files import chosen
     from onepair.inference.engine import here
     from onepair.inference.prediction import load
@@ -65,7 +66,7 @@ def _predict(model: Path, images: list[str], out: Path | None, alone: bool | Non
     if out is not None:
         require_form(out)
     for path in images:
-        if not chosen(path)[0].exists():
+        if not in_tar(chosen(path)[0]).exists():
             raise DataError(f"{path}: cannot be read, there is no such file or folder")
     loaded = load(model)
     given = list(map(as_path, images))

@@ -1,7 +1,6 @@
 """Everything that can be said of a dataset before training on it: what is in it, and what is wrong with it."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b, file_digest
@@ -13,9 +12,10 @@ from onepair.data.labeltable import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem
 from onepair.data.sources import exists, is_file
 from onepair.data.spelling import near_names, same_names
+from onepair.data.streaming import cores
 from onepair.data.vectors import NOT_FINITE, Vectors
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.remote import AT_ONCE, Elsewhere, all_at_once, is_remote, is_url
+from onepair.remote import AT_ONCE, Elsewhere, all_at_once, in_threads, is_remote, is_url
 from onepair.words import counted, listed
 
 FEWEST_POSITIVES = 25  # of a class: a fifth of them are for validation, and five there can be judged by
@@ -159,9 +159,9 @@ def _damaged_images(table: LabelTable, progress: Progress) -> Iterator[Problem]:
 def look_at_images(table: LabelTable, progress: Progress = iter) -> Iterator[tuple[int, Problem | bytes]]:
     """Decode the image of every row: what is wrong with it, or a digest of its bytes."""
     remote = len(table) > 0 and table.pixels is None and is_remote(table.path(0))
-    with ThreadPoolExecutor(AT_ONCE if remote else None) as pool:  # decoding lets go of Python's lock
-        findings = pool.map(partial(_look, table), range(len(table)))
-        yield from zip(progress(range(len(table))), findings, strict=True)
+    threads = AT_ONCE if remote else cores()  # decoding lets go of Python's lock
+    findings = in_threads(partial(_look, table), range(len(table)), threads=threads)
+    yield from zip(progress(range(len(table))), findings, strict=True)
 
 
 def _look(table: LabelTable, row: int) -> Problem | bytes:

@@ -79,6 +79,10 @@ class LabelTable:
         digest = hashlib.sha256()
         for names in (self.files, self.classes, self.split.tolist()):
             digest.update(f"{len(names)}\n".encode())
-            digest.update("\0".join(names).encode("utf-8", "surrogateescape"))
+            try:
+                digest.update("\0".join(names).encode("utf-8", "surrogateescape"))
+            except UnicodeEncodeError as error:  # half of a character, as JSON can have it
+                near = error.object[max(error.start - 20, 0) : error.end + 20]
+                raise DataError(f"{near!r} is a name that is no text; rename that file or class") from None
         self.labels.update(digest)
         return digest.hexdigest()

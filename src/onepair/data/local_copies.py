@@ -2,10 +2,11 @@
 
 import hashlib
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from onepair.data.problems import DataError
-from onepair.files import cache_folder, replacing, writing
+from onepair.files import WriteError, cache_folder, replacing, writing
 from onepair.remote import PART, Elsewhere, RemotePath
 
 
@@ -27,21 +28,32 @@ def local_copy(path: Path) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
         _require_room(path, folder, size)
         with replacing(kept) as file:
-            if size == 0:  # a web server need not say
-                file.write(path.read_bytes())
-            for start in range(0, size, PART):
-                part = path.read_range(start, min(start + PART, size))
-                if len(part) < min(PART, size - start):
-                    raise DataError(
-                        f"{path}: ends before its {size:,} bytes; is it complete, and does nobody change it?"
-                    )
-                file.write(part)
+            file.writelines(_parts(path, size))
+    except WriteError:
+        raise
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise _unreadable(path, error) from None
     for other in folder.iterdir():
         if other != kept and not other.name.startswith("."):
             other.unlink(missing_ok=True)
     return kept
+
+
+def _parts(path: RemotePath, size: int) -> Iterator[bytes]:
+    try:
+        if size == 0:  # a web server need not say
+            yield path.read_bytes()
+        for start in range(0, size, PART):
+            part = path.read_range(start, min(start + PART, size))
+            if len(part) < min(PART, size - start):
+                raise DataError(f"{path}: ends before its {size:,} bytes; is it complete, and does nobody change it?")
+            yield part
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: RemotePath, error: OSError) -> DataError:
+    return DataError(f"{path}: cannot be read ({error.strerror or error})")
 
 
 def _require_room(path: Elsewhere, folder: Path, size: int) -> None:

@@ -56,7 +56,7 @@ class _Place:
 
     def here(self, name: str) -> str | None:
         """What an image is called that is found by its name or the end of it."""
-        return next((form for form in (name, *_forms(name)) if exists(self.folder / form)), None)
+        return next((form for form in (name, *_forms(name)) if exists(joined(self.folder, form))), None)
 
     def find(self, name: str) -> str | None:
         """What an image is called here or below."""

@@ -34,6 +34,7 @@ class Reader:
 
 
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
+_COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z")
 
 
 def _is_digits(path: Path) -> bool:
@@ -222,7 +223,11 @@ def recognise(path: Path, format: str = "auto") -> Reader:
         names = " and ".join(reader.name for reader in fitting)
         raise DataError(f"{path}: has the layout of {names}; name the format that you mean")
     if not exists(path):
-        raise DataError(f"{path}: there is no such file or folder")
+        wild = path.suffix.lower() == ".tar" and set("*?[{") & set(path.name)
+        advice = "; several shards are a folder, or a pattern as {train,val}-{000..009}.tar" if wild else ""
+        raise DataError(f"{path}: there is no such file or folder{advice}")
+    if path.suffix.lower() in _COMPRESSED and not path.is_dir():
+        raise DataError(f"{path}: is compressed; unpack it, or of a .tar.gz only the .gz, and give what comes out")
     if path.suffix.lower() in _SPREADSHEETS:
         raise DataError(f"{path}: is a spreadsheet; save it as CSV in the program that made it, and give that file")
     if not path.is_dir():

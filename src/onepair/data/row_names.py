@@ -1,6 +1,7 @@
 """What the rows of a table are called, and where they stood: files as they are found, or any names."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from onepair.data.sheets import Sheet
 from onepair.data.sources import exists
 from onepair.data.tars import joined
 from onepair.data.vectors import Numbered
+from onepair.remote import all_at_once, is_remote
 from onepair.words import counted
 
 _LOOKED_FOR = 100  # files, to tell whether any is there
@@ -61,7 +63,9 @@ def row_names(
             report(Problem("no file name", sheet.where(row, column), f"holds {cell!r}, not the name of a file"))
     if folders is None:
         return None, [written.get(row) for row in range(len(cells))]
-    names = [_as_found(folders[0], cell) for cell in written.values()]
+    odd = list({cell for cell in written.values() if "\\" in cell or cell != cell.strip()})
+    found = dict(zip(odd, all_at_once(partial(_as_found, folders[0]), odd, remote=is_remote(folders[0])), strict=True))
+    names = [found.get(cell, cell) for cell in written.values()]
     root, located = locate(names, folders)
     if root != folders[0]:
         report(Problem("found elsewhere", sheet.source.name, f"the images are in {root}", remark=True))
@@ -79,4 +83,4 @@ def _as_found(root: Path, file: str) -> str:
     if "\\" not in file and file == file.strip():
         return file
     forms = (file, file.strip(), file.replace("\\", "/"), file.strip().replace("\\", "/"))
-    return next((form for form in forms if exists(root / form)), file)
+    return next((form for form in dict.fromkeys(forms) if exists(joined(root, form))), file)

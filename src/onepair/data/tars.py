@@ -7,13 +7,15 @@ import json
 import os
 import stat
 import tarfile
-from functools import cache
-from pathlib import Path
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 from pydantic import BaseModel, NonNegativeInt
 
-from onepair.data.decoding import require_no_pipe
+from onepair.data.decoding import SUFFIXES, require_no_pipe
 from onepair.data.problems import DataError
 from onepair.data.stored import StoredError, read_record
 from onepair.files import WriteError, cache_folder, write_atomically
@@ -25,6 +27,9 @@ SUFFIX = ".tar"
 
 _BLOCK = 512  # bytes of a header
 _AHEAD = 1 << 20  # bytes that are read together while headers are looked for, at a URL
+
+_known: dict[Path, "Index"] = {}  # without texts: a name and an offset for each image, less than the table has
+_being_read: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 
 class Member(NamedTuple):
@@ -40,6 +45,7 @@ class Index(BaseModel):
     version: str  # of the tar
     members: dict[str, tuple[NonNegativeInt, NonNegativeInt]]  # offset and size by name, in their order
     texts: dict[str, str]  # of the small ones that hold labels
+    repeated: list[str] = []  # names that are there more than once; the last one counts, as for whoever unpacks it
     broken: str = ""  # what is wrong from where on; the members before it are there
 
 
@@ -49,13 +55,14 @@ class TarPath(Elsewhere):
     @property
     def shard(self) -> Path:
         """The tar."""
-        last = next(place for place, part in enumerate(self.parts) if part.lower().endswith(SUFFIX))
-        return as_path(str(type(self)(*self.parts[: last + 1])))
+        ends = [end for end, part in enumerate(self.parts, start=1) if part.lower().endswith(SUFFIX)]
+        *others, last = (as_path(str(type(self)(*self.parts[:end]))) for end in ends)
+        return next((each for each in others if not each.is_dir()), last)
 
     @property
     def member(self) -> Member:
         inside = str(self)[len(str(self.shard)) + 1 :]
-        found = index_of(self.shard).members.get(inside)
+        found = _places_in(self.shard).members.get(inside)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(self))
         return Member(*found)
@@ -67,7 +74,7 @@ class TarPath(Elsewhere):
 
     def version(self) -> str | None:
         """That of a tar at a URL, and the place in it; of one on this machine, the time of change tells."""
-        known = index_of(self.shard).version if isinstance(self.shard, Elsewhere) else ""
+        known = _places_in(self.shard).version if isinstance(self.shard, Elsewhere) else ""
         return f"{known} from {self.member.offset}" if known else None
 
     def read_range(self, start: int, stop: int) -> bytes:
@@ -101,15 +108,45 @@ def joined(root: Path, name: str) -> Path:
     TarPath('shards/0.tar/cat.jpg')
     """
     path = root / name
-    if f"{SUFFIX}/" not in name.lower():
+    return in_tar(path) if f"{SUFFIX}/" in name.lower() else path
+
+
+def in_tar(path: Path) -> Path:
+    """A path as that of a file in a tar, if it leads into one."""
+    if isinstance(path, TarPath) or not any(part.lower().endswith(SUFFIX) for part in path.parts[:-1]):
         return path
     inside = TarPath(*path.parts)
     return path if not is_remote(inside) and inside.shard.is_dir() else inside
 
 
-@cache  # of a name and an offset for each image, which is less than the table has
+def images_in_tar(shard: Path) -> Iterator[Path]:
+    """All images in a tar, in their order there."""
+    names = (name for name in _places_in(shard).members if PurePosixPath(name).suffix.lower() in SUFFIXES)
+    yield from (TarPath(*shard.parts, name) for name in names)
+
+
 def index_of(shard: Path) -> Index:
     """What is in a tar. Its headers alone are read, and only once: the index is kept in the user's cache."""
+    with _being_read[shard]:
+        return _read(shard)
+
+
+def _places_in(shard: Path) -> Index:
+    """The index without its texts, from memory after the first time."""
+    if shard not in _known:
+        with _being_read[shard]:  # or each of many threads would read it
+            if shard not in _known:
+                _read(shard)
+    return _known[shard]
+
+
+def _read(shard: Path) -> Index:
+    index = _kept_or_scanned(shard)
+    _known[shard] = index.model_copy(update={"texts": {}})
+    return index
+
+
+def _kept_or_scanned(shard: Path) -> Index:
     version = _version(shard)
     name = hashlib.sha256(str(shard if isinstance(shard, Elsewhere) else shard.absolute()).encode()).hexdigest()[:32]
     kept = cache_folder() / "shards" / f"{name}.json"
@@ -139,17 +176,21 @@ def _scan(shard: Path, version: str) -> Index:
     """Go from header to header; what a damaged tar has before the damage counts."""
     index = Index(version=version, members={}, texts={})
     total = shard.stat().st_size
+    if not total and is_remote(shard):
+        raise DataError(f"{shard}: is empty, or its server does not say how large it is")
     with _opened(shard, total) as file:
         try:
             with tarfile.open(fileobj=file, mode="r:") as tar:
                 while (found := tar.next()) is not None:
                     tar.members.clear()  # type: ignore[attr-defined]  # or each would be kept twice
-                    if found.offset_data + found.size > total:
+                    if found.isreg() and found.offset_data + found.size > total:
                         raise tarfile.ReadError(f"it is cut within {found.name}")
                     _add(index, found, file)
                 file.seek(tar.offset)
                 if file.read(_BLOCK).strip(b"\0"):
                     raise tarfile.ReadError("what follows is no tar")
+                if file.read(_AHEAD).strip(b"\0"):
+                    raise tarfile.ReadError("more follows its end, as of a second tar")
         except (tarfile.TarError, EOFError, ValueError) as error:
             if not index.members:
                 raise DataError(f"{shard}: is no tar that can be read ({error}); shards are not compressed") from None
@@ -158,13 +199,27 @@ def _scan(shard: Path, version: str) -> Index:
 
 
 def _add(index: Index, found: tarfile.TarInfo, file: IO[bytes]) -> None:
-    name = found.name.removeprefix("./")
-    if not found.isreg() or found.issparse() or not name:
+    name = _inside(found.name)
+    same = index.members.get(_inside(found.linkname)) if found.islnk() else None  # bytes that have another name, too
+    if not (found.isreg() or same) or found.issparse() or not name:
         return
-    index.members[name] = (found.offset_data, found.size)
-    if name.lower().endswith(TEXTS) and found.size <= LONGEST:
-        file.seek(found.offset_data)
-        index.texts[name] = file.read(found.size).decode("utf-8-sig", "replace")
+    place = same or (found.offset_data, found.size)
+    if index.members.get(name, place) != place:
+        index.repeated.append(name)
+    index.members[name] = place
+    if name.lower().endswith(TEXTS) and place[1] <= LONGEST:
+        file.seek(place[0])
+        index.texts[name] = file.read(place[1]).decode("utf-8-sig", "replace")
+
+
+def _inside(name: str) -> str:
+    """A name as that of a path below the tar; what is no UTF-8 as text, or no index or table could have it.
+
+    >>> _inside("./photos//1.jpg"), _inside("/1.jpg")
+    ('photos/1.jpg', '1.jpg')
+    """
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return str(PurePosixPath(text)).lstrip("/")
 
 
 def _opened(shard: Path, size: int) -> IO[bytes]:

@@ -13,7 +13,7 @@ from onepair.data.problems import DataError
 from onepair.data.sheets import pyarrow_for
 from onepair.data.sources import exists
 from onepair.data.vectors import Vectors
-from onepair.remote import as_path
+from onepair.remote import as_path, is_url
 from onepair.words import counted, listed
 
 SUFFIXES = (".npy", ".npz", ".parquet")
@@ -57,7 +57,8 @@ def read_vectors(source: str | Path) -> Vectors:
 def chosen(source: str | Path) -> tuple[Path, str | None]:
     """The file, and the array or column of it that is named after a colon."""
     head, colon, name = str(source).rpartition(":")
-    if colon and name and not name.startswith("/") and not exists(as_path(source)) and exists(as_path(head)):
+    is_port = is_url(source) and "/" in name  # or the colon after the scheme
+    if colon and name and not is_port and not exists(as_path(source)) and exists(as_path(head)):
         return as_path(head), name
     return as_path(source), None
 

@@ -10,6 +10,8 @@ from typing import IO
 
 from onepair.data.decoding import FORMATS, SUFFIXES
 from onepair.data.problems import DataError
+from onepair.data.sources import is_file
+from onepair.data.tars import SUFFIX, images_in_tar, in_tar
 from onepair.remote import Elsewhere
 
 NAMES_IN_MEMORY = 50_000  # of one folder; more are sorted on disk
@@ -18,13 +20,16 @@ NAMES_IN_MEMORY = 50_000  # of one folder; more are sorted on disk
 def image_files(path: Path) -> Iterator[Path]:
     """A file alone, or all images in a folder and the folders below, sorted by the names of folders and files.
 
-    They come one by one, from any number of them: names beyond `NAMES_IN_MEMORY` wait in temporary files.
+    They come one by one, from any number of them: names beyond `NAMES_IN_MEMORY` wait in temporary files. A tar
+    alone is a folder, too, whose images come as they follow each other in it.
     """
-    if not path.is_dir():
+    path = in_tar(path)
+    is_tar = path.suffix.lower() == SUFFIX and is_file(path)
+    if not is_tar and not path.is_dir():
         yield path
         return
     empty = True
-    for file in walk(path):
+    for file in images_in_tar(path) if is_tar else walk(path):
         empty = False
         yield file
     if empty:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import operator
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,14 +21,16 @@ from onepair.data.sources import exists, read_lines
 from onepair.data.table import Unlisted, check_unlisted
 from onepair.data.tars import SUFFIX, Index, index_of
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import POSITIVE
+from onepair.labels import NEGATIVE, POSITIVE
 from onepair.remote import all_at_once, as_path, is_remote
+from onepair.words import listed
 
 MOST = 100_000  # shards that braces may stand for
 CLASSES = "classes.txt"  # beside the shards: the names of the numbers in .cls, one in a line
 
-_BRACES = re.compile(r"\{([^{}]*)\}")
+_BRACES = re.compile(r"\{(\d{1,9}\.\.\d{1,9}|[^{}]*,[^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_NUMBER = re.compile(r"\d{1,18}")  # of a class
 
 
 class _Said(NamedTuple):
@@ -98,10 +101,12 @@ def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = refuse)
 
 
 def expanded(pattern: str) -> Iterator[str]:
-    """All that a pattern of braces stands for, as a shell has it.
+    """All that a pattern of braces stands for, as a shell has it: zeros before a number make all as long.
 
     >>> list(expanded("{train,val}-{08..10}.tar"))[2:4]
     ['train-10.tar', 'val-08.tar']
+    >>> list(expanded("{00..100}.tar"))[:2], list(expanded("{10..8}.tar"))[1:], list(expanded("{1}.tar"))
+    (['000.tar', '001.tar'], ['9.tar', '8.tar'], ['{1}.tar'])
     """
     pieces: list[list[str]] = []
     for place, piece in enumerate(_BRACES.split(pattern)):
@@ -113,7 +118,8 @@ def expanded(pattern: str) -> Iterator[str]:
         if abs(last - first) >= MOST:
             raise DataError(f"{pattern}: stands for more than {MOST:,} shards")
         step = 1 if last >= first else -1
-        pieces.append([str(number).zfill(len(numbers[1])) for number in range(first, last + step, step)])
+        width = max(map(len, numbers.groups())) if any(re.match("0.", each) for each in numbers.groups()) else 0
+        pieces.append([str(number).zfill(width) for number in range(first, last + step, step)])
     for found, parts in enumerate(itertools.product(*pieces)):
         if found >= MOST:
             raise DataError(f"{pattern}: stands for more than {MOST:,} shards")
@@ -130,6 +136,8 @@ def _shards(path: Path) -> tuple[Path, list[Path]]:
     root = path.parent
     while _BRACES.search(str(root)):
         root = root.parent
+    if is_remote(path) and len(root.parts) < 2:
+        raise DataError(f"{path}: the shards of one dataset are in one bucket, or on one server")
     return root, [as_path(each) for each in expanded(str(path))] if _BRACES.search(str(path)) else [path]
 
 
@@ -152,10 +160,10 @@ def _entries(path: Path) -> list[Path]:
 
 
 def _samples(root: Path, shards: list[Path], report: Report) -> Iterator[_Sample]:
-    missing = [shard for shard in shards if not exists(shard)]
-    for shard in missing:
+    found = list(all_at_once(exists, shards, remote=is_remote(root)))
+    for shard in itertools.compress(shards, map(operator.not_, found)):
         report(Problem("missing shard", str(shard), "there is no such file"))
-    there = [shard for shard in shards if shard not in missing]
+    there = list(itertools.compress(shards, found))
     if not there:
         raise DataError(f"{shards[0]}: there is no such file, nor any other of {len(shards):,} shards")
     names, bad = _names(root), []
@@ -168,6 +176,9 @@ def _samples(root: Path, shards: list[Path], report: Report) -> Iterator[_Sample
             continue
         if index.broken:
             report(Problem("damaged shard", str(shard), index.broken))
+        if index.repeated:
+            what = f"holds {listed(index.repeated)} more than once; the last of a name counts"
+            report(Problem("duplicate", str(shard), what))
         yield from _in_shard(shard.relative_to(root), index, names, report)
 
 
@@ -187,14 +198,20 @@ def _in_shard(shard: Path, index: Index, names: list[str], report: Report) -> It
         stem, dot, extension = base.partition(".")
         parts[folder + slash + stem][dot + extension.lower()] = member
     split = next(filter(None, map(split_of, re.split(r"[\W\d_]+", shard.as_posix()))), "train")
+    dotted: list[str] = []
     for key, members in parts.items():
         image = next((member for extension, member in members.items() if extension in SUFFIXES), None)
         if image is None:
+            hidden = key.endswith("/") or not key
+            dotted += [each for end, each in members.items() if end.endswith(tuple(SUFFIXES)) and not hidden]
             continue
         place = f"{shard.as_posix()}, sample {key}"
         texts = {extension: index.texts[member] for extension, member in members.items() if member in index.texts}
         said = _said(texts, names, place, report)
         yield _Sample(f"{shard.as_posix()}/{image}", place, said.split or split, said)
+    if dotted:
+        what = f"{listed(dotted)} left out: a sample's name ends at its first dot; rename them, as a-b.jpg for a.b.jpg"
+        report(Problem("no sample", shard.as_posix(), what))
 
 
 def _said(texts: dict[str, str], names: list[str], place: str, report: Report) -> _Said:
@@ -212,13 +229,13 @@ def _said(texts: dict[str, str], names: list[str], place: str, report: Report) -
             return found._replace(split=split)
     if ".cls" in texts:
         numbers = re.split(r"[\s,;]+", texts[".cls"].strip())
-        if all(number.isdecimal() for number in numbers):
-            return _Said({_name(int(number), names): POSITIVE for number in numbers}, is_list=True, split=split)
+        if all(map(_NUMBER.fullmatch, numbers)):
+            return _listed(list(map(int, numbers)), names, place, report)._replace(split=split)
         report(Problem("bad value", place, f"its .cls holds {texts['.cls'][:20]!r}; it is the number of a class"))
     elif ".txt" in texts:
-        listed = names_in(texts[".txt"])
-        if listed is not None:
-            return _Said(dict.fromkeys(listed, POSITIVE), is_list=True, split=split)
+        named = names_in(texts[".txt"])
+        if named is not None:
+            return _Said(dict.fromkeys(named, POSITIVE), is_list=True, split=split)
         report(Problem("bad value", place, "its .txt is no list of names, as dog;sofa"))
     return _Said({}, is_list=False, split=split)
 
@@ -232,7 +249,7 @@ def _labels_in(document: Any, names: list[str], place: str, report: Report) -> _
         others = [label_of(each) for name, each in document.items() if name != "split"]
         if key is not None:
             value = document[key]
-        elif BAD in others or not others:
+        elif BAD in others or not {POSITIVE, NEGATIVE} & set(others):
             return None
         else:
             value = {name: each for name, each in document.items() if name != "split"}
@@ -242,15 +259,24 @@ def _labels_in(document: Any, names: list[str], place: str, report: Report) -> _
             if label == BAD:
                 report(Problem("bad value", place, f"holds {value.get(name)!r} for {name}; a label is 1, 0 or null"))
         return _Said({name: label for name, label in labels.items() if label != BAD and name}, is_list=False)
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = [value]
+    return _listed([value] if type(value) is int else value, names, place, report)
+
+
+def _listed(value: Any, names: list[str], place: str, report: Report) -> _Said:
+    """What a list says: of names, of numbers of classes, or of a zero or one for each class."""
+    if isinstance(value, list) and len(value) > 2 and all(each in (0, 1) for each in value):
+        if len(value) == len(names):
+            return _Said(dict(zip(names, map(int, value), strict=True)), is_list=False)
+        what = f"holds {len(value):,} zeros and ones, and {CLASSES} beside the shards does not name as many classes"
+        report(Problem("bad value", place, what))
+        return _Said({}, is_list=False)
     if isinstance(value, list):
         value = [_name(each, names) if type(each) is int else each for each in value]
-    listed = names_in(value)
-    if listed is None:
+    named = names_in(value)
+    if named is None:
         report(Problem("bad value", place, f"holds {str(value)[:40]!r}; labels are a list of names"))
         return _Said({}, is_list=False)
-    return _Said(dict.fromkeys(listed, POSITIVE), is_list=True)
+    return _Said(dict.fromkeys(named, POSITIVE), is_list=True)
 
 
 def _name(number: int, names: list[str]) -> str:
