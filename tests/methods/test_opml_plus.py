@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from onepair.methods import create_method
+from onepair.methods import create_method, opml_plus
 from tests.methods.test_opml_sp import sigmoid
 from tests.methods.training import CLASSES, OBSERVED, SlowMethod, assert_follows, labels_of
 
@@ -47,6 +47,21 @@ def gradient_of(method, logits):
     logits = torch.tensor(logits, dtype=torch.float64, requires_grad=True)
     method(logits, torch.arange(len(logits))).backward()
     return logits.grad
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_of_many_labels_with_few_known_each_counts_as_by_masks(scale, monkeypatch):
+    random = torch.Generator().manual_seed(0)
+    labels = torch.full((40, 2000), -1, dtype=torch.int8)
+    for value, number in ((0, 300), (1, 200)):
+        labels.view(-1)[torch.randint(labels.numel(), (number,), generator=random)] = value
+    labels[0] = -1
+    logits = (scale * torch.randn(labels.shape, generator=random, dtype=torch.float64)).tolist()
+    method = begun(labels.tolist(), trust=0.3)
+    found, loss = gradient_of(method, logits), method(torch.tensor(logits).double(), torch.arange(40))
+    monkeypatch.setattr(opml_plus, "_MANY", math.inf)
+    torch.testing.assert_close(found, gradient_of(method, logits))
+    torch.testing.assert_close(loss, method(torch.tensor(logits).double(), torch.arange(40)))
 
 
 def test_state_is_the_labels_and_how_many_are_missing():

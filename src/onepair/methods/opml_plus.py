@@ -7,11 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onepair.labels import POSITIVE, UNKNOWN
-from onepair.losses.cells import cells, unknown_cells
+from onepair.losses.cells import can_check_values, check_batch, masks, unknown_cells
 from onepair.losses.opml import odds
 from onepair.methods.method import Method
 from onepair.methods.observed import Observed, count
 from onepair.methods.registry import register
+
+_MANY, _SPARSE = 2**16, 1 / 64  # cells, and the share that is known, where it pays to look at these one by one
 
 
 @register(
@@ -66,13 +68,28 @@ class OPMLPlus(Method):
         self.missing.copy_(missing.sum() / shown.sum().clamp(min=1))
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
-        observed = self.observed[rows]
-        batch = cells(logits, observed, unknown="ignore")
-        scores = batch.logits
+        scores, labels = check_batch(logits, self.observed[rows], unknown="ignore")
         trusted = (self.trust / (self.trust + self.missing)).to(scores.dtype)
-        counted = batch.negative + trusted * unknown_cells(observed, scores.dtype)
-        log_alpha = math.log(self.alpha)
-        pulled = batch.positive * (log_alpha - F.logsigmoid(scores + log_alpha))
+        many = can_check_values(scores) and scores.numel() >= _MANY
+        sparse = many and int(torch.count_nonzero(labels != UNKNOWN)) <= _SPARSE * labels.numel()
+        return (self._by_entries if sparse else self._by_masks)(scores, labels, trusted).mean()
+
+    def _by_masks(self, scores: Tensor, labels: Tensor, trusted: Tensor) -> Tensor:
+        positive, negative = masks(labels, scores.dtype, unknown="ignore")
+        counted = negative + trusted * unknown_cells(labels, scores.dtype)
         rest = torch.full_like(scores, self.rest)
         kept_low = F.binary_cross_entropy_with_logits(scores, rest, counted, reduction="none")
-        return (pulled + kept_low).sum(1).mean()
+        return (positive * self._pulled(scores) + kept_low).sum(1)
+
+    def _by_entries(self, scores: Tensor, labels: Tensor, trusted: Tensor) -> Tensor:
+        """The same where next to nothing is known: as if nothing were, and then what is known, entry by entry."""
+        row, column = (labels != UNKNOWN).nonzero(as_tuple=True)
+        known, positive = scores[row, column], labels[row, column].to(scores.dtype)
+        kept_low = (1 - self.rest) * known - F.logsigmoid(known)  # BCE(s, p*)
+        differs = positive * self._pulled(known) + (1 - positive - trusted) * kept_low
+        unknown = (1 - self.rest) * scores.sum(1) - F.logsigmoid(scores).sum(1)
+        return (trusted * unknown).index_add(0, row, differs)
+
+    def _pulled(self, scores: Tensor) -> Tensor:
+        log_alpha = math.log(self.alpha)
+        return log_alpha - F.logsigmoid(scores + log_alpha)
