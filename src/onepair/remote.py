@@ -15,7 +15,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onepair.errors import MissingExtraError, UserError
+from onepair.remote_failures import Failure, failure_of
 
 if sys.platform == "win32":
     from pathlib import WindowsPath as _LocalPath
@@ -44,10 +44,6 @@ _FEW = 20  # files of a folder that are asked for one by one before it is listed
 
 _URL = re.compile(r"[A-Za-z][\w+.:-]+://", re.ASCII)
 _LISTED = ("s3", "gs")  # whose folders tell size and version of all that is in them
-_ADVICE = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or for a public bucket FSSPEC_S3_ANON=true",
-    "gs": "run gcloud auth application-default login, or for a public bucket set FSSPEC_GS_TOKEN=anon",
-}
 
 _folders: dict[str, dict[str, dict[str, Any]]] = {}  # what is in those that were listed, by URL and name
 _asked: Counter[str] = Counter()  # files of folders that were not
@@ -239,7 +235,7 @@ class RemotePath(Elsewhere):
                 error = hidden if isinstance(hidden, Exception) else caught
                 if isinstance(error, UserError):
                     raise error from None
-                failure = _failure(error, self)
+                failure = failure_of(error, scheme=self.scheme, patience=f"{READ:g} seconds, {ATTEMPTS} times")
                 if failure.passing and attempt < ATTEMPTS:
                     time.sleep(pause)
                     pause *= 2
@@ -249,7 +245,7 @@ class RemotePath(Elsewhere):
             return answer
         raise AssertionError
 
-    def _given_up(self, failure: "_Failure") -> Exception:
+    def _given_up(self, failure: Failure) -> Exception:
         if failure.of_server:
             return RemoteError(f"{self.origin}: {failure.words}")
         if failure.number != errno.ENOENT:
@@ -261,53 +257,6 @@ class RemotePath(Elsewhere):
                     f"({failure.words}); is the server well, and may you read from it?"
                 )
         return OSError(failure.number, failure.words, str(self))  # of the class that its number has
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """Why an attempt failed, in words, and what that means."""
-
-    words: str
-    number: int = errno.EIO
-    passing: bool = False  # whether another attempt may do better
-    of_server: bool = False  # whether it is about no object in particular
-    counts: bool = True  # whether the server may be at fault
-
-
-def _failure(error: Exception, path: RemotePath) -> _Failure:
-    """What an error of a library means; by the names of its classes, since those libraries may not be there."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    words = " ".join(str(getattr(error, "message", "") or error).split())  # they may be several lines
-    response = getattr(error.__cause__ or error, "response", None)
-    code = response["Error"].get("Code", "") if isinstance(response, dict) and "Error" in response else ""
-    status = int(getattr(error, "status", 0) or 0)
-    if kinds & {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError"}:
-        return _Failure(f"needs credentials, and there are none ({words}); {_ADVICE[path.scheme]}", of_server=True)
-    if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken") or status == 401:
-        advice = _ADVICE.get(path.scheme, "it asks for a name and a password")
-        return _Failure(f"refuses these credentials ({code or status}); {advice}", of_server=True)
-    if code in ("NoSuchBucket", "InvalidBucketName") or "bucket does not exist" in words:
-        return _Failure("there is no such bucket", errno.ENOENT, of_server=True)
-    if isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.EOPNOTSUPP):
-        return _Failure(error.strerror or words, error.errno, counts=False)
-    if isinstance(error, FileNotFoundError) or status in (404, 410):
-        return _Failure("No such file or directory", errno.ENOENT)
-    if isinstance(error, PermissionError) or status == 403:
-        return _Failure("Permission denied", errno.EACCES)
-    if kinds & {"ClientConnectorError", "EndpointConnectionError", "ConnectTimeoutError", "ConnectionTimeoutError"}:
-        return _Failure(f"cannot be reached ({words.rstrip('.')})", passing=True, of_server=True)
-    if kinds & {"ClientPayloadError", "ResponseStreamingError", "IncompleteRead", "IncompleteReadError"}:
-        return _Failure("Ends before its end: the server gave less than it said", passing=True, counts=False)
-    if isinstance(error, TimeoutError) or any("Timeout" in kind for kind in kinds):
-        return _Failure(f"No answer within {READ:g} seconds, {ATTEMPTS} times", errno.ETIMEDOUT, passing=True)
-    if "TooManyRedirects" in kinds:
-        return _Failure("Leads on and on, from one address to the next")
-    if code in ("416", "InvalidRange") or status == 416:
-        return _Failure("Is empty", counts=False)
-    busy = code in ("SlowDown", "500", "502", "503", "504", "InternalError", "ServiceUnavailable", "RequestTimeout")
-    if busy or status == 429 or status >= 500 or kinds & {"HTTPClientError", "ClientConnectionError"}:
-        return _Failure(f"The server fails ({code or status or words})", passing=True)
-    return _Failure(words or type(error).__name__)
 
 
 def _system(scheme: str) -> Any:
