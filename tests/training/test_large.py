@@ -50,4 +50,7 @@ def test_probabilities_rest_on_a_sample_of_many_rows(source, tmp_path, monkeypat
     assert places.max() < len(task.test)
     done = train_tiny(source, "method.name=opml-plus", out=tmp_path / "run", cache=tmp_path / "cache")
     assert done.results.test_note.startswith(f"by a random sample of 5 of {TEST} test images")
-    assert FinishedRun(done.folder.path).scores("test").shape == (TEST, 4)
+    run = FinishedRun(done.folder.path)
+    assert run.scores("test").shape == (TEST, 4)
+    np.testing.assert_array_equal(np.flatnonzero(run.judged("test")), places)
+    assert run.sampled("test") == f"by a random sample of 5 of {TEST} test images"

@@ -47,8 +47,12 @@ def decide(
     if precision is not None and rule != "precision":
         raise UserError(f"--precision belongs to --rule precision, and this is --rule {rule}; leave one of them out")
     opened = FinishedRun(run)
-    scores, labels = opened.scores("validation"), opened.labels("validation")
-    known_by: dict[str, Any] = {"process": opened.config.data.process, "asked": opened.asked("validation")}
+    sample, asked = opened.sample("validation"), opened.asked("validation")
+    scores, labels = opened.scores("validation")[sample], opened.labels("validation")[sample]
+    known_by: dict[str, Any] = {
+        "process": opened.config.data.process,
+        "asked": None if asked is None else asked[sample],
+    }
     decisions = fit_decisions(
         scores,
         labels,
@@ -59,7 +63,7 @@ def decide(
     )
     with writing(run):
         opened.decide(decisions)
-    rows = opened.judged("validation")
+    rows = opened.judged("validation")[sample]
     known_by["asked"] = None if known_by["asked"] is None else known_by["asked"][rows]
     _print(decisions, scores[rows], judge(scores[rows], labels[rows], decisions, opened.classes, **known_by))
     if sampled := opened.sampled("validation"):

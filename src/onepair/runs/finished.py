@@ -16,7 +16,7 @@ from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunError, RunFolder
 from onepair.runs.shared import Shared
-from onepair.runs.task import Split, Task, describe_observation, task_of
+from onepair.runs.task import Split, Task, describe_observation, judged_places, task_of
 from onepair.words import counted
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class FinishedRun:
 
     def sampled(self, split: Split) -> str:
         """A few words on how many images figures of a split rest on, if it is not all of them; else nothing."""
-        some, every = len(self.rows(split)), len(self.task.rows(split))
+        some, every = int(self.sample(split).sum()), len(self.task.rows(split))
         return "" if some == every else f"by a random sample of {some:,} of {counted(every, f'{split} image')}"
 
     def labels(self, split: Split) -> Labels:
@@ -123,7 +123,16 @@ class FinishedRun:
         The known labels of the others are mostly positive, so that together with them every model would look good.
         """
         audited = self.audit is not None and self.audit.split == split
-        return ~(self.labels(split) == UNKNOWN).any(1) if audited else np.ones(len(self.rows(split)), bool)
+        return ~(self.labels(split) == UNKNOWN).any(1) if audited else self.sample(split)
+
+    def sample(self, split: Split) -> NDArray[np.bool_]:
+        """Which images (N,) of a split are enough to fit and judge by: all, or where they are many a random sample of
+        them, and those that were audited.
+        """
+        rows, audit = self.rows(split), self.audit
+        chosen = np.zeros(len(rows), bool)
+        chosen[judged_places(len(rows), len(self.table.classes))] = True
+        return chosen if audit is None or audit.split != split else chosen | np.isin(rows, audit.rows)
 
     def asked(self, split: Split) -> NDArray[np.bool_] | None:
         """Which labels of a split are known because a model suggested them, if any are."""
