@@ -26,7 +26,7 @@ def decide(
         typer.Option(help="What to aim at: the best F1, a precision, or as many labels as there are."),
     ] = "f1",
     precision: Annotated[
-        float | None, typer.Option(help="What rule precision keeps, in every class.", show_default="0.9")
+        float | None, typer.Option(help="The precision that --rule precision keeps in every class.", show_default="0.9")
     ] = None,
     calibration: Annotated[
         Literal["auto", "platt", "isotonic"],

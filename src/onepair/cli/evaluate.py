@@ -41,7 +41,10 @@ def evaluate(
     data: Annotated[
         str | None, typer.Option(help="Another dataset that has classes of the run; by default the run's own.")
     ] = None,
-    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Which of its images.")] = "test",
+    split: Annotated[
+        Literal["train", "validation", "test"],
+        typer.Option(help="Which of its images; choose validation where it names no test images."),
+    ] = "test",
     format: Format = None,
     folder: Folder = None,
     features: Features = None,

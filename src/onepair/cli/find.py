@@ -23,7 +23,7 @@ def find(
         int | None,
         typer.Option(
             min=2,
-            help="Parts of the training images, each scored without it; fewer for fewer images.",
+            help="Parts of the training images, each judged by a model of the others; fewer of few images.",
             show_default="5",
         ),
     ] = None,
@@ -32,10 +32,10 @@ def find(
         typer.Option(help="A .csv or .parquet file for the suggestions, besides the one in the run's folder."),
     ] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, help="Keep so many suggestions, the most probable; by default 100,000.")
+        int | None, typer.Option(min=1, help="Keep at most this many, the most probable; by default 100,000.")
     ] = None,
     min_probability: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Keep suggestions at least so probable.", show_default="0.05")
+        float | None, typer.Option(min=0, max=1, help="Keep suggestions this probable or more.", show_default="0.05")
     ] = None,
     maps: Annotated[bool, typer.Option("--maps/--no-maps", help="Compute where in the image each label is.")] = True,
     devices: Annotated[str, typer.Option(help="How many processes or GPUs on this machine.")] = "auto",

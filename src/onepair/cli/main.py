@@ -35,7 +35,8 @@ from onepair.remote import is_url
 
 app = typer.Typer(
     name="onepair",
-    help="Train multi-label classifiers from incomplete labels, and find the labels that are missing.",
+    help="Train multi-label classifiers from incomplete labels, and find the labels that are missing.\n\n"
+    "With labels of your own: onepair start labels.csv. Without: onepair demo.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -35,7 +35,7 @@ def start(
         int, typer.Option(min=0, max=65535, help="Where the page is; 0 takes any port that is free.")
     ] = 8765,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Put what is in the run's folder aside, and begin anew.")
+        bool, typer.Option("--restart", help="Put the run that is there aside, with all answers to it, and begin anew.")
     ] = False,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Open the page in the end.")] = True,
 ) -> None:

@@ -66,7 +66,7 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")] = False,
     strict: Strict = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Put what is in the run's folder aside, and begin anew.")
+        bool, typer.Option("--restart", help="Put the run that is there aside, with all answers to it, and begin anew.")
     ] = False,
 ) -> None:
     """Train a classifier. The same command again goes on where it stopped.

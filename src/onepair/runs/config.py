@@ -55,7 +55,7 @@ class DataConfig:
     format: str = "auto"
     """How it is laid out: see `onepair datasets`."""
     unlisted: Literal["unknown", "negative"] = "unknown"
-    """What a label is that a list of labels does not have."""
+    """What a label is that a list of labels does not have: unknown, or negative."""
     images: Annotated[str | None, OrNothing] = None
     """The folder or URL of the images, where it is not that of the labels."""
     features: Annotated[str | None, OrNothing] = None
@@ -65,8 +65,9 @@ class DataConfig:
     complete_splits: Names = ()
     """Splits whose images are labelled in full: what their lists leave out is negative."""
     observe: Observe = "given"
-    """What is seen of the labels of training images: all, a random positive of each, up to `positives` of them, the
-    share `known` of all labels, the positive of the class with most images, or that of the largest object."""
+    """What is seen of the labels of training images: all ("given"), one random positive of each ("single-positive"), up
+    to `positives` of them ("few-positives"), the share `known` of all labels ("fraction"), the positive of the class
+    with most images ("most-frequent"), or that of the largest object ("largest-object")."""
     positives: Count = 2
     """How many positives of an image are seen, where observe is "few-positives"."""
     known: Annotated[float, Strict(), Field(gt=0, le=1)] = 0.1
@@ -74,12 +75,14 @@ class DataConfig:
     boxes: Annotated[str | None, OrNothing] = None
     """A CSV of objects (file, class, xmin, ymin, xmax, ymax), where observe is "largest-object"."""
     process: Process = "auto"
-    """How labels came to be known; "auto" goes by the labels."""
+    """How labels came to be known, where holes are to be counted: "single-positive" and "few-positives" (one or a few
+    positives of each image), "positives-at-random", "at-random" (positives and negatives), "regardless" (of what they
+    are), or "auto", which goes by the labels."""
     on_error: Literal["raise", "skip"] = "skip"
-    """What to do about rows and images that cannot be read."""
+    """What to do about rows and images that cannot be read: "skip" them, or "raise" a sentence, as --strict does."""
     split: Literal["auto", "published", "stratified"] = "auto"
-    """How validation images are chosen: by the seed alone, as published results do, or so that every class keeps its
-    share; "auto" is "published" where labels are hidden."""
+    """How validation images are chosen: "published", by the seed alone, as published results do; "stratified", so that
+    every class keeps its share; "auto" is "published" where labels are hidden, else "stratified"."""
     seed: Seed = PUBLISHED_SEED
     """Of the observed labels and of the validation split."""
     validation: Share = 0.2
@@ -109,7 +112,8 @@ class ModelConfig:
     """What else is done to images in fine-tuning: "crop" takes a random part, half of the area or more; "strong"
     also changes its colours or geometry at random; "none" is what the published results have."""
     mode: Literal["linear", "finetune", "linear-init"] = "finetune"
-    """Which stages there are: the classifier on fixed features, the whole network, or one after the other."""
+    """Which stages there are: "linear", the classifier on fixed features; "finetune", the whole network; or
+    "linear-init", one after the other."""
     train_from: Annotated[Stage | None, OrNothing] = None
     """From where on the network learns in fine-tuning, as blocks.5 or layer4. What lies before is frozen and computed
     once, unless images are augmented; "none" is all of it."""
@@ -140,9 +144,9 @@ class Config:
     finetune: FinetuneConfig = FinetuneConfig()
     """The stage of mode finetune, and the second one of linear-init."""
     seed: Seed = 0
-    """Of the weights and of the order of batches."""
+    """Of the first weights and of the order of batches."""
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
-    """Of the arithmetic."""
+    """Of the arithmetic: "32-true", or half precision where it suffices, "16-mixed" or "bf16-mixed"."""
 
     @property
     def stages(self) -> dict[str, StageConfig]:

@@ -13,19 +13,19 @@ class OptimiserConfig:
     """How the weights move."""
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
-    """The rule."""
+    """The rule: sgd, adam or adamw."""
     lr: Above = 1e-4
     """The learning rate."""
     momentum: AtLeast = 0.9
-    """Of sgd."""
+    """Of sgd; the others have none to set."""
     weight_decay: AtLeast = 1e-3
-    """Of all weights."""
+    """How strongly weights are pulled towards 0."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """The learning rate over time."""
+    """The learning rate over time: constant, or cosine, which falls to 0 along half a cosine."""
     warmup_epochs: AtLeast = 0.0
-    """Over which the learning rate grows from 0."""
+    """Epochs over which the learning rate grows from 0."""
     ema: Annotated[Share | None, OrNothing] = None
-    """Decay per step of averaged weights, which are then the ones evaluated."""
+    """Decay per step of averaged weights, as 0.999, which are then the ones evaluated; "none" averages nothing."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -33,11 +33,11 @@ class LinearOptimiserConfig(OptimiserConfig):
     """How the classifier's weights move on fixed features."""
 
     name: Literal["sgd", "adam", "adamw"] = "adam"
-    """The rule."""
+    """The rule: sgd, adam or adamw."""
     lr: Above = 3e-4
     """The learning rate."""
     weight_decay: AtLeast = 0.0
-    """Of all weights."""
+    """How strongly weights are pulled towards 0."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -45,7 +45,7 @@ class FinetuneOptimiserConfig(OptimiserConfig):
     """How all weights of a network move."""
 
     head_lr_multiplier: AtLeast = 10.0
-    """The factor on the classifier's learning rate."""
+    """The factor on the learning rate of the classifier, which learns beside the network."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -55,7 +55,7 @@ class StageConfig:
     epochs: Count = 10
     """Passes over the training images."""
     batch_size: Count = 16
-    """Images of a step, over all processes together."""
+    """Images of a step, those of all processes together."""
     optimiser: OptimiserConfig = OptimiserConfig()
     """How the weights move."""
 
