@@ -115,6 +115,7 @@ main()
     ("arguments", "extra"),
     [
         (["review", "run"], "review"),
+        (["audit", "run"], "review"),
         (["demo"], "report"),
         (["explain", "run", "a.png"], "report"),
         (["compare", "a", "b", "--out", "report.html"], "report"),

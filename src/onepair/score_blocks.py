@@ -5,7 +5,9 @@ What is kept grows with the known labels: ranks need the scores of known positiv
 class are as many as are wanted of it.
 """
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, UNKNOWN, Indices
 
+_THREADS, _MANY = min(8, os.cpu_count() or 1), 2**20  # that sort, and the cells from which on there are several
 _MOST_WAITING = 4_000_000  # candidates, before the lower ones are dropped
 
 
@@ -78,8 +81,16 @@ def rank_positives(
 
 def sort_classes(block: NDArray[Any]) -> NDArray[Any]:
     """The scores (L, B) of each class in order."""
-    columns = np.array(block.T, order="C")  # a copy, also of a single row or column
-    columns.sort(axis=1)
+    columns = np.empty(block.shape[::-1], block.dtype)
+    parts = np.array_split(np.arange(len(columns)), _THREADS if block.size >= _MANY else 1)
+
+    def sort(part: Indices) -> None:
+        own = slice(part[0], part[-1] + 1)
+        columns[own] = block[:, own].T
+        columns[own].sort(axis=1)
+
+    with ThreadPoolExecutor(len(parts)) as pool:  # numpy lets go of Python's lock while it sorts
+        list(pool.map(sort, filter(len, parts)))
     return columns
 
 

@@ -7,6 +7,7 @@ import typer
 
 from onepair.cli.figures import class_table
 from onepair.cli.interruption import on_interrupt
+from onepair.errors import require_extra
 from onepair.words import counted
 
 if TYPE_CHECKING:
@@ -44,11 +45,12 @@ def audit(
 
     from onepair.cli.review import login_name, serve_pages
     from onepair.files import locked, writing
-    from onepair.review.audit_app import create_audit_app
     from onepair.review.auditing import AuditDesk, open_store
     from onepair.runs.audit import audit_folder, draw, read_audit, write_sheet
     from onepair.runs.finished import FinishedRun
 
+    if sheet is None and answers is None and not summary:  # then it is a page
+        require_extra("review")
     opened = FinishedRun(run)
     if summary:
         _say_what_it_tells(run)
@@ -68,6 +70,8 @@ def audit(
         if answers is not None:
             _take(desk, answers, name or login_name())
         else:
+            from onepair.review.audit_app import create_audit_app
+
             serve_pages(
                 lambda pictures, who: create_audit_app(desk, pictures, name=who),
                 table=desk.table,

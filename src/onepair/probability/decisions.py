@@ -51,6 +51,11 @@ class Decisions:
     """(L,): classes of too few known positives for a threshold of their own, that have the probability of all others;
     empty where none is."""
 
+    @classmethod
+    def none(cls, classes: int) -> "Decisions":
+        """Of a model that nobody asks for more than its scores."""
+        return cls(Platt(np.ones(classes), np.zeros(classes)), np.full(classes, np.inf), "none was fitted")
+
     def probabilities(self, scores: ArrayLike) -> Floats:
         """The calibrated probability (N, L) of every label to be positive."""
         return self.calibrator(scores)

@@ -96,7 +96,8 @@ class FinishedRun:
         """
         rows = self.task.rows(split)
         if len(rows) == 0:
-            raise RunError(f"{self.path}: its dataset has no {split} images")
+            there = [name for name in ("test", "validation", "train") if len(self.task.rows(name))]
+            raise RunError(f"{self.path}: its dataset has no {split} images, but of {' and '.join(there)}; see --split")
         return rows[self.task.judged(split)] if too_many(len(rows), len(self.table.classes)) else rows
 
     def sampled(self, split: Split) -> str:

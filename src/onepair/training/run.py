@@ -322,12 +322,15 @@ class _Run:
         scores = {split: self._judged_scores(trainer.stage, split) for split in splits}
         places = task.judged("validation")
         weights, process, asked = cpu_state(self.classifier), self.config.data.process, task.asked_validation
-        decisions = fit_decisions(
-            scores["validation"],
-            task.validation_labels.take(places),
-            process=process,
-            asked=None if asked is None else asked[places],
-        )
+        if task.holds_out:  # a fold is asked for scores alone
+            decisions = Decisions.none(len(task.table.classes))
+        else:
+            decisions = fit_decisions(
+                scores["validation"],
+                task.validation_labels.take(places),
+                process=process,
+                asked=None if asked is None else asked[places],
+            )
         if decisions.pooled.any():
             pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
             self.say(
