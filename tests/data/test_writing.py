@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from onepair.data import DataError, LabelTable, read_dataset, write_labels
+from onepair.data import DataError, LabelTable, read_dataset, write_labels, writing
 from onepair.data.writing import WRITTEN, named_from
 from tests.data.test_dialects import known, labelled, odd_names, thorough
 
@@ -88,3 +88,12 @@ def test_files_named_from_another_folder(tmp_path):
     moved = named_from(example(tmp_path / "images"), tmp_path / "tables")
     assert moved.files[2] == "../images/sub/c.jpg"
     assert moved.path(2).resolve() == (tmp_path / "images" / "sub" / "c.jpg").resolve()
+
+
+def test_more_known_labels_than_can_be_named_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "MOST_NAMED", 6)
+    for format in ("coco", "label-studio"):
+        with pytest.raises(DataError, match=f"{format} names every known label, and there are 7"):
+            write_labels(example(), tmp_path / "labels.json", format=format)
+    assert not list(tmp_path.iterdir())
+    write_labels(example(), tmp_path / "labels.json", format="fiftyone")

@@ -77,8 +77,7 @@ def write_coco(table: LabelTable) -> bytes:
     That field is LVIS's; with `split`, another one that other programs pass over, it is what `read` needs to give the
     same labels back.
     """
-    names = list(zip(table.files, table.split.tolist(), table.labels, strict=True))
-    positives = [(image, column) for image, (*_, row) in enumerate(names) for column in np.flatnonzero(row == POSITIVE)]
+    rows = zip(table.files, table.split.tolist(), table.labels, strict=True)
     document = {
         "categories": [{"id": column + 1, "name": name} for column, name in enumerate(table.classes)],
         "images": [
@@ -88,11 +87,11 @@ def write_coco(table: LabelTable) -> bytes:
                 "split": split,
                 "neg_category_ids": (np.flatnonzero(row == NEGATIVE) + 1).tolist(),
             }
-            for image, (file, split, row) in enumerate(names)
+            for image, (file, split, row) in enumerate(rows)
         ],
         "annotations": [
-            {"id": number + 1, "image_id": image + 1, "category_id": int(column) + 1}
-            for number, (image, column) in enumerate(positives)
+            {"id": number, "image_id": image + 1, "category_id": column + 1}
+            for number, (image, column) in enumerate(np.stack(table.labels.positives(), axis=1).tolist(), start=1)
         ],
     }
     return json.dumps(document, ensure_ascii=False, indent=1).encode()
