@@ -15,7 +15,7 @@ from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sources import exists, join_splits, read_json, starts_with
 from onepair.data.table import Unlisted, check_unlisted
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.labels import NEGATIVE, POSITIVE
 from onepair.remote import Elsewhere
 
 Id = int | str
@@ -99,7 +99,7 @@ def write_coco(table: LabelTable) -> bytes:
 
 def _read_2014(path: Path, images: Path | None, report: Report) -> LabelTable:
     root = images or path
-    parts: dict[str, tuple[list[str], Labels]] = {}
+    parts: dict[str, tuple[list[str], LabelMatrix]] = {}
     classes: list[str] = []
     for official, split in _OFFICIAL_SPLITS.items():
         source = _annotations(path, official)
@@ -109,7 +109,9 @@ def _read_2014(path: Path, images: Path | None, report: Report) -> LabelTable:
         annotated = sorted(instances.positives, key=str)
         folder = f"images/{official}" if exists(root / "images" / official) else official
         files = [f"{folder}/{instances.files[image]}" for image in annotated]
-        parts[split] = files, _label_matrix(instances, annotated, NEGATIVE)
+        if not annotated:
+            raise DataError(f"{source}: annotates no image")
+        parts[split] = files, _label_matrix(instances, annotated, complete=True)
     return join_splits(parts, classes=classes, root=root)
 
 
@@ -122,7 +124,7 @@ def _read_file(source: Path, split: str, unlisted: Unlisted, folders: Sequence[P
     return LabelTable(
         files=tuple(files),
         classes=tuple(instances.classes),
-        labels=LabelMatrix.of(_label_matrix(instances, images, NEGATIVE if unlisted == "negative" else UNKNOWN)),
+        labels=_label_matrix(instances, images, complete=unlisted == "negative"),
         split=np.array([instances.splits.get(image, split) for image in images]),
         root=root,
     )
@@ -180,12 +182,16 @@ def _check_same(source: Path, first: Sequence[str], classes: Sequence[str]) -> N
         raise DataError(f"{source}: its categories are not those of the file before it; take all from one release")
 
 
-def _label_matrix(instances: _Instances, images: Sequence[Id], unlisted: int) -> Labels:
-    labels = np.full((len(images), len(instances.classes)), unlisted, np.int8)
-    for row, image in zip(labels, images, strict=True):
-        row[list(instances.negatives.get(image, ()))] = NEGATIVE
-        row[list(instances.positives.get(image, ()))] = POSITIVE
-    return labels
+def _label_matrix(instances: _Instances, images: Sequence[Id], *, complete: bool) -> LabelMatrix:
+    said = ((NEGATIVE, instances.negatives), (POSITIVE, instances.positives))  # of which the last counts
+    cells = [
+        (row, column, value)
+        for row, image in enumerate(images)
+        for value, named in said
+        for column in named.get(image, ())
+    ]
+    entries = np.array(cells, np.int64).reshape(-1, 3).T
+    return LabelMatrix.from_entries((len(images), len(instances.classes)), *entries, complete=complete)
 
 
 def _read_instances(source: Path, report: Report) -> _Instances:
