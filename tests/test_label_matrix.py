@@ -96,6 +96,8 @@ def test_changes_make_another_one(dense, data):
     more = np.hstack([dense, np.full((len(dense), 2), UNKNOWN)])
     np.testing.assert_array_equal(labels.with_classes(2), more)
     np.testing.assert_array_equal(LabelMatrix.stacked([labels, labels]), np.vstack([dense, dense]))
+    order = data.draw(st.permutations(range(dense.shape[1])))[: data.draw(st.integers(1, dense.shape[1]))]
+    assert labels.of_classes(order).same_as(LabelMatrix.of(dense[:, order]))
 
 
 @given(dense=matrices, complete=st.booleans(), data=st.data())

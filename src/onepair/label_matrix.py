@@ -279,6 +279,20 @@ class LabelMatrix:
             complete=self.most == NEGATIVE,
         )
 
+    def of_classes(self, columns: Any) -> "LabelMatrix":
+        """Some classes, in this order."""
+        chosen = np.asarray(columns, np.intp)
+        place = np.full(self.shape[1], -1)
+        place[chosen] = np.arange(len(chosen))
+        kept = place[self.columns] >= 0
+        return LabelMatrix.from_entries(
+            (len(self), len(chosen)),
+            np.repeat(np.arange(len(self)), np.diff(self.starts))[kept],
+            place[self.columns[kept]],
+            self.values[kept],
+            complete=self.most == NEGATIVE,
+        )
+
     def with_unknown_negative(self, rows: Indices) -> "LabelMatrix":
         """The same labels, but what is unknown in some rows is negative."""
         chosen = self.take(rows)

@@ -7,9 +7,11 @@ import shutil
 import numpy as np
 import pytest
 
+from onepair import label_matrix
 from onepair.inference.model_files import read_description
 from onepair.labels import UNKNOWN
 from onepair.review.queue import open_run, read_queue
+from onepair.runs import task as tasks
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, train_tiny, write_images, write_table
 
 
@@ -41,6 +43,15 @@ def test_evaluate_agrees_with_the_run(finished, onepair):
     anew = onepair("evaluate", "run", "--data", "images/labels.csv", "--json")
     assert anew.returncode == 0, anew.stderr
     assert json.loads(anew.stdout)["map"] == pytest.approx(found["map"])  # scored again from the saved model
+
+
+def test_figures_of_a_sample_are_told_as_such(finished, onepair, monkeypatch):
+    monkeypatch.setattr(label_matrix, "MOST_CELLS", 10)
+    monkeypatch.setattr(tasks, "MOST_JUDGED", 20)
+    (shutil.copytree(finished / "run", finished / "sampled") / "scores_test.npy").unlink()
+    found = json.loads(onepair("evaluate", "sampled", "--json").stdout)
+    assert (found["images"], found["sample"]) == (5, f"by a random sample of 5 of {TEST} test images")
+    assert f"these figures are {found['sample']}" in onepair("evaluate", "sampled").stdout
 
 
 def test_evaluate_reads_the_training_split_as_the_run_did(finished, in_process, monkeypatch, tmp_path):

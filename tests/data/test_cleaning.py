@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from onepair import label_matrix
 from onepair.data import DataError, LabelTable, read_dataset, write_table
 from onepair.data.checking import find_problems
 from onepair.data.cleaning import clean
@@ -132,3 +133,17 @@ def test_whatever_was_wrong_the_cleaned_table_has_no_problems_and_invents_nothin
         spellings = [name.lower() == again.classes[column].lower() for name in table.classes]
         same = table.labels[copies & (table.split == again.split[row])][:, spellings]
         assert again.labels[row, column] in same
+
+
+def test_labels_are_never_wanted_as_a_whole(tmp_path, monkeypatch):
+    save(tmp_path, a=1, b=2, c=3)
+    labels = [[1, -1, 0, -1], [0, 0, -1, 1], [-1, 1, 0, 0]]
+    classes = ("cat", "Cat", "dog", "owl")
+    table = make_table(tmp_path, ["a.png", "b.png", "c.png"], labels, classes, asked=np.ones((3, 4)))
+    expected = clean(table)
+    monkeypatch.setattr(label_matrix, "_MOST_DENSE", 0)
+    cleaned = clean(table)
+    assert cleaned.table.classes == expected.table.classes == ("cat", "owl")
+    monkeypatch.undo()
+    assert cleaned.table.labels.tolist() == expected.table.labels.tolist() == [[1, -1], [0, 1], [1, 0]]
+    assert cleaned.table.asked.tolist() == [[1, 1]] * 3

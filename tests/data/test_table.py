@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from onepair import label_matrix
-from onepair.data import DataError, LabelTable, table, write_table
+from onepair.data import DataError, LabelTable, table, table_writing, write_table
 from onepair.data.columns import RESERVED
 from onepair.files import WriteError
 from tests.data import layouts
@@ -322,6 +322,48 @@ def test_lists_give_back_what_is_known(tmp_path, suffix, written):
     assert read.split.tolist() == written.split.tolist()
     assert known(read) == known(written)
     assert set(read.classes) == {name for *_, name in known(written)}
+
+
+def test_more_negatives_than_can_be_named_are_refused(tmp_path, monkeypatch):
+    """As of complete rows that an added class is unknown of."""
+    labels = np.array([[1, 0, 0, -1], [1, 0, 0, -1], [1, 0, 0, 0]], np.int8)
+    written = example(files=tuple("abc"), classes=tuple("wxyz"), labels=labels)
+    monkeypatch.setattr(label_matrix, "MOST_CELLS", 0)
+    monkeypatch.setattr(table_writing, "MOST_NAMED", 4)
+    write_table(written, tmp_path / "lists.csv")
+    monkeypatch.setattr(table_writing, "MOST_NAMED", 3)
+    with pytest.raises(DataError, match="4 negatives are too many to be named one by one"):
+        write_table(written, tmp_path / "other.csv")
+    assert not (tmp_path / "other.csv").exists()
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_names_of_several_words_stay_whole(tmp_path, monkeypatch, large):
+    """Also where each image has one label, so that nothing in the lists separates names but their spaces."""
+    classes = ("blue dress", "dress", "long blue dress", "long red dress", "red dress", "red shirt", "shirt")
+    labels = np.where(np.eye(7, dtype=np.int8) == 1, 1, -1).astype(np.int8)
+    written = example(files=tuple("abcdefg"), classes=classes, labels=labels, asked=labels == 1)
+    monkeypatch.setattr(label_matrix, "MOST_CELLS", 0 if large else 100)
+    write_table(written, tmp_path / "labels.csv")
+    read = table.read(tmp_path / "labels.csv")
+    assert read.classes == classes
+    assert read.labels.tolist() == labels.tolist()
+    assert read.asked.tolist() == (labels == 1).astype(int).tolist()
+
+
+def test_a_class_that_no_image_shows_is_named_once(tmp_path, monkeypatch):
+    """Not by every complete row: these would name as many as there are cells."""
+    labels = np.array([[-1, 0, -1], [1, 0, 0], [1, 0, 0], [0, 0, 0]], np.int8)
+    monkeypatch.setattr(label_matrix, "MOST_CELLS", 0)
+    write_table(example(files=tuple("abcd"), classes=("cat", "dog", "owl"), labels=labels), tmp_path / "lists.csv")
+    assert (tmp_path / "lists.csv").read_text().splitlines() == [
+        "file,split,complete,labels,negatives",
+        "a,train,0,,dog",
+        "b,train,1,cat,dog;owl",
+        "c,train,1,cat,",
+        "d,train,1,,",
+    ]
+    assert table.read(tmp_path / "lists.csv").labels.tolist() == labels.tolist()
 
 
 def example(**changes):

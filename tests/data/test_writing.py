@@ -1,12 +1,14 @@
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 
-from onepair.data import DataError, LabelTable, read_dataset, write_labels
+from onepair.data import DataError, LabelTable, coco, labelstudio, read_dataset, write_labels, writing
 from onepair.data.writing import WRITTEN, named_from
+from onepair.label_matrix import LabelMatrix
 from tests.data.test_dialects import known, labelled, odd_names, thorough
 
 
@@ -88,3 +90,28 @@ def test_files_named_from_another_folder(tmp_path):
     moved = named_from(example(tmp_path / "images"), tmp_path / "tables")
     assert moved.files[2] == "../images/sub/c.jpg"
     assert moved.path(2).resolve() == (tmp_path / "images" / "sub" / "c.jpg").resolve()
+
+
+def test_more_known_labels_than_can_be_named_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "MOST_NAMED", 6)
+    for format in ("coco", "label-studio"):
+        with pytest.raises(DataError, match=f"{format} names every known label, and there are 7"):
+            write_labels(example(), tmp_path / "labels.json", format=format)
+    assert not list(tmp_path.iterdir())
+    write_labels(example(), tmp_path / "labels.json", format="fiftyone")
+
+
+@pytest.mark.parametrize("format", ["coco", "label-studio"])
+def test_reading_takes_no_room_for_what_is_unknown(tmp_path, format):
+    rows, classes = 3_000, 7_000
+    labels = LabelMatrix.from_entries((rows, classes), np.arange(rows), np.arange(rows) * 2, 1)
+    names = tuple(f"class {column}" for column in range(classes))
+    files = tuple(f"{row}.jpg" for row in range(rows))
+    table = LabelTable(files, names, labels, np.full(rows, "train"), tmp_path)
+    write_labels(table, tmp_path / "labels.json", format=format)
+    tracemalloc.start()
+    found = {"coco": coco, "label-studio": labelstudio}[format].read(tmp_path / "labels.json")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.labels.count(1).sum() == rows
+    assert most < rows * classes

@@ -15,7 +15,17 @@ from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
 from onepair.runs.task import prepare_task
 from onepair.training.machine import Machine
-from tests.training.tiny import CLASSES, TEST, TRAIN, Listener, labels_of, train_tiny, write_images, write_table
+from tests.training.tiny import (
+    CLASSES,
+    TEST,
+    TRAIN,
+    Listener,
+    labels_of,
+    tiny_config,
+    train_tiny,
+    write_images,
+    write_table,
+)
 
 FOLDS = 3
 
@@ -179,3 +189,34 @@ def test_images_that_have_gone_since_the_run_are_left_out(tmp_path):
     assert len(found.sample) == len(opened.task.validation) - 1
     for scores in (found.scores, found.sample_scores):
         assert np.isfinite(scores).all()
+
+
+def test_images_that_are_there_again_take_the_place_of_no_other(place, tmp_path):
+    for image in place.glob("*.png"):
+        (tmp_path / image.name).write_bytes(image.read_bytes())
+    table = write_table(tmp_path / "labels.csv", ["train"] * TRAIN + ["test"] * TEST, labels_of(TRAIN + TEST))
+    task = prepare_task(tiny_config(table).data)
+    broken = [f"{row:02}.png" for row in (task.train[4], task.train[-1], task.validation[-1])]
+    for name in broken:
+        (tmp_path / name).write_bytes(b"not an image")
+    run = train_tiny(table, out=tmp_path / "run", cache=tmp_path / "cache").folder
+    for name in broken:
+        (tmp_path / name).write_bytes((place / name).read_bytes())
+    found, _ = again(run, tmp_path)
+    np.testing.assert_array_equal(found.rows, np.setdiff1d(task.train, [task.train[4], task.train[-1]]))
+    assert len(found.sample) == len(task.validation) - 1
+    for part in range(1, FOLDS + 1):
+        fold = FinishedRun(run.path / "finding" / "folds" / f"{part}-of-{FOLDS}")
+        own = np.isin(fold.rows("test"), found.rows)
+        np.testing.assert_array_equal(found.scores[np.isin(found.rows, fold.rows("test"))], fold.scores("test")[own])
+        np.testing.assert_array_equal(found.sample_scores[part - 1], fold.scores("validation")[:-1])
+
+
+def test_a_fold_of_one_image_that_has_gone_is_left_out(tmp_path):
+    labels = labels_of(TRAIN + TEST)
+    write_images(tmp_path)
+    table = write_table(tmp_path / "few.csv", ["train"] * 3 + ["validation"] * 6, labels[:9])
+    run = train_tiny(table, out=tmp_path / "run", cache=tmp_path / "cache").folder
+    (tmp_path / "01.png").unlink()
+    found, _ = again(run, tmp_path)
+    assert found.rows.tolist() == [0, 2]

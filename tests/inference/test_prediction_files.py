@@ -259,7 +259,7 @@ def test_other_models_are_not_mixed(place, images, tmp_path, monkeypatch):
     said = []
     other = load(place / "other")
     assert write(other, images, out, said=said).before == 0
-    assert said == [f"{out}.part: is of another model; starting anew"]
+    assert said == [f"{out}.part: is of another model, or of other columns; starting anew"]
     write(other, images, tmp_path / "whole.csv")
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
 

@@ -6,9 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
+from onepair import label_matrix
 from onepair.data import table as tables
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.probability.resampling import more_to_halve
+from onepair.runs import task as tasks
 from onepair.runs.audit import (
     AuditError,
     draw,
@@ -195,3 +197,17 @@ def test_the_summary_counts_what_is_audited_and_estimates_the_rest(run):
     assert whole.missing == (missing.sum(),) * 3
     assert [each.value for each in whole.classes.values()] == missing.tolist()
     assert whole.more == 0
+
+
+def test_a_sample_that_is_audited_in_full_stands_for_the_images_beside_it(run, monkeypatch):
+    monkeypatch.setattr(label_matrix, "MOST_CELLS", 10)
+    monkeypatch.setattr(tasks, "MOST_JUDGED", 10 * len(run.table.classes))
+    kept = run.path / "scores_validation.npy"
+    np.save(kept, np.load(kept)[run.task.judged("validation")])
+    sample = draw(run, "validation", 10**6, 0)
+    assert (len(sample.files), sample.population) == (10, 20)
+    write_audit(run, sample, answers(run, sample))
+    told = summarise_audit(run)
+    assert told.found > 0
+    assert told.missing.value == pytest.approx(2 * told.found)
+    assert told.missing.low < 2 * told.found < told.missing.high

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 from onepair import label_matrix
+from onepair.cli.train import _print as print_results
 from onepair.errors import UserError
+from onepair.experiments.comparison import read_runs
+from onepair.metrics import mean_average_precision
 from onepair.runs import task as tasks
 from onepair.runs.finished import FinishedRun
-from tests.training.tiny import TEST, tiny_config, train_tiny, write_images
+from tests.training.tiny import TEST, TRAIN, labels_of, tiny_config, train_tiny, write_images, write_table
 
 
 @pytest.fixture
@@ -54,3 +57,33 @@ def test_probabilities_rest_on_a_sample_of_many_rows(source, tmp_path, monkeypat
     assert run.scores("test").shape == (TEST, 4)
     np.testing.assert_array_equal(np.flatnonzero(run.judged("test")), places)
     assert run.sampled("test") == f"by a random sample of 5 of {TEST} test images"
+
+
+def test_what_a_sample_does_not_hold_is_not_said_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "MOST_JUDGED", 4)  # one row
+    write_images(tmp_path)
+    labels = labels_of(TRAIN + TEST)
+    seen, tested = 30 + tasks.judged_places(7, 4), TRAIN + tasks.judged_places(TEST, 4)
+    labels[30:TRAIN] = 0
+    labels[31 if seen == 30 else 30, 0] = 1
+    labels[tested] = 0
+    source = write_table(tmp_path / "few.csv", ["train"] * 30 + ["validation"] * 7 + ["test"] * TEST, labels)
+    done = train_tiny(source, "method.name=opml-plus", out=tmp_path / "run", cache=tmp_path / "cache")
+    assert done.results.test_note == f"no image of a random sample of 1 of {TEST} test images has a positive label"
+    said = "\n".join(done.watch.said)
+    assert "labels, by a random sample of 1 of 30 train images: " in said
+    assert "too few known positives among a random sample of 1 of 7 validation images for a threshold" in said
+
+
+def test_figures_of_a_sample_are_told_as_such(source, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tasks, "MOST_JUDGED", 20)
+    paths = [tmp_path / name for name in ("one", "two")]
+    for path, method in zip(paths, ("bce", "opml-plus"), strict=True):
+        done = train_tiny(source, f"method.name={method}", out=path, cache=tmp_path / "cache")
+        print_results(done.results, path)
+        figure, end = capsys.readouterr().out.splitlines()[1:]
+        assert figure.endswith(f"over 4 classes, by a random sample of 5 of {TEST} test images")
+        assert end == f"everything is in {path}"
+    for run in read_runs(paths):
+        assert len(run.labels) == 5
+        assert run.test_map == pytest.approx(mean_average_precision(run.scores, run.labels)[0])

@@ -36,6 +36,8 @@ def compare(
     pairs = compare_runs(read, resamples=resamples, seed=seed)
     _print_runs(read)
     _print_pairs(pairs)
+    if sampled := read[0].run.task.sampled("test"):
+        typer.echo(f"mAP and differences are by {sampled}")
     if out is not None:
         _write_report(out, read, pairs)
         typer.echo(f"The report is {out}")

@@ -92,11 +92,13 @@ def evaluate(
         process=opened.config.data.process,
         asked=found.asked,
     )
+    sampled = opened.sampled(split) if data is None else ""
     if as_json:
-        typer.echo(json.dumps(figures.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
+        told = figures.to_dict() | ({"sample": sampled} if sampled else {})
+        typer.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print(figures)
-        if data is None and (sampled := opened.sampled(split)):
+        if sampled:
             typer.echo(f"these figures are {sampled}")
 
 

@@ -122,7 +122,8 @@ def print_finding(found: "Finding") -> None:
         count = "none can be missing: all labels are known"
     console.print(f"beside {beside}, {count}", soft_wrap=True)
     missing, wrong = (int((kinds == kind).sum()) for kind in ("missing", "wrong"))
-    console.print(f"{counted(missing, 'suggestion')} of missing labels, {wrong:,} of wrong ones")
+    others = f", {wrong:,} of wrong ones" if found.suspects else "; of so many labels, wrong ones are not looked for"
+    console.print(f"{counted(missing, 'suggestion')} of missing labels{others}", soft_wrap=True)
     if found.in_the_dark:
         console.print(
             "the labels do not tell how many are missing: suggested are the most probable, and answers will tell",

@@ -159,10 +159,12 @@ def _print(results: "Results", folder: Path) -> None:
     best = f"best epoch {results.best_epoch}, validation mAP {100 * results.validation_map:.2f}"
     typer.echo(f"{best} ({results.selected_on})")
     if results.test_map is not None:
-        typer.echo(f"test mAP {100 * results.test_map:.2f} over {counted(results.test_classes or 0, 'class')}")
+        basis = f", {results.test_note}" if results.test_note and results.test_estimate is None else ""
+        over = counted(results.test_classes or 0, "class")
+        typer.echo(f"test mAP {100 * results.test_map:.2f} over {over}{basis}")
     if results.test_estimate is not None:
         value, low, high = (100 * each for each in results.test_estimate)
         typer.echo(f"estimated test mAP {value:.1f} ({low:.1f} to {high:.1f}), {results.test_note}")
-    elif results.test_note:
+    elif results.test_note and results.test_map is None:
         typer.echo(f"there is no test mAP: {results.test_note}")
     typer.echo(f"everything is in {folder}")

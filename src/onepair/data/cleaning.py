@@ -56,23 +56,24 @@ def _merge_classes(table: LabelTable, names: list[str], changes: list[Problem]) 
     for column in columns:
         if column != kept:
             changes.append(Problem("class merged", f"class {table.classes[column]}", f"is now {table.classes[kept]}"))
-    labels = table.labels.dense()
-    labels[:, kept] = labels[:, columns].max(1)  # positive over negative over unknown
-    asked = None if table.asked is None else table.asked.dense()
-    if asked is not None:
-        asked[:, kept] = asked[:, columns].max(1)
+    labels, asked = _merged(table.labels, columns, kept), table.asked
+    asked = None if asked is None else _merged(asked, columns, kept)
     rest = [i for i in range(len(table.classes)) if i == kept or i not in columns]
-    return _with_classes(
-        replace(table, labels=LabelMatrix.of(labels), asked=None if asked is None else LabelMatrix.of(asked)), rest
-    )
+    return _with_classes(replace(table, labels=labels, asked=asked), rest)
+
+
+def _merged(labels: LabelMatrix, columns: list[int], kept: int) -> LabelMatrix:
+    """The labels with one column for what several say: positive over negative over unknown."""
+    rows = np.arange(len(labels))
+    return labels.with_entries(rows, np.full(len(rows), kept), labels[:, columns].max(1))
 
 
 def _with_classes(table: LabelTable, columns: list[int]) -> LabelTable:
     return replace(
         table,
         classes=tuple(table.classes[i] for i in columns),
-        labels=LabelMatrix.of(table.labels[:, columns]),
-        asked=None if table.asked is None else LabelMatrix.of(table.asked[:, columns]),
+        labels=table.labels.of_classes(columns),
+        asked=None if table.asked is None else table.asked.of_classes(columns),
     )
 
 

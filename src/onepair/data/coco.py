@@ -15,7 +15,7 @@ from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sources import exists, join_splits, read_json, starts_with
 from onepair.data.table import Unlisted, check_unlisted
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.labels import NEGATIVE, POSITIVE
 from onepair.remote import Elsewhere
 
 Id = int | str
@@ -77,8 +77,7 @@ def write_coco(table: LabelTable) -> bytes:
     That field is LVIS's; with `split`, another one that other programs pass over, it is what `read` needs to give the
     same labels back.
     """
-    names = list(zip(table.files, table.split.tolist(), table.labels, strict=True))
-    positives = [(image, column) for image, (*_, row) in enumerate(names) for column in np.flatnonzero(row == POSITIVE)]
+    rows = zip(table.files, table.split.tolist(), table.labels, strict=True)
     document = {
         "categories": [{"id": column + 1, "name": name} for column, name in enumerate(table.classes)],
         "images": [
@@ -88,11 +87,11 @@ def write_coco(table: LabelTable) -> bytes:
                 "split": split,
                 "neg_category_ids": (np.flatnonzero(row == NEGATIVE) + 1).tolist(),
             }
-            for image, (file, split, row) in enumerate(names)
+            for image, (file, split, row) in enumerate(rows)
         ],
         "annotations": [
-            {"id": number + 1, "image_id": image + 1, "category_id": int(column) + 1}
-            for number, (image, column) in enumerate(positives)
+            {"id": number, "image_id": image + 1, "category_id": column + 1}
+            for number, (image, column) in enumerate(np.stack(table.labels.positives(), axis=1).tolist(), start=1)
         ],
     }
     return json.dumps(document, ensure_ascii=False, indent=1).encode()
@@ -100,7 +99,7 @@ def write_coco(table: LabelTable) -> bytes:
 
 def _read_2014(path: Path, images: Path | None, report: Report) -> LabelTable:
     root = images or path
-    parts: dict[str, tuple[list[str], Labels]] = {}
+    parts: dict[str, tuple[list[str], LabelMatrix]] = {}
     classes: list[str] = []
     for official, split in _OFFICIAL_SPLITS.items():
         source = _annotations(path, official)
@@ -110,7 +109,9 @@ def _read_2014(path: Path, images: Path | None, report: Report) -> LabelTable:
         annotated = sorted(instances.positives, key=str)
         folder = f"images/{official}" if exists(root / "images" / official) else official
         files = [f"{folder}/{instances.files[image]}" for image in annotated]
-        parts[split] = files, _label_matrix(instances, annotated, NEGATIVE)
+        if not annotated:
+            raise DataError(f"{source}: annotates no image")
+        parts[split] = files, _label_matrix(instances, annotated, complete=True)
     return join_splits(parts, classes=classes, root=root)
 
 
@@ -123,7 +124,7 @@ def _read_file(source: Path, split: str, unlisted: Unlisted, folders: Sequence[P
     return LabelTable(
         files=tuple(files),
         classes=tuple(instances.classes),
-        labels=LabelMatrix.of(_label_matrix(instances, images, NEGATIVE if unlisted == "negative" else UNKNOWN)),
+        labels=_label_matrix(instances, images, complete=unlisted == "negative"),
         split=np.array([instances.splits.get(image, split) for image in images]),
         root=root,
     )
@@ -181,12 +182,16 @@ def _check_same(source: Path, first: Sequence[str], classes: Sequence[str]) -> N
         raise DataError(f"{source}: its categories are not those of the file before it; take all from one release")
 
 
-def _label_matrix(instances: _Instances, images: Sequence[Id], unlisted: int) -> Labels:
-    labels = np.full((len(images), len(instances.classes)), unlisted, np.int8)
-    for row, image in zip(labels, images, strict=True):
-        row[list(instances.negatives.get(image, ()))] = NEGATIVE
-        row[list(instances.positives.get(image, ()))] = POSITIVE
-    return labels
+def _label_matrix(instances: _Instances, images: Sequence[Id], *, complete: bool) -> LabelMatrix:
+    said = ((NEGATIVE, instances.negatives), (POSITIVE, instances.positives))  # of which the last counts
+    cells = [
+        (row, column, value)
+        for row, image in enumerate(images)
+        for value, named in said
+        for column in named.get(image, ())
+    ]
+    entries = np.array(cells, np.int64).reshape(-1, 3).T
+    return LabelMatrix.from_entries((len(images), len(instances.classes)), *entries, complete=complete)
 
 
 def _read_instances(source: Path, report: Report) -> _Instances:

@@ -184,10 +184,12 @@ def is_vector(names: Sequence[str]) -> bool:
 def write_names(names: Sequence[str]) -> str:
     """A cell that lists names, such that `names_in` gives them back.
 
-    >>> write_names(["dog", "cat"]), write_names(["a;b"])
-    ('dog;cat', '["a;b"]')
+    A name of several words has a `;` after it where nothing else shows that its spaces separate nothing.
+
+    >>> write_names(["dog", "cat"]), write_names(["a;b"]), write_names(["polar bear"])
+    ('dog;cat', '["a;b"]', 'polar bear;')
     """
-    plain = ";".join(names)
+    plain = ";".join(names) + (";" if len(names) == 1 and " " in names[0] else "")
     return plain if names_in(plain) == list(names) else json.dumps(list(names), ensure_ascii=False)
 
 

@@ -16,7 +16,7 @@ from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.sources import exists, read_json, starts_with
 from onepair.data.table import Unlisted, check_unlisted
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.labels import NEGATIVE, POSITIVE
 
 LOCAL = "/data/local-files/?d="  # before the names of files that Label Studio serves from a folder
 
@@ -58,18 +58,20 @@ def read(
     if not classes:
         raise DataError(f"{path}: none of its {len(tasks)} tasks names a class")
     position = {name: column for column, name in enumerate(classes)}
-    labels = np.full((len(tasks), len(classes)), UNKNOWN, np.int8)
-    for row, task in zip(labels, tasks, strict=True):
-        if task.looked_at and unlisted == "negative":
-            row[:] = NEGATIVE
-        row[[position[name] for name in task.negatives]] = NEGATIVE
-        row[[position[name] for name in task.positives]] = POSITIVE
+    cells = [
+        (row, position[name], value)
+        for row, task in enumerate(tasks)
+        for value, named in ((NEGATIVE, task.negatives), (POSITIVE, task.positives))  # of which the last counts
+        for name in named
+    ]
+    complete = [task.looked_at and unlisted == "negative" for task in tasks]
+    entries = np.array(cells, np.int64).reshape(-1, 3).T
     names = [task.image for task in tasks]
     root, files = locate(names, [images] if images else [path.parent, path.parent / "images", path.parent.parent])
     return LabelTable(
         files=tuple(files),
         classes=tuple(classes),
-        labels=LabelMatrix.of(labels),
+        labels=LabelMatrix.from_entries((len(tasks), len(classes)), *entries, complete=complete),
         split=np.array([task.split for task in tasks]),
         root=root,
         places=tuple(task.place for task in tasks),

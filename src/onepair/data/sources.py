@@ -97,7 +97,9 @@ def read_lines(path: Path) -> list[str]:
     return [line.strip() for line in text.split("\n")] if text else []
 
 
-def join_splits(parts: Mapping[str, tuple[Sequence[str], Labels]], *, classes: Sequence[str], root: Path) -> LabelTable:
+def join_splits(
+    parts: Mapping[str, tuple[Sequence[str], Labels | LabelMatrix]], *, classes: Sequence[str], root: Path
+) -> LabelTable:
     """One table from the files and labels of each split, in the order given."""
     for split, (files, _) in parts.items():
         if not files:

@@ -16,6 +16,8 @@ from onepair.data.sheets import pyarrow_for
 from onepair.files import write_atomically
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 
+MOST_NAMED = 2**28  # labels that a file names one by one
+
 
 def write_table(table: LabelTable, path: Path) -> None:
     """Write a table as .csv or .parquet; `onepair.data.table.read` gives the same table back.
@@ -70,8 +72,15 @@ def _lists(table: LabelTable) -> dict[str, list[list[str]]]:
     """What is written as lists of names, by the names of the columns."""
     lists, labels = {}, table.labels
     if labels.is_large:
-        denying, full = np.flatnonzero(labels.row_count(NEGATIVE)), labels.row_count(UNKNOWN) == 0
-        never = labels.count(POSITIVE) == 0  # classes that a complete row has to name, or they would be lost
+        full, negatives = labels.row_count(UNKNOWN) == 0, labels.row_count(NEGATIVE)
+        if (named := negatives[~full].sum()) > MOST_NAMED:
+            raise DataError(
+                f"{named:,} negatives are too many to be named one by one, as rows need that are not known in full; "
+                "label the rest of these rows, or take fewer of them"
+            )
+        # Of complete rows one names the classes that no row has, or they would be lost; the others need not.
+        denying = np.flatnonzero((negatives > 0) & (~full | (np.cumsum(full) == 1)))
+        never = labels.count(POSITIVE) == 0
         denied = [np.flatnonzero((labels[row] == NEGATIVE) & (never | ~full[row])) for row in denying.tolist()]
         rows = np.repeat(denying, [len(each) for each in denied])
         lists["labels"] = _names(table, *labels.positives())

@@ -11,8 +11,9 @@ from onepair.data.labelstudio import write_label_studio
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError
 from onepair.data.sources import is_file
-from onepair.data.table_writing import write_table
+from onepair.data.table_writing import MOST_NAMED, write_table
 from onepair.files import write_atomically, writing
+from onepair.labels import UNKNOWN
 from onepair.remote import is_remote
 
 _JSON: dict[str, Callable[[LabelTable], bytes]] = {
@@ -50,6 +51,12 @@ def write_labels(table: LabelTable, path: Path, *, format: str = "auto") -> None
     """
     format = written_format(path, format)
     if format in _JSON:
+        known = table.labels.size - int(table.labels.count(UNKNOWN).sum())
+        if known > MOST_NAMED and format != "fiftyone":
+            raise DataError(
+                f"{path}: {format} names every known label, and there are {known:,}; write a .parquet file, where "
+                "a row of which all is known names its positives alone"
+            )
         with writing(path):
             write_atomically(path, _JSON[format](table))
     else:

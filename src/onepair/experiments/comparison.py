@@ -93,7 +93,10 @@ def _read(run: FinishedRun, name: str) -> TestedRun:
         raise RunError(f"{run.path}: has no test mAP, since its dataset has no labelled test images")
     if not (run.path / "model.safetensors").exists():
         raise RunError(f"{run.path}: its scores were not kept, as always of runs that only search for values")
-    return TestedRun(name, run, run.results.test_map, run.scores("test"), run.labels("test"))
+    scores, labels = run.scores("test"), run.labels("test")
+    if len(places := run.task.judged("test")) < len(labels):  # those that the mAP is of
+        scores, labels = scores[places], labels[places]
+    return TestedRun(name, run, run.results.test_map, scores, labels)
 
 
 def compare_runs(runs: Sequence[TestedRun], *, resamples: int, seed: int) -> list[Pair]:

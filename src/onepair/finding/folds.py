@@ -14,7 +14,7 @@ from onepair.runs.config import Config, parse_fold
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
 from onepair.runs.shared import Shared
-from onepair.runs.task import task_of
+from onepair.runs.task import Split, task_of
 from onepair.training.machine import Machine, Narrator
 from onepair.training.processes import is_first
 from onepair.training.run import train
@@ -66,8 +66,9 @@ def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrat
 
 
 def is_large(run: FinishedRun) -> bool:
-    """Whether there are too many labels to look for for a score of each to be kept."""
-    return too_many(len(run.searched), len(run.table.classes))
+    """Whether there are too many labels to look for, or to judge scores by, for a score of each to be kept."""
+    rows = max(len(run.searched), len(run.task.validation))
+    return too_many(rows, len(run.table.classes))
 
 
 def models_of(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -> tuple[list[FinishedRun], Indices]:
@@ -79,7 +80,7 @@ def models_of(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) ->
     model = np.full(len(rows), -1)
     folds = [FinishedRun(_fold(run, each).path, shared=shared) for each in configs]
     for number, fold in enumerate(folds):
-        model[np.searchsorted(rows, fold.task.test)] = number
+        model[np.isin(rows, fold.task.test)] = number
     holes = np.flatnonzero(np.isin(task.validation, rows))
     for number, fold in enumerate(folds):
         own = task.validation[holes[number :: len(folds)]]
@@ -92,16 +93,16 @@ def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -
 
     A training image is scored by the model that it was held out of. No model was fitted to validation images: those
     with holes are searched too, each by one of the models, as training images are. An image that was there for the run
-    and not for the models is left out.
+    and not for the models is left out, and so is one that was there for the models alone.
     """
     task, rows = run.task, run.searched
     scores = np.full((len(rows), len(task.table.classes)), np.nan, np.float32)
     by_model = []
     for each in configs:
         done = FinishedRun(_fold(run, each).path, shared=shared)
-        scores[np.searchsorted(rows, done.rows("test"))] = done.scores("test")
         by_model.append(np.full((len(task.validation), scores.shape[1]), np.nan, np.float32))
-        by_model[-1][np.searchsorted(task.validation, done.rows("validation"))] = done.scores("validation")
+        _take_scores(scores, rows, done, "test")
+        _take_scores(by_model[-1], task.validation, done, "validation")
     validation, holes = np.stack(by_model), np.isin(task.validation, rows)
     model = np.arange(holes.sum()) % len(configs)
     scores[np.searchsorted(rows, task.validation[holes])] = validation[model, np.flatnonzero(holes)]
@@ -109,6 +110,14 @@ def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -
     complete = ~holes & np.isfinite(validation).all((0, 2))
     sample = run.known[task.validation[complete]]
     return OutOfSample(run, rows[read], run.known[rows[read]], scores[read], sample, validation[:, complete])
+
+
+def _take_scores(scores: NDArray[np.float32], rows: Indices, fold: FinishedRun, split: Split) -> None:
+    """Put what a fold said of its own rows where the same rows are, of those that there are."""
+    own = fold.task.rows(split)
+    if len(own):  # none is left of a fold of one image that has gone
+        shared = np.isin(own, rows)
+        scores[np.searchsorted(rows, own[shared])] = fold.scores(split)[shared]
 
 
 def _fold(run: FinishedRun, config: Config) -> RunFolder:

@@ -28,6 +28,7 @@ class Finding:
     files: Sequence[str]  # their names
     folds: int
     basis: str  # a few words on what the probabilities rest on
+    suspects: bool = True  # whether wrong labels were looked for, beside missing ones
 
     @property
     def in_the_dark(self) -> bool:
@@ -46,7 +47,10 @@ class Finding:
             "folds": self.folds,
             "scores": f"by {self.folds} models, each trained without the images it scores",
             "probabilities": f"calibrated by {self.basis}",
-            "suggestions": {kind: int((kinds == kind).sum()) for kind in ("missing", "wrong")},
+            "suggestions": {
+                "missing": int((kinds == "missing").sum()),
+                "wrong": int((kinds == "wrong").sum()) if self.suspects else None,
+            },
             "observed": sum(each.observed for each in self.classes),
             "missing": value,
             "missing_low": low,

@@ -24,6 +24,7 @@ from onepair.runs.without_images import WITHOUT_IMAGES
 from onepair.training.fixed import Fixed
 from onepair.training.machine import Machine, Narrator
 from onepair.training.stopping import Requests
+from onepair.words import counted
 
 _FEWEST_OF_A_CLASS = 10
 
@@ -60,12 +61,14 @@ def find_large(
     The other arguments are those of `find_labels`. What differs from finding in few labels is told by `find_by_blocks`.
     """
     folds, model = models_of(run, configs, shared=machine.shared)
-    there = np.flatnonzero(model >= 0)
+    models, gone = _scorers(run, folds, fabric, machine, watch)
+    there = np.flatnonzero((model >= 0) & ~np.isin(run.searched, gone))
     rows, table = run.searched[there], run.table
-    models = _scorers(run, folds, fabric, machine, watch)
-    complete = np.setdiff1d(run.task.validation, run.searched)
+    complete = np.setdiff1d(run.task.validation, np.union1d(run.searched, gone))
+    for fold in folds:
+        complete = np.intersect1d(complete, fold.task.validation)
     complete = complete[judged_places(len(complete), len(table.classes))]
-    observed, most = run.known.take(rows), MOST if top is None else top
+    observed, most = run.known.take(rows), max(MOST, top or 0)  # so that fewer are the first of the same
     watch.say(f"looking through {len(rows):,} images for the likeliest of {len(table.classes):,} classes")
     found = find_by_blocks(
         observed,
@@ -87,20 +90,25 @@ def find_large(
         rows=rows,
         files=[table.files[row] for row in rows.tolist()],
         folds=len(folds),
-        basis=f"a random sample of {found.sample:,} images, if {found.sentence}",
+        basis=f"a random sample of {found.sample:,} of {counted(len(rows), 'image')}, if {found.sentence}",
+        suspects=False,
     )
 
 
 def _scorers(
     run: FinishedRun, folds: Sequence[FinishedRun], fabric: Fabric, machine: Machine, watch: Narrator
-) -> list[Score]:
-    """What scores rows of the table, of each fold: from features where these are fixed, else from what there is."""
+) -> tuple[list[Score], Indices]:
+    """What scores rows of the table, of each fold: from features where these are fixed, else from what there is.
+
+    And the rows without features, whose images have gone since the folds were trained.
+    """
     if run.config.model.mode == "linear" and run.config.model.backbone not in WITHOUT_IMAGES:
         with Requests() as requests:
             fixed = Fixed(fabric, run.config, machine, watch, requests, test=True)
             features = fixed.features(run.classifier.backbone, run.task).by_row
-        return [_of_features(fold, features) for fold in folds]
-    return [_of_inputs(fold, machine) for fold in folds]
+        gone = np.flatnonzero(features[:, 0].isnan().cpu().numpy())
+        return [_of_features(fold, features) for fold in folds], gone
+    return [_of_inputs(fold, machine) for fold in folds], np.zeros(0, np.intp)
 
 
 def _of_features(fold: FinishedRun, features: torch.Tensor) -> Score:
@@ -121,9 +129,10 @@ def _summarise(observed: LabelMatrix, found: BlockFinding, classes: Sequence[str
     together = np.lexsort((-probability, label))
     first = np.searchsorted(label[together], np.arange(len(classes)))
     counts = np.bincount(label, minlength=len(classes))
-    suggested = np.minimum(np.rint(found.missing.value).astype(int), counts)
-    last = np.where(suggested > 0, first + suggested - 1, 0)
-    limits = np.where(suggested > 0, probability[together][last], 1.0) if len(label) else np.ones(len(classes))
+    wanted = np.minimum(np.rint(found.missing.value).astype(int), counts)
+    last = np.where(wanted > 0, first + wanted - 1, 0)
+    limits = np.where(wanted > 0, probability[together][last], 1.0) if len(label) else np.ones(len(classes))
+    suggested = np.bincount(label[probability >= limits[label]], minlength=len(classes))
     positive, negative, unknown = (observed.count(value) for value in (POSITIVE, NEGATIVE, UNKNOWN))
     prior = (positive + found.missing.value) / len(observed)
     columns = (each.tolist() for each in (positive, negative, unknown, *found.missing, prior, limits, suggested))

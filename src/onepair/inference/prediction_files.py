@@ -229,7 +229,7 @@ class _Work:
             return None
         state = stored.model_dump()
         if state["key"] != self.key:
-            self.say(f"{self.part}: is of another model; starting anew")
+            self.say(f"{self.part}: is of another model, or of other columns; starting anew")
             return None
         done: int = state["predicted"] + state["unreadable"]
         if listed.skip(done) != done or listed.digest() != state["images"]:

@@ -48,6 +48,8 @@ def summarise_audit(run: FinishedRun) -> AuditSummary:
     rows = run.rows(audit.split)
     places = np.searchsorted(rows, audit.rows)
     others = np.setdiff1d(np.arange(len(rows)), places)
+    if len(others) == 0 and audit.population > len(audit):  # of a sample all is audited, and stands for the rest
+        others = places
     given, scores = run.table.labels[rows], run.scores(audit.split)
     chances = run.decisions.probabilities(scores)
     found = (audit.labels == POSITIVE) & (given[places] != POSITIVE)

@@ -102,8 +102,8 @@ class FinishedRun:
 
     def sampled(self, split: Split) -> str:
         """A few words on how many images figures of a split rest on, if it is not all of them; else nothing."""
-        some, every = int(self.sample(split).sum()), len(self.task.rows(split))
-        return "" if some == every else f"by a random sample of {some:,} of {counted(every, f'{split} image')}"
+        sample = self.task.sampled(split)
+        return f"by {sample}" if sample else ""
 
     def labels(self, split: Split) -> Labels:
         """What the dataset says of a split, whatever the run was shown of it, completed by an audit."""

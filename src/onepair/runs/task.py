@@ -74,6 +74,11 @@ class Task:
         """
         return judged_places(len(self.rows(split)), len(self.table.classes))
 
+    def sampled(self, split: Split) -> str:
+        """A few words on the sample that a split is judged by, if it is not all of its images; else nothing."""
+        some, every = len(self.judged(split)), len(self.rows(split))
+        return "" if some == every else f"a random sample of {some:,} of {counted(every, f'{split} image')}"
+
     @property
     def asked_validation(self) -> LabelMatrix | None:
         """Which validation labels are known because a model suggested them, if any are."""

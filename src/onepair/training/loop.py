@@ -183,10 +183,15 @@ class Trainer:
         some = self._score(rows[self.task.judged("validation")], epoch) if priors else None
         return found, None if some is None else self._priors(some)
 
-    def _priors(self, scores: Tensor) -> Tensor:
-        """By the scores of the validation rows, or where they are too many of the sample that others are judged by."""
+    def _priors(self, scores: Tensor) -> Tensor | None:
+        """By the scores of the validation rows, or where they are too many of the sample that others are judged by.
+
+        None where the sample has no positive, and so nothing to tell.
+        """
         task, places = self.task, self.task.judged("validation")
         labels, asked = task.validation_labels.take(places), task.asked_validation
+        if not labels.has(POSITIVE):
+            return None
         asked = None if asked is None else asked[places]
         some = scores if len(scores) == len(places) else scores[torch.from_numpy(places)]
         priors = class_priors(some.numpy(), labels, process=self.config.data.process, asked=asked).value

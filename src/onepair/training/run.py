@@ -309,7 +309,8 @@ class _Run:
         places = task.judged("train")
         observed, asked = task.observed.take(places), task.table.asked
         asked = None if asked is None else asked[task.train[places]]
-        self.say(f"labels: {recognise(observed, asked, process=data.process).sentence}")
+        sampled = f", by {task.sampled('train')}" if task.sampled("train") else ""
+        self.say(f"labels{sampled}: {recognise(observed, asked, process=data.process).sentence}")
         positives = task.observed.count(POSITIVE)
         nothing = [name for name, number in zip(task.table.classes, positives, strict=True) if number == 0]
         if nothing:
@@ -333,8 +334,9 @@ class _Run:
             )
         if decisions.pooled.any():
             pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
+            judged_by = task.sampled("validation") or "the validation images"
             self.say(
-                f"too few known positives among the validation images for a threshold of their own: {listed(pooled)}; "
+                f"too few known positives among {judged_by} for a threshold of their own: {listed(pooled)}; "
                 "they share one with the other classes"
             )
         results = Results(
@@ -367,10 +369,10 @@ class _Run:
 
 def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, process: Process) -> dict[str, Any]:
     """The figures of `Results` that the test images tell."""
-    rows = task.test[task.judged("test")]
+    rows, sampled = task.test[task.judged("test")], task.sampled("test")
     labels, asked = task.table.labels[rows], task.table.asked
     if not (labels == POSITIVE).any():
-        return {"test_note": "no test image has a positive label"}
+        return {"test_note": f"no {f'image of {sampled}' if sampled else 'test image'} has a positive label"}
     found = evaluate(
         scores,
         labels,
@@ -386,7 +388,6 @@ def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, proces
         figures |= {"test_map": found.map, "test_classes": found.averaged_classes}
     if found.estimated is not None:
         figures |= {"test_estimate": tuple(found.estimated.map), "test_note": found.estimated.assumption}
-    if len(rows) < len(task.test):
-        note = f"by a random sample of {len(rows):,} of {counted(len(task.test), 'test image')}"
-        figures["test_note"] = f"{note}; {figures['test_note']}" if "test_note" in figures else note
+    if sampled:
+        figures["test_note"] = "; ".join(filter(None, (f"by {sampled}", figures.get("test_note"))))
     return figures
