@@ -7,6 +7,7 @@ import pytest
 
 from onepair import label_matrix
 from onepair.cli.find import print_finding
+from onepair.finding import folds as folds_module
 from onepair.finding import large
 from onepair.finding.finding import find_labels
 from onepair.finding.folds import models_of, read_folds, train_folds
@@ -58,8 +59,9 @@ def test_images_are_scored_by_the_models_that_they_were_held_out_of(place, monke
     np.testing.assert_allclose(scores(some), held.scores[some], atol=1e-5)
 
 
-def test_suggestions_are_found_and_can_be_reviewed(place, monkeypatch):
-    monkeypatch.setattr(label_matrix, "MOST_CELLS", 10)
+@pytest.mark.parametrize("limit", [(label_matrix, "MOST_CELLS"), (folds_module, "MOST_HELD")], ids=["all", "find"])
+def test_suggestions_are_found_and_can_be_reviewed(place, monkeypatch, limit):
+    monkeypatch.setattr(*limit, 10)
     run, watch = FinishedRun(place / "run"), Listener()
     found = find_labels(run, folds=2, machine=machine_of(place), watch=watch, maps=False)
     assert f"looking through {TRAIN - 7} images for the likeliest of 4 classes" in watch.said

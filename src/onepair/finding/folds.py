@@ -19,6 +19,8 @@ from onepair.training.machine import Machine, Narrator
 from onepair.training.processes import is_first
 from onepair.training.run import train
 
+MOST_HELD = 2**26  # labels that are looked through all at once, which takes some 80 bytes for each
+
 
 @dataclass(frozen=True, eq=False)
 class OutOfSample:
@@ -67,8 +69,8 @@ def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrat
 
 def is_large(run: FinishedRun) -> bool:
     """Whether there are too many labels to look for, or to judge scores by, for a score of each to be kept."""
-    rows = max(len(run.searched), len(run.task.validation))
-    return too_many(rows, len(run.table.classes))
+    rows, classes = max(len(run.searched), len(run.task.validation)), len(run.table.classes)
+    return too_many(rows, classes) or rows * classes > MOST_HELD
 
 
 def models_of(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -> tuple[list[FinishedRun], Indices]:
