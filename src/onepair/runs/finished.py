@@ -97,7 +97,7 @@ class FinishedRun:
         rows = self.task.rows(split)
         if len(rows) == 0:
             there = [name for name in ("test", "validation", "train") if len(self.task.rows(name))]
-            raise RunError(f"{self.path}: its dataset has no {split} images, but of {' and '.join(there)}; see --split")
+            raise RunError(f"{self.path}: its dataset has no {split} images; choose {' or '.join(there)} with --split")
         return rows[self.task.judged(split)] if too_many(len(rows), len(self.table.classes)) else rows
 
     def sampled(self, split: Split) -> str:
