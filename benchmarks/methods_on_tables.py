@@ -195,18 +195,18 @@ def table(records: list[dict[str, Any]]) -> str:
     titles = list(dict.fromkeys(record["method"] for record in records))
     lines = [f"| set | labels | per row | {' | '.join(titles)} |", "|---" * (3 + len(titles)) + "|"]
     for name in dict.fromkeys(record["set"] for record in records):
-        rows = [record for record in records if record["set"] == name]
-        maps = {record["method"]: float(record["test_map"]) for record in rows}
+        rows = {record["method"]: record for record in records if record["set"] == name}
+        maps = {title: float(record["test_map"]) for title, record in rows.items()}
         best = max(value for title, value in maps.items() if title not in LIMITS)
         gap = maps[CEILING] - maps[BASELINE]
         cells = []
-        for record in rows:
-            title, value = record["method"], maps[record["method"]]
-            cell = f"{value:.2f} ({record['std']})"
-            cell = f"**{cell}**" if value == best and title not in LIMITS else cell
-            shares = gap >= LEAST_GAP and title not in (CEILING, BASELINE)
-            cells.append(f"{cell}, {100 * (value - maps[BASELINE]) / gap:.0f} %" if shares else cell)
-        lines.append(f"| {name} | {rows[0]['classes']} | {rows[0]['positives_per_row']} | {' | '.join(cells)} |")
+        for title in titles:
+            cell = f"{maps[title]:.2f} ({rows[title]['std']})" if title in rows else "–"
+            cell = f"**{cell}**" if maps.get(title) == best and title not in LIMITS else cell
+            shares = gap >= LEAST_GAP and title in rows and title not in (CEILING, BASELINE)
+            cells.append(f"{cell}, {100 * (maps[title] - maps[BASELINE]) / gap:.0f} %" if shares else cell)
+        about = rows[CEILING]
+        lines.append(f"| {name} | {about['classes']} | {about['positives_per_row']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
