@@ -34,11 +34,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from onepair.data.checking import find_problems, take_census
 from onepair.data.reading import read_dataset
 from onepair.experiments.drawing import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
+from onepair.labels import Indices
+
+Vectors = NDArray[np.float32]
 
 WIDTH_OF_VECTORS, TRUE_LABELS, VALIDATION = 128, 3, 0.02
 COLUMNS = ("rows", "classes", "step", "seconds", "cpu_seconds", "gigabytes", "figure")
@@ -50,9 +54,8 @@ STEPS = ("train opml-plus", "find", "evaluate", "predict", "train opml-sp")
 def generate(rows: int, classes: int, folder: Path) -> None:
     """Vectors, a sum of those of three classes each and noise; and a table with one of the three."""
     random = np.random.default_rng(0)
-    centres = random.normal(size=(classes, WIDTH_OF_VECTORS)).astype(np.float32)
-    total = rows + max(500, round(VALIDATION * rows))
-    true = random.integers(classes, size=(total, TRUE_LABELS))
+    centres, true = truth(rows, classes, random)
+    total = len(true)
     vectors = np.lib.format.open_memmap(
         folder / "vectors.npy", mode="w+", dtype=np.float16, shape=(total, WIDTH_OF_VECTORS)
     )
@@ -65,6 +68,21 @@ def generate(rows: int, classes: int, folder: Path) -> None:
         "split": ["train"] * rows + ["validation"] * (total - rows),
     }
     pyarrow.parquet.write_table(pyarrow.table(table), folder / "labels.parquet")
+
+
+def truth(rows: int, classes: int, random: np.random.Generator) -> tuple[Vectors, Indices]:
+    """The vectors of classes, and the classes of each image, of which the first is the one observed."""
+    centres = random.normal(size=(classes, WIDTH_OF_VECTORS)).astype(np.float32)
+    total = rows + max(500, round(VALIDATION * rows))
+    return centres, random.integers(classes, size=(total, TRUE_LABELS))
+
+
+def share_of_right(suggestions: Path, rows: int, classes: int) -> float:
+    """Of suggested labels, those that were hidden."""
+    _, true = truth(rows, classes, np.random.default_rng(0))
+    with suggestions.open(newline="") as file:
+        pairs = [(int(each["file"].split()[1]), int(each["label"].split()[1])) for each in csv.DictReader(file)]
+    return float(np.mean([label in true[row, 1:] for row, label in pairs]))
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
@@ -87,14 +105,17 @@ def commands(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def figure_of(step: str, folder: Path) -> str:
+def figure_of(step: str, folder: Path, rows: int, classes: int) -> str:
     """What came of a step, to see that it did what it should."""
     if step.startswith("train"):
         results = json.loads((folder / step.split()[1] / "results.json").read_text())
         return f"validation mAP {100 * results['validation_map']:.1f}"
     if step == "find":
-        found = json.loads((folder / "opml-plus" / "finding" / "summary.json").read_text())
-        return f"{found['suggestions']['missing']} suggested"
+        place = folder / "opml-plus" / "finding"
+        found = json.loads((place / "summary.json").read_text())
+        missing = " to ".join(f"{found[key]:.0f}" for key in ("missing_low", "missing_high"))
+        right = 100 * share_of_right(place / "suggestions.csv", rows, classes)
+        return f"{found['suggestions']['missing']} suggested of which {right:.0f} % right; missing {missing}"
     if step == "predict":
         return f"{pyarrow.parquet.ParquetFile(folder / 'predictions.parquet').metadata.num_rows} predicted"
     return ""
@@ -201,7 +222,7 @@ def run_case(rows: int, classes: int, threads: int, scratch: Path, table: Path) 
                 "cpu_seconds": round(computed, 1),
                 "gigabytes": round(gigabytes, 2),
             }
-            figure = figure_of(step, folder)
+            figure = figure_of(step, folder, rows, classes)
             add(table, {"rows": rows, "classes": classes, "step": step, **numbers, "figure": figure})
     shutil.rmtree(folder)
 
