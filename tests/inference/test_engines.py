@@ -9,7 +9,7 @@ import torch
 
 from onepair.data.computing import stream_scores
 from onepair.data.streaming import feature_blocks, image_blocks
-from onepair.inference import choice, graphs, torch_engine
+from onepair.inference import choice, graphs
 from onepair.inference.choice import Engines
 from onepair.inference.engine import WithHead
 from onepair.inference.graphs import backbone_in_onnx
@@ -133,7 +133,7 @@ def test_precision_is_that_of_the_run_where_there_is_a_gpu(classifier, monkeypat
         def setup_module(self, module):
             return module
 
-    monkeypatch.setattr(torch_engine, "Fabric", Pretended)
+    monkeypatch.setattr("lightning_fabric.Fabric", Pretended)
     assert len(TorchEngine(classifier, None, devices=[torch.device(device)], precision="bf16-mixed").copies) == 1
     assert asked == expected
 
