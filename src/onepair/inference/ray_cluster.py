@@ -144,17 +144,13 @@ def _joined(address: str) -> Iterator[None]:
 
 
 def _connected(**options: Any) -> Iterator[None]:
-    with _uninterrupted():
-        import ray
+    import ray
 
     terminated = signal.getsignal(signal.SIGTERM)
     try:
-        with _uninterrupted(), _muted():
+        with _muted():
             _init(**options)
             import ray.data
-    except KeyboardInterrupt:
-        ray.shutdown()
-        raise
     except SystemExit:  # Ray's answer to SIGTERM, which has another one here
         ray.shutdown()
         _set_sigterm(terminated)
@@ -185,22 +181,6 @@ def _init(**options: Any) -> None:
             ray.shutdown()
             if "timed out during startup" not in str(error) or attempt + 1 == ATTEMPTS:
                 raise
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block: Ray's imports and its start may swallow it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    asked: list[int] = []
-    usual = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)
-    if asked:
-        signal.raise_signal(signal.SIGINT)
 
 
 def _set_sigterm(handler: Any) -> None:
