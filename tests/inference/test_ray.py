@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -278,7 +279,11 @@ def test_a_cluster_of_ones_own_computes_the_same_and_leaves_nothing(place):
 def test_ctrl_c_ends_a_cluster_of_ones_own(place):
     variables = {**os.environ, "TMPDIR": str(place / "t"), "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "onepair", "predict", "run", "images", "--out", "two.csv", "--engine", "ray"]
-    with subprocess.Popen(command, cwd=place, env=variables, stderr=subprocess.PIPE, text=True) as process:
+    # Shells switch Ctrl-C off for what they run in the background, these tests perhaps.
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        command, cwd=place, env=variables, stderr=subprocess.PIPE, text=True, preexec_fn=hears
+    ) as process:
         assert process.stderr.readline() == "starting Ray on this machine\n"
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
