@@ -1,7 +1,6 @@
 """`onepair check`: what is in a dataset, and what is wrong with it."""
 
 import json
-import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -13,7 +12,7 @@ import typer
 
 from onepair.cli.figures import class_table
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.settings import CompleteSplit, Features, Folder, Format, LabelColumns, Unlisted
+from onepair.cli.settings import CompleteSplit, Features, Folder, Format, LabelColumns, Unlisted, say_how_to_train
 from onepair.words import counted, plural
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def check(
     from onepair.data.dialects import names_in
     from onepair.data.problems import Problem
     from onepair.data.reading import read_dataset
-    from onepair.remote import as_path, is_remote
+    from onepair.remote import as_path
 
     found: list[Problem] = []
     table = read_dataset(
@@ -81,9 +80,8 @@ def check(
         typer.echo(json.dumps({**_as_json(census), **listed}, indent=2, ensure_ascii=False))
     else:
         _print(census, problems, remarks, word)
-        if fix is not None and is_remote(table.root):
-            again = shlex.join(["onepair", "train", str(fix), "--folder", str(table.root)])
-            typer.echo(f"its images are at URLs; to train on it: {again}")
+        if fix is not None:
+            say_how_to_train(fix, table)
     raise typer.Exit(2 if problems and fix is None else 0)
 
 

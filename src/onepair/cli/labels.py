@@ -1,12 +1,12 @@
 """`onepair labels`: the labels of a run's dataset, completed by what people decided."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from onepair.cli.interruption import NOTHING, on_interrupt
+from onepair.cli.settings import say_how_to_train
 
 
 @on_interrupt(NOTHING)
@@ -28,7 +28,6 @@ def labels(
     a table too; its column asked names the classes that were answered. Who answered what, and when, goes to a file
     beside it, as completed_decisions.csv.
     """
-    from onepair.remote import is_remote
     from onepair.review.answers import Store
     from onepair.review.completion import write_completed
     from onepair.review.queue import ReviewError, answers_file, open_run
@@ -47,6 +46,4 @@ def labels(
     if found.foreign:
         typer.echo(f"left out, as the dataset does not have their image or class: {found.foreign:,}")
     typer.echo(f"the labels are in {out}, who decided and when in {found.decisions}")
-    if is_remote(opened.table.root):
-        again = shlex.join(["onepair", "train", str(out), "--folder", str(opened.table.root)])
-        typer.echo(f"its images are at URLs; to train on it: {again}")
+    say_how_to_train(out, opened.table)

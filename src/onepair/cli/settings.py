@@ -1,5 +1,6 @@
 """The settings of a run as a user gives them: a preset, a file, options, and any others."""
 
+import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -194,3 +195,12 @@ def read_as_asked(
     if found:
         typer.echo(itemised("noted about the labels:", found, rest=f"onepair check {data} has all of them"), err=True)
     return table
+
+
+def say_how_to_train(written: Path, table: "LabelTable") -> None:
+    """Of a table that was written here while its images are at URLs."""
+    from onepair.remote import is_remote
+
+    if is_remote(table.root):
+        again = shlex.join(["onepair", "train", str(written), "--folder", str(table.root)])
+        typer.echo(f"its images are at URLs; to train on it: {again}")
