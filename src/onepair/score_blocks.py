@@ -82,15 +82,17 @@ def rank_positives(
 def sort_classes(block: NDArray[Any]) -> NDArray[Any]:
     """The scores (L, B) of each class in order."""
     columns = np.empty(block.shape[::-1], block.dtype)
-    parts = np.array_split(np.arange(len(columns)), _THREADS if block.size >= _MANY else 1)
 
-    def sort(part: Indices) -> None:
-        own = slice(part[0], part[-1] + 1)
+    def sort(own: slice) -> None:
         columns[own] = block[:, own].T
         columns[own].sort(axis=1)
 
-    with ThreadPoolExecutor(len(parts)) as pool:  # numpy lets go of Python's lock while it sorts
-        list(pool.map(sort, filter(len, parts)))
+    if block.size < _MANY:
+        sort(slice(None))
+        return columns
+    share = -(-len(columns) // _THREADS)
+    with ThreadPoolExecutor(_THREADS) as pool:  # numpy lets go of Python's lock while it sorts
+        list(pool.map(sort, (slice(start, start + share) for start in range(0, len(columns), share))))
     return columns
 
 
