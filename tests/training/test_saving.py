@@ -56,6 +56,7 @@ def test_an_end_at_any_moment_leaves_a_pair(tmp_path, monkeypatch, survives):
     state, best = Saved(tmp_path, "linear").load()
     assert state == {"epoch": 2 if survives == 2 else 1}
     assert torch.equal(best["weight"], weights(state["epoch"])["weight"])
+    assert len([*tmp_path.glob("linear-best-*")]) == 1  # also where nothing will be saved any more
     again = Saved(tmp_path, "linear")
     again.load()
     again.save({"epoch": 2}, best=weights(3), best_epoch=3)  # what an ended process left is not taken for it

@@ -31,20 +31,27 @@ class Saved:
             save_state(file, best)
             self._best = file
         save_state(self.last, {**state, "best_epoch": best_epoch})
-        for other in self.folder.glob(self._best_file("*").name):
-            if other != file:
-                other.unlink()
+        self._remove_others(file)
 
     def load(self) -> tuple[dict[str, Any], Weights]:
-        """The last state, and the best weights that belong to it."""
+        """The last state, and the best weights that belong to it.
+
+        Older ones go, too: a process that is killed after its last state leaves none that would remove them.
+        """
         state = load_state(self.last)
         best_epoch = state.pop("best_epoch", None)
         if not isinstance(best_epoch, int):
             raise unfit(self.last, KeyError("best_epoch"))
-        if not best_epoch:
-            return state, {}
-        self._best = self._best_file(best_epoch)
-        return state, load_state(self._best)
+        file = self._best_file(best_epoch)
+        best = load_state(file) if best_epoch else {}
+        self._best = file
+        self._remove_others(file)
+        return state, best
+
+    def _remove_others(self, best: Path) -> None:
+        for other in self.folder.glob(self._best_file("*").name):
+            if other != best:
+                other.unlink(missing_ok=True)  # other processes of the run may remove it, too
 
     def _best_file(self, epoch: int | str) -> Path:
         return self.folder / f"{self.stage}-best-{epoch}.safetensors"
