@@ -187,6 +187,7 @@ def _print_plan(plan: "Sequence[Step]") -> None:
     console.print(table)
     left, seconds = sum(step.left for step in plan), sum(step.seconds for step in plan)
     basis = "a guess for two cores" if any(step.guessed for step in plan) else "as the finished runs took"
+    about = "at most" if any(step.at_most for step in plan) else "about"
     console.print(
-        f"{counted(left, 'run')} to do, about {duration(seconds)} ({basis})" if left else "nothing left to do"
+        f"{counted(left, 'run')} to do, {about} {duration(seconds)} ({basis})" if left else "nothing left to do"
     )

@@ -29,6 +29,7 @@ class Step:
     runs_done: int
     seconds: float  # for what is left to do
     guessed: bool  # whether no finished run tells the time
+    at_most: bool  # whether it is that of a whole network, where only a part of it learns
 
     @property
     def left(self) -> int:
@@ -56,6 +57,7 @@ def _step(study: Study, experiment: Experiment, line: Line, clock: "Clock", coun
     searched = [cell for cell in new if cell.done]
     done = [] if searching else [cell for cell in shown if cell.done]
     left = [cell for cell in (*new, *shown) if cell not in searched and cell not in done]
+    guessed = [cell for cell in left if not clock.knows(cell)]
     return Step(
         experiment,
         line,
@@ -64,7 +66,8 @@ def _step(study: Study, experiment: Experiment, line: Line, clock: "Clock", coun
         runs=len(shown),
         runs_done=len(done),
         seconds=sum(map(clock.seconds, left)),
-        guessed=any(not clock.knows(cell) for cell in left),
+        guessed=bool(guessed),
+        at_most=any(cell.config.model.train_from for cell in guessed),
     )
 
 
