@@ -299,7 +299,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=50, help="of each signal")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", type=int, default=1, help="so many file operations apart")
-    parser.add_argument("--quick", action="store_true", help="a few commands, and the kinds of failing disks in turn")
+    parser.add_argument("--quick", action="store_true", help="a few commands, if none is named; failing disks in turn")
     parser.add_argument("--job", action="append", help="these alone")
     parser.add_argument("--at", type=int, help="this file operation alone")
     asked = parser.parse_args()
@@ -307,7 +307,7 @@ def main() -> None:
     memory = MEMORY if Path(MEMORY).is_dir() else None  # what is killed is the process: no disk has to turn
     with tempfile.TemporaryDirectory(prefix="onepair-kills-", dir=memory) as place:
         campaign = Campaign(Path(place), asked.seed)
-        names = QUICK if asked.quick else asked.job
+        names = asked.job or (QUICK if asked.quick else None)
         some = [job for job in campaign.make_sample() if names is None or job.name in names]
         _warm_up(campaign.sample, some)
         for job in some:
