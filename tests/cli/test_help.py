@@ -1,9 +1,12 @@
 """What every command says of itself."""
 
+from dataclasses import fields
+
 import pytest
 import typer
 
 from onepair.cli.main import app
+from onepair.cli.reading import Reading
 from onepair.runs.config import all_settings
 
 # Options that ask for something that is otherwise not done, so that there is no default to tell.
@@ -69,3 +72,9 @@ def test_defaults_are_on_the_screen(in_process):
     shown = " ".join(in_process("train", "--help").stdout.split())
     assert "[default: (opml-plus)]" in shown
     assert "[default: auto]" in shown
+
+
+@pytest.mark.parametrize("name", ["check", "config", "evaluate", "features", "start", "train", "tune"])
+def test_whatever_reads_a_dataset_takes_all_that_can_be_said_of_how(name):
+    options = {option.name for command, option in OPTIONS if command == name}
+    assert options >= {field.name for field in fields(Reading)}

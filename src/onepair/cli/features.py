@@ -6,19 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onepair.cli.interruption import on_interrupt
+from onepair.cli.reading import UNSAID, Reading, Strict, reads_data
 from onepair.cli.settings import (
     Address,
     Cache,
-    CompleteSplit,
     Engine,
-    Folder,
-    Format,
-    LabelColumns,
-    Strict,
-    Unlisted,
     Weights,
     computed,
-    read_as_asked,
 )
 from onepair.errors import UserError
 from onepair.words import counted
@@ -28,6 +22,7 @@ if TYPE_CHECKING:
 
 
 @on_interrupt("the features extracted so far are kept; the same command goes on")
+@reads_data
 def features(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
     backbone: Annotated[str, typer.Option(help="A network of timm's, by name, or small-cnn.")] = "resnet50.tv_in1k",
@@ -45,11 +40,7 @@ def features(
     out: Annotated[
         Path | None, typer.Option(help="A .npy file to write them to as well, a row for each image of the dataset.")
     ] = None,
-    format: Format = None,
-    folder: Folder = None,
-    unlisted: Unlisted = None,
-    label_columns: LabelColumns = None,
-    complete_split: CompleteSplit = None,
+    reading: Reading = UNSAID,
     strict: Strict = False,
 ) -> None:
     """Extract the features of all images of a dataset, to be found by every run on them.
@@ -59,15 +50,7 @@ def features(
     if out is not None and out.suffix != ".npy":
         raise UserError(f"{out}: features are written as .npy; name it so")
     place = computed(engine, address)
-    table = read_as_asked(
-        data,
-        format=format,
-        folder=folder,
-        unlisted=unlisted,
-        label_columns=label_columns,
-        complete_split=complete_split,
-        strict=strict,
-    )
+    table = reading.noted_table(data, strict=strict)
 
     from onepair.cli.progress import Narration
     from onepair.data.features import extract_features

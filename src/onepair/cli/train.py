@@ -6,22 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from onepair.cli.interruption import on_interrupt
+from onepair.cli.reading import UNSAID, Features, Reading, Strict, reads_data
 from onepair.cli.settings import (
     Backbone,
     Cache,
-    CompleteSplit,
     ConfigFile,
-    Features,
-    Folder,
-    Format,
-    LabelColumns,
     Method,
     Mode,
     Observe,
     Preset,
     Settings,
-    Strict,
-    Unlisted,
     Weights,
     Workers,
     chosen_config,
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
 
 
 @on_interrupt("what was saved is kept; the same command goes on")
+@reads_data
 def train(
     data: Annotated[
         str | None, typer.Argument(help="A dataset's folder or file, or 'digits'; may also come from the config.")
@@ -47,11 +42,7 @@ def train(
     weights: Weights = None,
     observe: Observe = None,
     features: Features = None,
-    format: Format = None,
-    folder: Folder = None,
-    unlisted: Unlisted = None,
-    label_columns: LabelColumns = None,
-    complete_split: CompleteSplit = None,
+    reading: Reading = UNSAID,
     config: ConfigFile = None,
     settings: Settings = None,
     out: Annotated[
@@ -84,11 +75,7 @@ def train(
         weights=weights,
         observe=observe,
         features=features,
-        format=format,
-        folder=folder,
-        unlisted=unlisted,
-        label_columns=label_columns,
-        complete_split=complete_split,
+        reading=reading,
         strict=strict,
     )
     if not complete.data.source:
