@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 @reads_data
 def features(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
-    backbone: Annotated[str, typer.Option(help="A network of timm's, by name, or small-cnn.")] = "resnet50.tv_in1k",
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            help="A network of timm's, by name, or small-cnn; by default the best whose weights are on this machine."
+        ),
+    ] = None,
     weights: Weights = None,
     image_size: Annotated[
         int | None, typer.Option(min=1, help="Pixels across; by default those that the weights were trained with.")
@@ -58,8 +63,9 @@ def features(
     from onepair.files import cache_folder
     from onepair.inference.choice import Engines
     from onepair.models import create_backbone, parse_weights
+    from onepair.models.packages import best_at_hand
 
-    network = create_backbone(backbone, weights=parse_weights(weights), image_size=image_size)
+    network = create_backbone(backbone or best_at_hand(), weights=parse_weights(weights), image_size=image_size)
     kept_in = cache or cache_folder()
     with Narration() as narration, place as over:
         found = extract_features(

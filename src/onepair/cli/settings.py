@@ -24,13 +24,15 @@ Mode = Annotated[
     Literal["linear", "finetune", "linear-init"] | None,
     typer.Option(
         help="Train the classifier on fixed features, the whole network, or one after the other.",
-        show_default="finetune",
+        show_default="linear",
     ),
 ]
 Backbone = Annotated[
     str | None,
     typer.Option(
-        help="A network of timm's, by name, or small-cnn; or tfidf, for rows of text.", show_default="resnet50.tv_in1k"
+        help="A network of timm's, by name, or small-cnn; tfidf, for rows of text; or auto: that, or the best network "
+        "whose weights are on this machine.",
+        show_default="auto",
     ),
 ]
 Weights = Annotated[
@@ -86,9 +88,9 @@ def computed(engine: str, address: str | None) -> "AbstractContextManager[Over]"
 
 def chosen_config(
     *,
-    preset: str | None,
-    file: Path | None,
-    settings: Sequence[str] | None,
+    preset: str | None = None,
+    file: Path | None = None,
+    settings: Sequence[str] | None = None,
     data: str | None = None,
     method: str | None = None,
     mode: str | None = None,

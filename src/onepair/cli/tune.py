@@ -20,7 +20,7 @@ from onepair.cli.settings import (
     Workers,
     chosen_config,
 )
-from onepair.cli.train import default_folder, require_sound
+from onepair.cli.train import default_folder, sound
 from onepair.errors import UserError, require_extra
 from onepair.words import counted
 
@@ -74,7 +74,7 @@ def tune(
     )
     if not complete.data.source:
         raise UserError("name a dataset, as in: onepair tune digits")
-    require_sound(complete)
+    complete = sound(complete)
 
     from onepair.cli.study import StudyNarration
     from onepair.experiments.history import write_history
