@@ -28,6 +28,7 @@ SETTING_OF = {  # options that are settings, too
     "observe": "data.observe",
     "unlisted": "data.unlisted",
     "weights": "model.weights",
+    "zeros": "data.zeros",
 }
 
 COMMAND = typer.main.get_command(app)

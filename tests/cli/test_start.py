@@ -48,6 +48,22 @@ def test_from_a_messy_table_to_suggestions_and_on_again(photos, in_process):
     assert "epoch" not in errors
 
 
+def test_where_zeros_say_nothing_what_is_missing_is_looked_for(photos, in_process):
+    colours = ("red", "green", "blue", "striped", "dotted")
+    rows = (f"{row:02}.png,{','.join('01'[i == row % 5] for i in range(5))}" for row in range(40))
+    Path("ones.csv").write_text("\n".join([f"file,{','.join(colours)}", *rows]))
+    arguments = ("start", "ones.csv", "--backbone", "small-cnn", "--no-page")
+    code, output, errors = in_process(*arguments)
+    assert code == 0, errors
+    assert "none can be missing: all labels are known" in output
+    assert all("if it means no more than 'not tagged', add --zeros unknown" in text for text in (output, errors))
+    code, output, errors = in_process(*arguments, "--zeros", "unknown", "--out", "runs/unknown")
+    assert code == 0, errors
+    assert "$ onepair check ones.csv --zeros unknown" in errors
+    assert "not tagged" not in output + errors
+    assert "40 observed positives in 40 images, about" in output
+
+
 def test_after_the_table_was_changed_it_says_how_to_begin_anew(photos, in_process):
     arguments = ("start", "tags.csv", "--backbone", "small-cnn", "--no-page")
     assert in_process(*arguments)[0] == 0

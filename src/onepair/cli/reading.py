@@ -48,6 +48,13 @@ class Reading:
         Literal["unknown", "negative"] | None,
         typer.Option(help="What a class is that a row's list of labels leaves out.", show_default="unknown"),
     ] = None
+    zeros: Annotated[
+        Literal["negative", "unknown"] | None,
+        typer.Option(
+            help="What a 0 of a table is: negative, or unknown where it means no more than 'not tagged'.",
+            show_default="negative",
+        ),
+    ] = None
     label_columns: Annotated[
         str | None,
         typer.Option(
@@ -85,6 +92,7 @@ class Reading:
             data,
             format=self.format or "auto",
             unlisted=self.unlisted or "unknown",
+            zeros=self.zeros or "negative",
             images=self.folder,
             label_columns=names_in(self.label_columns),
             complete_splits=names_in(self.complete_split) or (),

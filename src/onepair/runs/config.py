@@ -58,6 +58,8 @@ class DataConfig:
     """How it is laid out: see `onepair datasets`."""
     unlisted: Literal["unknown", "negative"] = "unknown"
     """What a label is that a list of labels does not have: unknown, or negative."""
+    zeros: Literal["negative", "unknown"] = "negative"
+    """What a 0 of a table is: negative, or unknown where it means no more than "not tagged"."""
     images: Annotated[str | None, OrNothing] = None
     """The folder or URL of the images, where it is not that of the labels."""
     features: Annotated[str | None, OrNothing] = None

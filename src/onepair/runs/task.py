@@ -138,6 +138,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         config.source,
         format=config.format,
         unlisted=config.unlisted,
+        zeros=config.zeros,
         images=config.images,
         label_columns=config.label_columns or None,
         complete_splits=config.complete_splits,
