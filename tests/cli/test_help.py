@@ -1,6 +1,7 @@
 """What every command says of itself."""
 
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 import typer
@@ -79,3 +80,13 @@ def test_defaults_are_on_the_screen(in_process):
 def test_whatever_reads_a_dataset_takes_all_that_can_be_said_of_how(name):
     options = {option.name for command, option in OPTIONS if command == name}
     assert options >= {field.name for field in fields(Reading)}
+
+
+@pytest.mark.parametrize("name", sorted(COMMAND.commands))
+def test_help_fits_a_narrow_screen(name, in_process, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = in_process(name, "--help").stdout
+    assert "…" not in shown  # nothing is cut off
+    lines = [line.strip() for line in shown.split("╭")[0].splitlines()]
+    for line, following in pairwise(lines):  # and no line is broken before its end
+        assert not following or not line or len(line) + 1 + len(following.split()[0]) > 78
