@@ -253,7 +253,10 @@ def _looked_at(given: Mask, negative: Mask) -> tuple[Mask, Mask]:
     counts = np.bincount(np.ravel(pattern)[rows])  # a list is one because negatives are known by it
     often = np.flatnonzero(counts >= max(_FEWEST_OF_A_LIST, _SHARE_OF_A_LIST * len(rows)))
     # Lists are few. Known cells that have nothing to do with each other come in all combinations.
-    if 2 * _entropy(counts / len(rows)) < sum(_entropy(np.array([p, 1 - p])) for p in given[rows].mean(0)):
+    few = 2 * _entropy(counts / len(rows)) < sum(_entropy(np.array([p, 1 - p])) for p in given[rows].mean(0))
+    if counts.max() == len(rows):  # a single list, of which all rows together can tell
+        few = len(rows) > 2 * len(full) * given.mean(0)[given[rows[0]]].prod() + 2
+    if few:
         by_list = ~in_full & np.isin(np.ravel(pattern), often)
     return in_full, by_list
 
