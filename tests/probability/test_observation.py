@@ -175,6 +175,12 @@ def test_processes_are_recognised(number):
     assert words in found.sentence
 
 
+@pytest.mark.parametrize("classes", [1, 3])
+def test_where_every_label_is_known_none_was_drawn(classes):
+    found = recognise(np.ones((60, classes), np.int8))
+    assert (found.drawn, found.sentence) == (0, "all labels are known")
+
+
 def test_a_single_list_of_classes_is_one():
     """Half of the images were looked at for three classes, the others show one positive."""
     random = np.random.default_rng(2)

@@ -223,10 +223,10 @@ def recognise(labels: ArrayLike, asked: ArrayLike | None = None, process: Proces
         free |= matrix == NEGATIVE
     shown = ((matrix == POSITIVE) & ~free).sum(1)
     negatives = bool(((matrix == NEGATIVE) & ~free).any())
-    drawn = _drawn(shown[~(in_full | by_list)], process, negatives=negatives)
+    unknown = bool((~free & ~known).any())
+    drawn = _drawn(shown[~(in_full | by_list)], process, negatives=negatives) if unknown else 0  # of all, none is drawn
     has_positive = (matrix == POSITIVE).any(1)
     empty = drawn == 0 or not (has_positive[in_full].all() and has_positive[~(in_full | by_list)].mean() >= _NEARLY_ALL)
-    unknown = bool((~free & ~known).any())
     sentence = _sentence(drawn, bool(shown.any()), negatives, unknown, process, bool(by_list.any()))
     for number, words in (
         (int(in_full.sum()) * unknown, "images are labelled in full"),
