@@ -119,14 +119,15 @@ def print_finding(found: "Finding") -> None:
     observed, kinds = sum(each.observed for each in classes), found.suggestions.kind
     beside = f"{counted(observed, 'observed positive')} in {counted(len(found.files), 'image')}"
     if any(each.unknown for each in classes):
-        count = f"about {value:,.0f} are missing ({low:,.0f} to {high:,.0f}), by {found.basis}"
+        are = "is" if round(value) == 1 else "are"
+        count = f"about {value:,.0f} {are} missing ({low:,.0f} to {high:,.0f}), by {found.basis}"
     else:
         count = "none can be missing: all labels are known"
     console.print(f"beside {beside}, {count}", soft_wrap=True)
     missing, wrong = (int((kinds == kind).sum()) for kind in ("missing", "wrong"))
     others = f", {wrong:,} of wrong ones" if found.suspects else "; of so many labels, wrong ones are not looked for"
     likely = int((found.suggestions.probability >= LIKELY).sum())
-    first = f"; more likely right than not, and first, {'is' if likely == 1 else 'are'} {likely:,}"
+    first = f"; more likely right than not, and first, {'is' if likely == 1 else 'are'} {likely:,}" if likely else ""
     console.print(f"{counted(missing, 'suggestion')} of missing labels{others}{first}", soft_wrap=True)
     if found.in_the_dark:
         console.print(
