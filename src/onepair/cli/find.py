@@ -119,7 +119,7 @@ def print_finding(found: "Finding") -> None:
     observed, kinds = sum(each.observed for each in classes), found.suggestions.kind
     beside = f"{counted(observed, 'observed positive')} in {counted(len(found.files), 'image')}"
     if any(each.unknown for each in classes):
-        are = "is" if round(value) == 1 else "are"
+        are = "is" if f"{value:.0f}" == "1" else "are"
         count = f"about {value:,.0f} {are} missing ({low:,.0f} to {high:,.0f}), by {found.basis}"
     else:
         count = "none can be missing: all labels are known"
