@@ -77,6 +77,15 @@ def test_without_any_option_it_is_what_start_does(command, images, tmp_path, mon
     assert (code, "labels-opml-plus-linear-small-cnn holds this run already" in errors) == (0, True)
 
 
+def test_a_table_that_was_changed_is_not_taken_for_done(command, images):
+    arguments = ("train", images, *TINY, "--set", "linear.epochs=1", "--out", "run")
+    assert command(*arguments)[0] == 0
+    images.write_text(images.read_text().replace(",0\n", ",1\n", 1))
+    code, output, errors = command(*arguments)
+    assert (code, output) == (2, "")
+    assert "has changed since it was trained (its files, classes, splits or labels); bring the old one back" in errors
+
+
 def test_a_run_is_named_by_what_it_is(command, images, tmp_path):
     code, output, errors = command("train", images, *TINY, "--mode", "linear", "--method", "bce")
     assert code == 0, errors

@@ -67,9 +67,16 @@ class FinishedRun:
 
     # The dataset
 
+    def require_same_data(self) -> None:
+        """Refuse a dataset that has changed since the run was trained."""
+        self._read()
+
     @cached_property
     def task(self) -> Task:
         """The rows of each split and the labels that the run saw, without the images that it left out."""
+        return self._read().without(self.results.skipped_images)
+
+    def _read(self) -> Task:
         environment = self.folder.environment()
         oracle = bool(environment.get("with_all_negatives"))
         task = task_of(self.config.data, self._shared, with_all_negatives=oracle)
@@ -83,7 +90,7 @@ class FinishedRun:
             raise RunError(
                 f"{self.path}: {what} have changed since it was trained; bring the old ones back, or train a new run"
             )
-        return task.without(self.results.skipped_images)
+        return task
 
     @property
     def table(self) -> LabelTable:
