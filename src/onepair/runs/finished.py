@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.labeltable import LabelTable
+from onepair.data.problems import DataError
+from onepair.data.sources import exists
 from onepair.inference.model_files import Description, load_model, read_description, write_description
 from onepair.label_matrix import LabelMatrix, too_many
 from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels
 from onepair.probability.decisions import Decisions
+from onepair.remote import as_path, is_remote
 from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunError, RunFolder
@@ -79,7 +82,14 @@ class FinishedRun:
     def _read(self) -> Task:
         environment = self.folder.environment()
         oracle = bool(environment.get("with_all_negatives"))
-        task = task_of(self.config.data, self._shared, with_all_negatives=oracle)
+        try:
+            task = task_of(self.config.data, self._shared, with_all_negatives=oracle)
+        except DataError as error:
+            source = as_path(self.config.data.source)
+            if is_remote(source) or exists(source):
+                raise
+            go = "" if source.is_absolute() else ", or go to the folder that the command was run in"
+            raise RunError(f"{error}; {self.path} was trained on it: bring it back{go}") from None
         if environment["data"] != task.table.fingerprint():
             raise RunError(
                 f"{self.path}: {self.config.data.source} has changed since it was trained (its files, classes, splits "

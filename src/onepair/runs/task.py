@@ -92,7 +92,8 @@ class Task:
         for split, kept in (("training", train), ("validation", validation)):
             if not kept.any():
                 raise DataError(
-                    f"not one {split} image can be read in {self.table.root}; --folder names another folder"
+                    f"not one {split} image can be read in {self.table.root}, for the reasons above; if they are "
+                    "elsewhere, say where with --folder"
                 )
         return replace(
             self,
