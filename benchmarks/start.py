@@ -72,8 +72,8 @@ def run(data: str, out: Path) -> None:
         from onepair.cli.find import find
         from onepair.cli.start import METHOD
         from onepair.cli.train import train
-        from onepair.models.packages import backbone_at_hand
-    backbone = backbone_at_hand() or ""
+        from onepair.models.packages import best_at_hand
+    backbone = best_at_hand()
     with step("check"), contextlib.suppress(typer.Exit):
         check(data)
     with step("train: features"):

@@ -88,6 +88,8 @@ def test_the_summary_agrees_with_the_suggestions(found):
         ]
         assert len(above) == each["suggested"] == round(each["missing"])
         assert each["name"] in output
+    likely = sum(float(line["probability"]) >= 0.5 for line in lines)
+    assert f"; more likely right than not, and first, are {likely}\n" in output
     assert "7 images are labelled in full" in summary["probabilities"]
     assert f"onepair review {run}" in output
 

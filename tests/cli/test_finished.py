@@ -246,16 +246,16 @@ def test_evaluate_judges_the_classes_that_both_have(finished, onepair, tmp_path)
 
 
 def test_evaluate_leaves_out_what_is_wrong_or_stops_at_it(onepair, tmp_path):
-    other = other_table(tmp_path, CLASSES, lines=("gone.png,test,1,1,1,1", "30.png,holdout,1,1,1,1"))
+    other = other_table(tmp_path, CLASSES, lines=("gone.png,test,1,1,1,1", "30.png,eval,1,1,1,1"))
     given = ("evaluate", "run", "--data", other, "--folder", "images")
     result = onepair(*given, "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["images"] == TEST
     assert "gone.png: cannot be read" in result.stderr
-    assert "column split: holds 'holdout'" in result.stderr
+    assert "column split: holds 'eval'" in result.stderr
     strict = onepair(*given, "--strict")
     assert strict.returncode == 2
-    assert "column split: holds 'holdout'" in strict.stderr
+    assert "column split: holds 'eval'" in strict.stderr
 
 
 def test_evaluate_completes_lists_where_it_is_told_to(onepair, tmp_path):

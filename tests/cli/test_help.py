@@ -1,9 +1,13 @@
 """What every command says of itself."""
 
+from dataclasses import fields
+from itertools import pairwise
+
 import pytest
 import typer
 
 from onepair.cli.main import app
+from onepair.cli.reading import Reading
 from onepair.runs.config import all_settings
 
 # Options that ask for something that is otherwise not done, so that there is no default to tell.
@@ -25,6 +29,7 @@ SETTING_OF = {  # options that are settings, too
     "observe": "data.observe",
     "unlisted": "data.unlisted",
     "weights": "model.weights",
+    "zeros": "data.zeros",
 }
 
 COMMAND = typer.main.get_command(app)
@@ -69,3 +74,19 @@ def test_defaults_are_on_the_screen(in_process):
     shown = " ".join(in_process("train", "--help").stdout.split())
     assert "[default: (opml-plus)]" in shown
     assert "[default: auto]" in shown
+
+
+@pytest.mark.parametrize("name", ["check", "config", "evaluate", "features", "start", "train", "tune"])
+def test_whatever_reads_a_dataset_takes_all_that_can_be_said_of_how(name):
+    options = {option.name for command, option in OPTIONS if command == name}
+    assert options >= {field.name for field in fields(Reading)}
+
+
+@pytest.mark.parametrize("name", sorted(COMMAND.commands))
+def test_help_fits_a_narrow_screen(name, in_process, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = in_process(name, "--help").stdout
+    assert "…" not in shown  # nothing is cut off
+    lines = [line.strip() for line in shown.split("╭")[0].splitlines()]
+    for line, following in pairwise(lines):  # and no line is broken before its end
+        assert not following or not line or len(line) + 1 + len(following.split()[0]) > 78

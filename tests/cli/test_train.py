@@ -6,6 +6,7 @@ import sys
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from onepair.models import packages
 from onepair.runs.folder import RunFolder
 from tests.cli.command import onepair
 from tests.training.tiny import SETTINGS, TEST, TRAIN, labels_of, write_images, write_table
@@ -63,6 +64,26 @@ def test_settings_win_over_options_and_options_over_the_file(command, images, tm
     config = RunFolder(tmp_path / "here" / "run").config()
     assert (config.method.name, config.linear.batch_size, config.linear.epochs) == ("opml", 6, 1)
     assert config.finetune.epochs == 7
+
+
+def test_without_any_option_it_is_what_start_does(command, images, tmp_path, monkeypatch):
+    monkeypatch.setattr(packages, "backbones_at_hand", lambda: ["small-cnn"])
+    code, output, errors = command("train", images)
+    assert code == 0, errors
+    assert "everything is in runs/labels-opml-plus-linear-small-cnn" in output
+    config = RunFolder(tmp_path / "here" / "runs" / "labels-opml-plus-linear-small-cnn").config()
+    assert config.model.backbone == "small-cnn"
+    code, _, errors = command("start", images, "--no-page")
+    assert (code, "labels-opml-plus-linear-small-cnn holds this run already" in errors) == (0, True)
+
+
+def test_a_table_that_was_changed_is_not_taken_for_done(command, images):
+    arguments = ("train", images, *TINY, "--set", "linear.epochs=1", "--out", "run")
+    assert command(*arguments)[0] == 0
+    images.write_text(images.read_text().replace(",0\n", ",1\n", 1))
+    code, output, errors = command(*arguments)
+    assert (code, output) == (2, "")
+    assert "has changed since it was trained (its files, classes, splits or labels); bring the old one back" in errors
 
 
 def test_a_run_is_named_by_what_it_is(command, images, tmp_path):

@@ -39,6 +39,16 @@ def test_it_searches_says_what_to_do_and_goes_on(command, images, tmp_path):
     assert best == build_config(read_config(tmp_path / "here" / "run" / "config.toml"))
 
 
+def test_it_reads_a_dataset_as_train_does(command, images, tmp_path):
+    table = tmp_path / "elsewhere.csv"
+    table.write_text(images.read_text().replace("red", "rouge"))
+    reading = ("--folder", images.parent, "--format", "table", "--label-columns", "rouge,green")
+    code, _, errors = command("tune", table, *TINY, "--trials", "1", "--workers", 0, *reading, "--out", "found")
+    assert code == 0, errors
+    data = build_config(read_config(tmp_path / "here" / "found" / "best.toml")).data
+    assert (data.images, data.format, data.label_columns) == (str(images.parent), "table", ("rouge", "green"))
+
+
 def test_mistakes_end_in_a_sentence_and_leave_nothing(command, images, monkeypatch, tmp_path):
     for arguments, sentence in (
         ([], "name a dataset, as in: onepair tune digits"),

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,6 +7,7 @@ from PIL import Image
 
 from onepair.data.checking import find_problems, take_census
 from onepair.data.labeltable import LabelTable
+from onepair.label_matrix import LabelMatrix
 
 
 def save_image(path, *, grey):
@@ -93,6 +95,20 @@ def test_copies_under_another_name_are_found_by_content(tmp_path):
     assert str(leak) == "leaked b.png: is the same image as b.png, the one in test, the other in train"
 
 
+def test_copies_that_contradict_each_other_are_told(tmp_path):
+    for name in ("a.png", "b.png", "c.png"):
+        save_image(tmp_path / name, grey=1)
+    table = make_table(tmp_path, ["a.png", "b.png", "c.png"])
+    labels = np.tile(np.array([1, 0, -1], np.int8), (3, 1))
+    labels[1] = [0, -1, 1]
+    table = replace(table, classes=("cat", "dog", "cow"), labels=LabelMatrix.of(labels))
+    told = [str(each) for each in find_problems(table, images=True) if each.kind == "duplicate"]
+    assert told == [
+        "b.png: is the same image as a.png, with another label for cat",
+        "c.png: is the same image as a.png",
+    ]
+
+
 def test_progress_sees_every_row(tmp_path):
     seen = []
     table = make_table(tmp_path, ["x", "y", "z"])
@@ -118,6 +134,7 @@ def test_rare_classes_are_remarked_on_all_at_once(tmp_path):
         root=tmp_path,
         pixels=np.zeros((60, 2, 2, 3), np.uint8),
     )
-    nothing, rare = find_problems(table)
+    nothing, everywhere, rare = find_problems(table)
     assert (nothing.where, nothing.remark) == ("class i", False)
+    assert (everywhere.where, everywhere.remark) == ("class a", True)
     assert (rare.where, rare.remark) == ("7 of 9 classes (b, c, d, e, f and 2 more)", True)

@@ -109,7 +109,7 @@ def random_mess(folder: Path, seed: int) -> Path:
     classes = ["dog", "Dog", "cat", "never", "dogs"]
     lines = [",".join(["file", "split", *classes, "comment"])]
     for i in random.integers(14, size=16):
-        cells = random.choice(["1", "0", "", "ja"], p=[0.4, 0.2, 0.3, 0.1], size=len(classes))
+        cells = random.choice(["1", "0", "", "vielleicht"], p=[0.4, 0.2, 0.3, 0.1], size=len(classes))
         cells[3] = "0"
         split = random.choice(["train", "test", "val", "else"], p=[0.6, 0.2, 0.1, 0.1])
         lines.append(",".join([f"i{i}.png", split, *cells, "hello"]))

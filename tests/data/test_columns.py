@@ -109,6 +109,20 @@ def test_a_column_that_is_full_where_others_are_not_is_doubted(tmp_path):
     assert read(tmp_path, "file,dog,cat", *(f"{row},{row % 2},0" for row in range(20)))[1] == []
     (remark,) = read(tmp_path, "file,dog,cat", *(f"{row},{row % 2},1" for row in range(20)))[1]
     assert str(remark).startswith("labels.csv, column cat: holds 1 in every row; taken for a class")
+    assert read(tmp_path, "file,dog,cat", *(f"{row},1,1" for row in range(20)))[1] == []  # nothing stands out
+
+
+@pytest.mark.parametrize("cell", ["0.93", "93%", "peut-être"])
+def test_what_is_no_label_is_said_with_what_one_is(tmp_path, cell):
+    with pytest.raises(
+        DataError, match=rf"column dog holds values that are no labels, as '{cell}' in line 2; a label is 1"
+    ):
+        read(tmp_path, "file,dog,cat", *(f"{row},{cell},{cell}" for row in range(20)))
+
+
+def test_of_two_lists_one_is_to_be_named(tmp_path):
+    with pytest.raises(DataError, match=r"has columns label and tags; .* as --label-columns label"):
+        read(tmp_path, "file,label,tags", "1,dog,dog;cat", "2,cat,cat")
 
 
 @pytest.mark.parametrize("name", ["tags", "Label names", "class", "keywords", "category", "what is in it"])
@@ -167,7 +181,7 @@ def test_columns_that_pandas_named_are_not_named(tmp_path):
 
 
 def test_titles_and_blank_lines_above_the_header(tmp_path):
-    result, found = read(tmp_path, "", "My photos;;", "file;dog;cat", "a.jpg;1;ja", "b.jpg;0;1", "c.jpg;1;0")
+    result, found = read(tmp_path, "", "My photos;;", "file;dog;cat", "a.jpg;1;vielleicht", "b.jpg;0;1", "c.jpg;1;0")
     assert result.classes == ("dog", "cat")
     assert found[0].where == "labels.csv, line 4, column cat"
 
@@ -242,7 +256,7 @@ def test_words_with_hashes(tmp_path):
 
 
 def test_the_declared_separator_counts_as_a_line(tmp_path):
-    _, found = read(tmp_path, "sep=;", "file;cat", "a;1", "b;ja")
+    _, found = read(tmp_path, "sep=;", "file;cat", "a;1", "b;vielleicht")
     assert found[0].where == "labels.csv, line 4, column cat"
 
 
@@ -265,7 +279,7 @@ def test_in_a_complete_row_what_is_not_listed_is_negative(tmp_path):
     assert [str(problem) for problem in found] == [
         "labels.csv, line 6, column complete: holds 'often'; a row is complete, true, or not, false"
     ]
-    result, _ = read(tmp_path, "file,dog,cat,Complete", "a,1,,1", "b,1,,", "c,ja,,1", "d,0,0,")
+    result, _ = read(tmp_path, "file,dog,cat,Complete", "a,1,,1", "b,1,,", "c,vielleicht,,1", "d,0,0,")
     assert result.labels.tolist() == [[1, 0], [1, -1], [-1, 0], [0, 0]]
 
 
@@ -273,7 +287,7 @@ def test_a_split_may_be_complete(tmp_path):
     path = layouts.write(tmp_path / "labels.csv", layouts.lines("file,labels,split", "a,dog,train", "b,cat,val"))
     assert read_dataset(path, complete_splits=["validation"]).labels.tolist() == [[-1, 1], [1, 0]]
     assert read_dataset(path, complete_splits=["val", "train"]).labels.tolist() == [[0, 1], [1, 0]]
-    for name in ("test", "holdout"):
+    for name in ("test", "eval"):
         with pytest.raises(DataError, match=f"has no split {name} that could be complete; there are train, validation"):
             read_dataset(path, complete_splits=[name])
 

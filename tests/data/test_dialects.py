@@ -22,8 +22,8 @@ thorough = settings(
     derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
-POSITIVES = ["WAHR", "1", "1.0", "true", "TRUE", "yes", "Y", "x", "X", " 1 "]
-NEGATIVES = ["0", "0.0", "false", "FALSE", "no", "N"]
+POSITIVES = ["WAHR", "1", "1.0", "true", "TRUE", "yes", "Y", "x", "X", " 1 ", "Ja", "oui", "sí"]
+NEGATIVES = ["0", "0.0", "false", "FALSE", "no", "N", "nein", "Non"]
 UNKNOWNS = ["", "NaN", "NA", "null", "None", "N/A", "-1", "?"]
 
 words = st.text(st.sampled_from("abcdeéüß猫 -'"), min_size=1, max_size=8).map(str.strip)

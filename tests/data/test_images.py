@@ -271,3 +271,20 @@ def test_normalise_keeps_the_memory_format() -> None:
     torch.testing.assert_close(normalised, expected)
     assert normalised.dtype == torch.float32
     assert normalised.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "is empty"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "is an HEIC or AVIF photo, which is not read; save it as JPEG"),
+        (b"\0\0\0\x1cftypavif\0\0\0\0", "is an HEIC or AVIF photo, which is not read; save it as JPEG"),
+        (b"\0\0\0\x18ftypmp42\0\0\0\0", "is not an image (JPEG, PNG, WEBP, GIF, BMP, TIFF)"),
+    ],
+)
+def test_what_is_no_image_is_named(tmp_path, content, what):
+    (tmp_path / "a.jpg").write_bytes(content)
+    for source, name in ((tmp_path / "a.jpg", tmp_path / "a.jpg"), (content, "image")):
+        with pytest.raises(DataError) as caught:
+            decode(source)
+        assert str(caught.value) == f"{name}: {what}"

@@ -60,3 +60,11 @@ def test_too_many_files_are_not_looked_through(tmp_path, monkeypatch):
     write(tmp_path / "deep" / "1.jpg", "")
     monkeypatch.setattr("onepair.data.locating.MOST", 1)
     assert locate(["1.jpg"], [tmp_path])[1] == ["1.jpg"]
+
+
+def test_an_accent_may_be_a_character_of_its_own(tmp_path):
+    one, two = "caf\u00e9", "cafe\u0301"
+    for name in (f"{one}/1.jpg", f"{two}/2.jpg", f"deep/{two} 3.png"):
+        write(tmp_path / name, "")
+    names = [f"{two}/1.jpg", f"/far/{one}/2.jpg", f"{one} 3.jpg"]
+    assert locate(names, [tmp_path])[1] == [f"{one}/1.jpg", f"{two}/2.jpg", f"deep/{two} 3.png"]

@@ -38,7 +38,7 @@ def assert_same(found, expected):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(
     cells=st.lists(st.sampled_from(CELLS * 3 + ODD_CELLS), min_size=1, max_size=6),
-    splits=st.none() | st.lists(st.sampled_from(["train", "Val", "test", " test", "holdout"]), min_size=6, max_size=6),
+    splits=st.none() | st.lists(st.sampled_from(["train", "Val", "test", " test", "eval"]), min_size=6, max_size=6),
     title=st.sampled_from(["labels", "Labels", "tags"]),
     file=st.sampled_from(["file", "image", "path"]),
     end=st.sampled_from(["\n", "\r\n"]),
@@ -58,7 +58,7 @@ def test_csv(tmp_path, cells, splits, title, file, end, last, unlisted):
     if found is not None:
         assert_same(found, expected)
     elif title != "tags" and set(cells) <= set(CELLS) and any(cell not in ("", "NA", "none") for cell in cells):
-        assert "holdout" in (splits or [])[: len(cells)]  # all else is plain
+        assert "eval" in (splits or [])[: len(cells)]  # all else is plain
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)

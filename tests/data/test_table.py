@@ -89,22 +89,22 @@ def test_problems_name_line_and_column_and_become_unknown(tmp_path):
     rows = (
         "file,split,cat,dog,cat",
         '"a\n1.jpg",train,1,2,0',
-        "b.jpg,train,ja,0,0",
+        "b.jpg,train,oder,0,0",
         "c.jpg,train,1",
         "b.jpg,train,1,1,1",
         "b.jpg,test,1,#,1",
         ",test,1,1,1",
-        "d.jpg,holdout,1,1,1",
+        "d.jpg,eval,1,1,1",
     )
     read, problems = problems_of(read_csv, tmp_path, *rows)
     assert problems == [
         "labels.csv, line 5: has 3 cells for 5 columns",
         "labels.csv, column 5: names class cat again, after column 3",
-        "labels.csv, line 9, column split: holds 'holdout'; a split is train, validation, test",
+        "labels.csv, line 9, column split: holds 'eval'; a split is train, validation, test",
         "labels.csv, line 8, column file: holds '', not the name of a file",
         "labels.csv: lists b.jpg twice (lines 4 and 6)",
         "labels.csv, line 2, column dog: holds '2'; a label is 1 or 0, and the cell stays blank where it is unknown",
-        "labels.csv, line 4, column cat: holds 'ja'; a label is 1 or 0, and the cell stays blank where it is unknown",
+        "labels.csv, line 4, column cat: holds 'oder'; a label is 1 or 0, and the cell stays blank where it is unknown",
         "labels.csv, line 7, column dog: holds '#'; a label is 1 or 0, and the cell stays blank where it is unknown",
     ]
     assert read.files == ("a\n1.jpg", "b.jpg", "b.jpg")

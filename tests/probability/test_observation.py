@@ -175,6 +175,31 @@ def test_processes_are_recognised(number):
     assert words in found.sentence
 
 
+@pytest.mark.parametrize("classes", [1, 3])
+def test_where_every_label_is_known_none_was_drawn(classes):
+    found = recognise(np.ones((60, classes), np.int8))
+    assert (found.drawn, found.sentence) == (0, "all labels are known")
+
+
+def test_a_single_list_of_classes_is_one():
+    """Half of the images were looked at for three classes, the others show one positive."""
+    random = np.random.default_rng(2)
+    _, _, labels = generate(400, random, classes=8)
+    listed = np.arange(400) < 200
+    by_list = np.where(np.arange(8) < 3, labels, UNKNOWN)
+    found = recognise(np.where(listed[:, None], by_list, observe_positives(labels)))
+    assert found.drawn == 1
+    np.testing.assert_array_equal(found.free, np.repeat(listed[:, None], 8, axis=1))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_what_two_classes_are_known_of_by_chance_is_no_list(classes):
+    random = np.random.default_rng(2)
+    labels = random.integers(0, 2, (400, classes)).astype(np.int8)
+    chance = np.array([0.5, 0.6, 0.0])[:classes]  # of the third nothing is ever known
+    assert not recognise(np.where(random.random(labels.shape) < chance, labels, UNKNOWN)).free.any()
+
+
 def test_labels_that_were_asked_for_say_nothing_of_the_others():
     _, _, labels = generate(500, np.random.default_rng(3))
     observed = observe_positives(labels)

@@ -77,6 +77,7 @@ def test_what_the_first_table_needed_is_not_asked_of_the_second(tmp_path):
     """A list of labels with options to read it becomes a table that needs none; all else stays as it was."""
     first = {
         "unlisted": "negative",
+        "zeros": "unknown",
         "images": str(tmp_path / "images"),
         "label_columns": CLASSES,
         "complete_splits": ["test"],

@@ -140,19 +140,19 @@ def test_a_file_that_is_not_there(tmp_path):
         ({"backbone": "x"}, "there is no setting backbone; did you mean model.backbone?"),
         ({"lr": 1}, "there is no setting lr; did you mean linear.optimiser.lr or finetune.optimiser.lr?"),
         # Settings that once were the same for all stages
-        ({"epochs": 3}, "there is no setting epochs; each stage has its own: set finetune.epochs"),
+        ({"epochs": 3}, "there is no setting epochs; each stage has its own: set linear.epochs"),
         ({"epochs": 3, "model": {"mode": "linear"}}, "each stage has its own: set linear.epochs"),
         ({"batch_size": 3, "model": {"mode": "linear-init"}}, "set linear.batch_size and finetune.batch_size"),
         (
             {"optimiser": {"lr": 1}},
-            "there is no setting optimiser.lr; each stage has its own: set finetune.optimiser.lr",
+            "there is no setting optimiser.lr; each stage has its own: set linear.optimiser.lr",
         ),
         (
             {"optimizer": {"lr": 1}},
-            "there is no setting optimizer.lr; each stage has its own: set finetune.optimiser.lr",
+            "there is no setting optimizer.lr; each stage has its own: set linear.optimiser.lr",
         ),
         ({"optimiser": {"head_lr_multiplier": 1}, "model": {"mode": "linear"}}, "set finetune.optimiser.head_lr_mul"),
-        ({"optimiser": 3}, "there is no setting optimiser; each stage has its own: set finetune.optimiser"),
+        ({"optimiser": 3}, "there is no setting optimiser; each stage has its own: set linear.optimiser"),
         ({"linear_epochs": 3}, "there is no setting linear_epochs; each stage has its own: set linear.epochs"),
         ({"linear_lr": 3}, "there is no setting linear_lr; each stage has its own: set linear.optimiser.lr"),
         ({"epochs": 3, "model": 5}, "model is a section of settings, got 5"),

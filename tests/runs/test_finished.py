@@ -79,6 +79,20 @@ def other_files(folder):
     folder.write_text("\n".join(lines))
 
 
+@pytest.mark.parametrize(
+    ("source", "advice"), [("{folder}/gone.csv", "bring it back$"), ("gone.csv", "go to the folder")]
+)
+def test_a_dataset_that_is_not_there_is_named_with_the_run(folder, tmp_path, source, advice):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    config = (tmp_path / "run" / "config.toml").read_text()
+    source = source.format(folder=folder)
+    (tmp_path / "run" / "config.toml").write_text(config.replace(str(folder / "images" / "labels.csv"), source))
+    with pytest.raises(
+        RunError, match=rf"gone\.csv: there is no such file or folder; .*/run was trained on it: .*{advice}"
+    ):
+        FinishedRun(tmp_path / "run").labels("test")
+
+
 @pytest.mark.parametrize("change", [other_order, other_labels, other_names, other_split, other_files])
 def test_a_dataset_that_has_changed_is_refused(folder, tmp_path, change):
     shutil.copytree(folder / "images", tmp_path / "images")

@@ -89,7 +89,7 @@ def test_hidden_leftovers_of_a_killed_start_do_not_block_the_next(tmp_path):
 
 def test_a_configuration_of_an_earlier_version_is_named(tmp_path):
     (tmp_path / "config.toml").write_text("epochs = 3\n")
-    with pytest.raises(RunError, match=r"config\.toml: there is no setting epochs; .* set finetune\.epochs"):
+    with pytest.raises(RunError, match=r"config\.toml: there is no setting epochs; .* set linear\.epochs"):
         RunFolder(tmp_path).opened(CONFIG).__enter__()
 
 

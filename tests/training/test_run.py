@@ -379,14 +379,14 @@ def test_unreadable_training_images_are_left_out_by_name(train, own_images, sett
 
 def test_what_is_wrong_with_the_table_is_left_out_by_its_place(train, own_images):
     text = own_images.read_text().splitlines()
-    text[3] = text[3].replace("train", "holdout")
+    text[3] = text[3].replace("train", "eval")
     text[5] = text[5][:-1] + "maybe"
     own_images.write_text("\n".join([*text, "gone.png,train,1,1,1,1"]))
-    with pytest.raises(DataError, match="line 4, column split: holds 'holdout'"):
+    with pytest.raises(DataError, match="line 4, column split: holds 'eval'"):
         train("data.on_error=raise", source=own_images, out="refused")
     done = train("data.observe=given", source=own_images)
     (problems,) = [sentence for sentence in done.watch.said if sentence.startswith("2 problems in the labels:")]
-    assert "line 4, column split: holds 'holdout'" in problems
+    assert "line 4, column split: holds 'eval'" in problems
     assert problems.endswith("now unknown")
     (images,) = [sentence for sentence in done.watch.said if sentence.startswith("1 image left out:")]
     place = f"labels.csv, line {len(text) + 1}"

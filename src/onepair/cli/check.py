@@ -12,7 +12,7 @@ import typer
 
 from onepair.cli.figures import class_table
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.settings import CompleteSplit, Features, Folder, Format, LabelColumns, Unlisted, say_how_to_train
+from onepair.cli.reading import UNSAID, Features, Reading, reads_data, say_how_to_train
 from onepair.words import counted, plural
 
 if TYPE_CHECKING:
@@ -27,14 +27,11 @@ CLASSES = 100  # in the table, of more, those with most positives; --json has th
 
 
 @on_interrupt(NOTHING)
+@reads_data
 def check(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
-    format: Format = None,
-    folder: Folder = None,
+    reading: Reading = UNSAID,
     features: Features = None,
-    unlisted: Unlisted = None,
-    label_columns: LabelColumns = None,
-    complete_split: CompleteSplit = None,
     images: Annotated[bool, typer.Option("--images", help="Decode every image too.")] = False,
     fix: Annotated[
         Path | None, typer.Option(help="Write a clean table, .csv or .parquet, without what is wrong.")
@@ -48,22 +45,11 @@ def check(
     unknown labels stay unknown.
     """
     from onepair.data.checking import find_problems, take_census
-    from onepair.data.dialects import names_in
     from onepair.data.problems import Problem
-    from onepair.data.reading import read_dataset
     from onepair.remote import as_path
 
     found: list[Problem] = []
-    table = read_dataset(
-        data,
-        format=format or "auto",
-        unlisted=unlisted or "unknown",
-        images=folder,
-        label_columns=names_in(label_columns),
-        complete_splits=names_in(complete_split) or (),
-        features=features,
-        report=found.append,
-    )
+    table = reading.table(data, features=features, report=found.append)
     if fix is not None:
         table, found = _fix(table, found, as_path(data), fix, ask=not as_json)
     else:

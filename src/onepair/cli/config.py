@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onepair.cli.reading import UNSAID, Reading, reads_data
 from onepair.cli.settings import Backbone, ConfigFile, Method, Mode, Observe, Preset, Settings, Weights, chosen_config
 
 if TYPE_CHECKING:
     from onepair.runs.config import Config
 
 
+@reads_data
 def config(
     preset: Preset = None,
     method: Method = None,
@@ -18,6 +20,7 @@ def config(
     backbone: Backbone = None,
     weights: Weights = None,
     observe: Observe = None,
+    reading: Reading = UNSAID,
     config: ConfigFile = None,
     settings: Settings = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say what every setting means instead.")] = False,
@@ -35,6 +38,7 @@ def config(
         backbone=backbone,
         weights=weights,
         observe=observe,
+        reading=reading,
     )
     from onepair.runs.config import to_toml
     from onepair.runs.learning import method_of
@@ -46,6 +50,7 @@ def config(
     options = {"preset": preset, "method": method, "mode": mode, "backbone": backbone, "weights": weights}
     given = {**options, "observe": observe, "config": config}
     parts = [part for name, value in given.items() if value is not None for part in (f"--{name}", str(value))]
+    parts += reading.words
     parts += [part for setting in settings or [] for part in ("--set", setting)]
     typer.echo(
         f"# Train with it: onepair train DATA --config FILE, or {shlex.join(['onepair', 'train', 'DATA', *parts])}"

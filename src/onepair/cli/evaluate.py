@@ -9,7 +9,7 @@ import typer
 
 from onepair.cli.figures import class_table, estimate_line
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.settings import CompleteSplit, Features, Folder, Format, LabelColumns, Strict, Unlisted, read_as_asked
+from onepair.cli.reading import UNSAID, Features, Reading, Strict, reads_data
 from onepair.errors import UserError
 from onepair.words import counted, listed
 
@@ -36,6 +36,7 @@ class Judged(NamedTuple):
 
 
 @on_interrupt(NOTHING)
+@reads_data
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     data: Annotated[
@@ -45,12 +46,8 @@ def evaluate(
         Literal["train", "validation", "test"],
         typer.Option(help="Which of its images; choose validation where it names no test images."),
     ] = "test",
-    format: Format = None,
-    folder: Folder = None,
+    reading: Reading = UNSAID,
     features: Features = None,
-    unlisted: Unlisted = None,
-    label_columns: LabelColumns = None,
-    complete_split: CompleteSplit = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Threads that read images; by default one per core.")
     ] = None,
@@ -67,22 +64,12 @@ def evaluate(
 
     opened = FinishedRun(run)
     if data is None:
-        reading: dict[str, object] = {"format": format, "folder": folder, "features": features, "unlisted": unlisted}
-        reading |= {"label-columns": label_columns, "complete-split": complete_split, "strict": strict or None}
-        if given := [f"--{name}" for name, value in reading.items() if value is not None]:
+        others = {"--features": features, "--strict": strict}
+        if given := [*reading.given, *(option for option, value in others.items() if value)]:
             raise UserError(f"{given[0]} says how another dataset is read; name it with --data, or leave it out")
         found = _own(opened, split, workers)
     else:
-        table = read_as_asked(
-            data,
-            format=format,
-            folder=folder,
-            unlisted=unlisted,
-            label_columns=label_columns,
-            complete_split=complete_split,
-            strict=strict,
-            features=features,
-        )
+        table = reading.noted_table(data, features=features, strict=strict)
         found = _other(opened, table, data, split, workers, strict)
     figures = judge(
         found.scores,

@@ -6,19 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onepair.cli.interruption import on_interrupt
+from onepair.cli.reading import UNSAID, Reading, Strict, reads_data
 from onepair.cli.settings import (
     Address,
     Cache,
-    CompleteSplit,
     Engine,
-    Folder,
-    Format,
-    LabelColumns,
-    Strict,
-    Unlisted,
     Weights,
     computed,
-    read_as_asked,
 )
 from onepair.errors import UserError
 from onepair.words import counted
@@ -28,9 +22,15 @@ if TYPE_CHECKING:
 
 
 @on_interrupt("the features extracted so far are kept; the same command goes on")
+@reads_data
 def features(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
-    backbone: Annotated[str, typer.Option(help="A network of timm's, by name, or small-cnn.")] = "resnet50.tv_in1k",
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            help="A network of timm's, by name, or small-cnn; by default the best whose weights are on this machine."
+        ),
+    ] = None,
     weights: Weights = None,
     image_size: Annotated[
         int | None, typer.Option(min=1, help="Pixels across; by default those that the weights were trained with.")
@@ -45,11 +45,7 @@ def features(
     out: Annotated[
         Path | None, typer.Option(help="A .npy file to write them to as well, a row for each image of the dataset.")
     ] = None,
-    format: Format = None,
-    folder: Folder = None,
-    unlisted: Unlisted = None,
-    label_columns: LabelColumns = None,
-    complete_split: CompleteSplit = None,
+    reading: Reading = UNSAID,
     strict: Strict = False,
 ) -> None:
     """Extract the features of all images of a dataset, to be found by every run on them.
@@ -59,15 +55,7 @@ def features(
     if out is not None and out.suffix != ".npy":
         raise UserError(f"{out}: features are written as .npy; name it so")
     place = computed(engine, address)
-    table = read_as_asked(
-        data,
-        format=format,
-        folder=folder,
-        unlisted=unlisted,
-        label_columns=label_columns,
-        complete_split=complete_split,
-        strict=strict,
-    )
+    table = reading.noted_table(data, strict=strict)
 
     from onepair.cli.progress import Narration
     from onepair.data.features import extract_features
@@ -75,8 +63,9 @@ def features(
     from onepair.files import cache_folder
     from onepair.inference.choice import Engines
     from onepair.models import create_backbone, parse_weights
+    from onepair.models.packages import best_at_hand
 
-    network = create_backbone(backbone, weights=parse_weights(weights), image_size=image_size)
+    network = create_backbone(backbone or best_at_hand(), weights=parse_weights(weights), image_size=image_size)
     kept_in = cache or cache_folder()
     with Narration() as narration, place as over:
         found = extract_features(

@@ -97,8 +97,10 @@ def print_finding(found: "Finding") -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from onepair.finding.suggestions import LIKELY
+
     console = Console(highlight=False)
-    table = class_table("observed", "missing", "between", "share", "suggested", "threshold")
+    table = class_table("observed", "missing", "between", "share", "threshold", "reach it")
     classes = sorted(found.classes, key=lambda each: -each.missing)
     for each in classes[:SHOWN]:
         table.add_row(
@@ -107,8 +109,8 @@ def print_finding(found: "Finding") -> None:
             f"{each.missing:,.0f}",
             f"{each.missing_low:,.0f} to {each.missing_high:,.0f}",
             f"{100 * each.prior:.1f} %",
-            f"{each.suggested:,}",
             f"{each.threshold:.2f}" if each.suggested else "–",
+            f"{each.suggested:,}",
         )
     console.print(table)
     if len(classes) > SHOWN:
@@ -117,13 +119,16 @@ def print_finding(found: "Finding") -> None:
     observed, kinds = sum(each.observed for each in classes), found.suggestions.kind
     beside = f"{counted(observed, 'observed positive')} in {counted(len(found.files), 'image')}"
     if any(each.unknown for each in classes):
-        count = f"about {value:,.0f} are missing ({low:,.0f} to {high:,.0f}), by {found.basis}"
+        are = "is" if f"{value:.0f}" == "1" else "are"
+        count = f"about {value:,.0f} {are} missing ({low:,.0f} to {high:,.0f}), by {found.basis}"
     else:
         count = "none can be missing: all labels are known"
     console.print(f"beside {beside}, {count}", soft_wrap=True)
     missing, wrong = (int((kinds == kind).sum()) for kind in ("missing", "wrong"))
     others = f", {wrong:,} of wrong ones" if found.suspects else "; of so many labels, wrong ones are not looked for"
-    console.print(f"{counted(missing, 'suggestion')} of missing labels{others}", soft_wrap=True)
+    likely = int((found.suggestions.probability >= LIKELY).sum())
+    first = f"; more likely right than not, and first, {'is' if likely == 1 else 'are'} {likely:,}" if likely else ""
+    console.print(f"{counted(missing, 'suggestion')} of missing labels{others}{first}", soft_wrap=True)
     if found.in_the_dark:
         console.print(
             "the labels do not tell how many are missing: suggested are the most probable, and answers will tell",

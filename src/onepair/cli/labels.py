@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.settings import say_how_to_train
+from onepair.cli.reading import say_how_to_train
 
 
 @on_interrupt(NOTHING)

@@ -1,10 +1,12 @@
 """The `onepair` command."""
 
+import inspect
 import io
 import os
 import sys
 import warnings
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -32,6 +34,13 @@ from onepair.cli.train import train
 from onepair.cli.tune import tune
 from onepair.errors import Stopped, UserError
 from onepair.remote import is_url
+
+
+def _paragraphs(command: Callable[..., Any]) -> str:
+    """What a command says of itself, each paragraph in one line, to be broken where the screen ends."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
 
 app = typer.Typer(
     name="onepair",
@@ -63,7 +72,7 @@ for command in (
     methods,
     datasets,
 ):
-    app.command()(command)
+    app.command(help=_paragraphs(command))(command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from onepair.cli.interruption import on_interrupt
-from onepair.cli.settings import Address, Engine, Strict, computed
+from onepair.cli.reading import Strict
+from onepair.cli.settings import Address, Engine, computed
 from onepair.errors import UserError
 from onepair.words import counted, plural
 

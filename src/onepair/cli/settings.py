@@ -1,6 +1,5 @@
 """The settings of a run as a user gives them: a preset, a file, options, and any others."""
 
-import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -8,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from onepair.cli.reading import UNSAID, Reading
 from onepair.errors import UserError
 
 if TYPE_CHECKING:
-    from onepair.data.labeltable import LabelTable
     from onepair.inference.engine import Over
     from onepair.runs.config import Config
 
@@ -25,13 +24,15 @@ Mode = Annotated[
     Literal["linear", "finetune", "linear-init"] | None,
     typer.Option(
         help="Train the classifier on fixed features, the whole network, or one after the other.",
-        show_default="finetune",
+        show_default="linear",
     ),
 ]
 Backbone = Annotated[
     str | None,
     typer.Option(
-        help="A network of timm's, by name, or small-cnn; or tfidf, for rows of text.", show_default="resnet50.tv_in1k"
+        help="A network of timm's, by name, or small-cnn; tfidf, for rows of text; or auto: that, or the best network "
+        "whose weights are on this machine.",
+        show_default="auto",
     ),
 ]
 Weights = Annotated[
@@ -51,42 +52,6 @@ Observe = Annotated[
         show_default="given",
     ),
 ]
-Format = Annotated[
-    str | None,
-    typer.Option(help="The dataset's format, see onepair datasets; auto goes by the layout.", show_default="auto"),
-]
-Folder = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH", help="The folder or URL that file names are relative to; by default the table's own folder."
-    ),
-]
-Features = Annotated[
-    str | None,
-    typer.Option(
-        metavar="VECTORS",
-        help="Vectors in place of images, one for each row of the table: a .npy, .npz or Parquet file, or a folder of "
-        "shards; by default there are none.",
-    ),
-]
-Unlisted = Annotated[
-    Literal["unknown", "negative"] | None,
-    typer.Option(help="What a class is that a row's list of labels leaves out.", show_default="unknown"),
-]
-LabelColumns = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAMES", help="A table's columns of classes, as cat,dog, or the one with lists; by default recognised."
-    ),
-]
-CompleteSplit = Annotated[
-    str | None,
-    typer.Option(metavar="SPLITS", help="Splits labelled in full, as test: what a row leaves out is negative."),
-]
-Strict = Annotated[
-    bool,
-    typer.Option("--strict", help="Stop at the first row or image that cannot be read, instead of leaving it out."),
-]
 Workers = Annotated[
     int | None, typer.Option(min=0, help="Processes that read images; by default as many as there are cores to spare.")
 ]
@@ -104,7 +69,7 @@ Address = Annotated[
 ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file of settings; onepair config prints one.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as linear.optimiser.lr=0.01; 'none' is no value."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as linear.epochs=9; 'none' is no value."),
 ]
 
 
@@ -123,21 +88,17 @@ def computed(engine: str, address: str | None) -> "AbstractContextManager[Over]"
 
 def chosen_config(
     *,
-    preset: str | None,
-    file: Path | None,
-    settings: Sequence[str] | None,
+    preset: str | None = None,
+    file: Path | None = None,
+    settings: Sequence[str] | None = None,
     data: str | None = None,
     method: str | None = None,
     mode: str | None = None,
     backbone: str | None = None,
     weights: str | None = None,
     observe: str | None = None,
-    format: str | None = None,
-    folder: str | None = None,
+    reading: Reading = UNSAID,
     features: str | None = None,
-    unlisted: str | None = None,
-    label_columns: str | None = None,
-    complete_split: str | None = None,
     strict: bool = False,
 ) -> "Config":
     """The configuration that a command line asks for; the later of preset, file, options and --set wins."""
@@ -147,13 +108,9 @@ def chosen_config(
     options: dict[str, Any] = {
         "data": {
             "source": data,
+            **reading.settings,
             "observe": observe,
-            "format": format,
-            "images": folder,
             "features": features,
-            "unlisted": unlisted,
-            "label_columns": label_columns,
-            "complete_splits": complete_split,
             "on_error": "raise" if strict else None,
         },
         "model": {"mode": mode, "backbone": backbone, "weights": weights},
@@ -162,45 +119,3 @@ def chosen_config(
     given = {section: {k: v for k, v in values.items() if v is not None} for section, values in options.items()}
     command_line = merge([given, *map(parse_setting, settings or [])])
     return resolve_config(*with_preset(preset, read_config(file) if file else {}, command_line))
-
-
-def read_as_asked(
-    data: str,
-    *,
-    format: str | None,
-    folder: str | None,
-    unlisted: Literal["unknown", "negative"] | None,
-    label_columns: str | None,
-    complete_split: str | None,
-    strict: bool,
-    features: str | None = None,
-) -> "LabelTable":
-    """The dataset that a command line names. What is remarkable about it, or wrong, is said, and no reason to stop."""
-    from onepair.data.dialects import names_in
-    from onepair.data.problems import Problem, noting
-    from onepair.data.reading import read_dataset
-    from onepair.words import itemised
-
-    found: list[Problem] = []
-    table = read_dataset(
-        data,
-        format=format or "auto",
-        unlisted=unlisted or "unknown",
-        images=folder,
-        label_columns=names_in(label_columns),
-        complete_splits=names_in(complete_split) or (),
-        features=features,
-        report=noting(found, strict=strict),
-    )
-    if found:
-        typer.echo(itemised("noted about the labels:", found, rest=f"onepair check {data} has all of them"), err=True)
-    return table
-
-
-def say_how_to_train(written: Path, table: "LabelTable") -> None:
-    """Of a table that was written here while its images are at URLs."""
-    from onepair.remote import is_remote
-
-    if is_remote(table.root):
-        again = shlex.join(["onepair", "train", str(written), "--folder", str(table.root)])
-        typer.echo(f"its images are at URLs; to train on it: {again}")

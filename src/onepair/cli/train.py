@@ -6,22 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from onepair.cli.interruption import on_interrupt
+from onepair.cli.reading import UNSAID, Features, Reading, Strict, reads_data
 from onepair.cli.settings import (
     Backbone,
     Cache,
-    CompleteSplit,
     ConfigFile,
-    Features,
-    Folder,
-    Format,
-    LabelColumns,
     Method,
     Mode,
     Observe,
     Preset,
     Settings,
-    Strict,
-    Unlisted,
     Weights,
     Workers,
     chosen_config,
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
 
 
 @on_interrupt("what was saved is kept; the same command goes on")
+@reads_data
 def train(
     data: Annotated[
         str | None, typer.Argument(help="A dataset's folder or file, or 'digits'; may also come from the config.")
@@ -47,11 +42,7 @@ def train(
     weights: Weights = None,
     observe: Observe = None,
     features: Features = None,
-    format: Format = None,
-    folder: Folder = None,
-    unlisted: Unlisted = None,
-    label_columns: LabelColumns = None,
-    complete_split: CompleteSplit = None,
+    reading: Reading = UNSAID,
     config: ConfigFile = None,
     settings: Settings = None,
     out: Annotated[
@@ -84,16 +75,12 @@ def train(
         weights=weights,
         observe=observe,
         features=features,
-        format=format,
-        folder=folder,
-        unlisted=unlisted,
-        label_columns=label_columns,
-        complete_split=complete_split,
+        reading=reading,
         strict=strict,
     )
     if not complete.data.source:
         raise UserError("name a dataset, as in: onepair train digits")
-    require_sound(complete)
+    complete = sound(complete)
 
     from onepair.cli.progress import Narration
     from onepair.files import cache_folder
@@ -122,16 +109,21 @@ def train(
         _print(results, place.path)
 
 
-def require_sound(config: "Config") -> None:
-    """Refuse a dataset or a method that there is not, before training is imported, which takes many seconds."""
+def sound(config: "Config") -> "Config":
+    """The configuration with its network, or a sentence on a dataset or a method that there is not.
+
+    It comes before training is imported, which takes many seconds.
+    """
     from onepair.data.reading import recognise
     from onepair.remote import as_path
 
     recognise(as_path(config.data.source), config.data.format)
 
     from onepair.runs.learning import method_of  # and torch, but nothing else
+    from onepair.runs.network import with_network
 
     method_of(config)
+    return with_network(config)
 
 
 def default_folder(config: "Config") -> Path:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onepair.cli.interruption import on_interrupt
+from onepair.cli.reading import UNSAID, Features, Reading, Strict, reads_data
 from onepair.cli.settings import (
     Backbone,
     ConfigFile,
-    Features,
     Method,
     Mode,
     Observe,
@@ -20,7 +20,7 @@ from onepair.cli.settings import (
     Workers,
     chosen_config,
 )
-from onepair.cli.train import default_folder, require_sound
+from onepair.cli.train import default_folder, sound
 from onepair.errors import UserError, require_extra
 from onepair.words import counted
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 @on_interrupt("the runs that are done are kept; the same command goes on")
+@reads_data
 def tune(
     data: Annotated[
         str | None, typer.Argument(help="A dataset's folder or file, or 'digits'; may also come from the config.")
@@ -41,12 +42,14 @@ def tune(
     weights: Weights = None,
     observe: Observe = None,
     features: Features = None,
+    reading: Reading = UNSAID,
     config: ConfigFile = None,
     settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder of the search; by default in runs/, named by what it is.")
     ] = None,
     workers: Workers = None,
+    strict: Strict = False,
 ) -> None:
     """Search the options of a method and the learning rate that give the best validation mAP.
 
@@ -66,10 +69,12 @@ def tune(
         weights=weights,
         observe=observe,
         features=features,
+        reading=reading,
+        strict=strict,
     )
     if not complete.data.source:
         raise UserError("name a dataset, as in: onepair tune digits")
-    require_sound(complete)
+    complete = sound(complete)
 
     from onepair.cli.study import StudyNarration
     from onepair.experiments.history import write_history

@@ -75,6 +75,10 @@ def _rare_classes(table: LabelTable) -> Iterator[Problem]:
     for name, number in positives.items():
         if number == 0:
             yield Problem("class without positives", f"class {name}", "has no positive, so it cannot be learned")
+    everywhere = [name for name, number in positives.items() if number == len(table)]
+    if everywhere and len(table) > 1:
+        what = "shown by every image, so there is nothing to tell it from"
+        yield Problem("in every image", f"class {listed(everywhere)}", what, remark=True)
     rare = [name for name, number in positives.items() if 0 < number < FEWEST_POSITIVES]
     if rare:
         what = (
@@ -101,12 +105,19 @@ def _repeated(table: LabelTable, rows: Iterable[tuple[int, Hashable]], what: str
         earlier = first.setdefault(identity, row)
         if earlier == row:
             continue
-        same = f"is the same {what} as {table.files[earlier]}"
+        same = f"is the same {what} as {table.files[earlier]}{_contradiction(table, earlier, row)}"
         if table.split[earlier] == table.split[row]:
             yield Problem("duplicate", table.files[row], same)
         else:
             splits = f"the one in {table.split[row]}, the other in {table.split[earlier]}"
             yield Problem("leak between splits", table.files[row], f"{same}, {splits}")
+
+
+def _contradiction(table: LabelTable, one: int, other: int) -> str:
+    """What to add of two rows of which one says that a class is there, and the other that it is not."""
+    known = table.labels[[one, other]]
+    differing = [table.classes[i] for i in np.flatnonzero((known != UNKNOWN).all(0) & (known[0] != known[1]))]
+    return f", with another label for {listed(differing)}" if differing else ""
 
 
 def _bad_vectors(table: LabelTable, vectors: Vectors) -> Iterator[Problem]:

@@ -30,7 +30,7 @@ _NO_CLASSES = {  # what tables hold beside classes, as 1 and 0, too; without spa
     *(f"is{state}" for state in _STATES),
 }
 FEW = 20  # rows that say little about what a column is for
-_ADVICE = "name those that hold labels in label_columns, as --label-columns cat,dog"
+_ADVICE = "a label is 1, 0 or blank, and --label-columns cat,dog would name the columns that hold them"
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _only_words(sheet: Sheet, others: list[int], report: Report) -> int:
     if len(fitting) == 1:
         report(Problem("labels", _title(sheet, fitting[0]), "holds words; taken for the column labels", remark=True))
         return fitting[0]
-    found = f"; column {sheet.header[others[0]]} {_why_not(sheet, others[0])}, so {_ADVICE}" if others else ""
+    found = f"; column {sheet.header[others[0]]} {_why_not(sheet, others[0])}; {_ADVICE}" if others else ""
     raise DataError(f"{sheet.source}: has no columns of classes and no column named labels{found}")
 
 
@@ -212,8 +212,8 @@ def _doubt(sheet: Sheet, classes: list[int], report: Report) -> None:
     values = {i: set(labels_of(sheet.columns[i]).tolist()) for i in classes}
     full = [i for i in classes if UNKNOWN not in values[i]]
     odd = [i for i in classes if values[i] == {POSITIVE} or (i in full and 3 * len(full) <= len(classes))]
-    rest = ",".join(sheet.header[i] for i in classes if i not in odd) if 0 < len(classes) - len(odd) < FEW else "…"
-    for i in odd:
+    rest = ",".join(sheet.header[i] for i in classes if i not in odd) if len(classes) - len(odd) < FEW else "…"
+    for i in odd if len(odd) < len(classes) else ():
         what = "1" if values[i] == {POSITIVE} else "1 or 0"
         what = f"holds {what} in every row; taken for a class; if it is none: --label-columns {rest}"
         report(Problem("is it a class", _title(sheet, i), what, remark=True))
@@ -242,7 +242,8 @@ def _list_column(sheet: Sheet, others: list[int]) -> int | None:
     fitting = [i for i in fitting if _has_words(sheet.columns[i])] or fitting  # numbers of classes may be beside names
     if len(fitting) > 1:
         both = " and ".join(sheet.header[i] for i in fitting)
-        raise DataError(f"{sheet.source}: has columns {both}; name the one with the labels in label_columns")
+        named = f"as --label-columns {sheet.header[fitting[0]]}"
+        raise DataError(f"{sheet.source}: has columns {both}; name the one with the labels in label_columns, {named}")
     return fitting[0] if fitting else None
 
 

@@ -27,6 +27,7 @@ MOST_PIXELS = (
 )
 LARGE = 16_000_000  # pixels; images above are decoded one at a time, or as many threads would take as many times that
 
+_OF_PHONES = (b"heic", b"heix", b"hevc", b"hevx", b"mif1", b"msf1", b"avif", b"avis")  # brands in the first bytes
 _BAND = 256  # rows that are brought to RGB at once
 _one_at_a_time = threading.Lock()
 
@@ -72,7 +73,7 @@ def open_image(source: Path | bytes) -> Iterator[Image.Image]:
     except RemoteError:
         raise
     except UnidentifiedImageError:
-        raise DataError(f"{name}: is not an image ({', '.join(FORMATS)})") from None
+        raise DataError(f"{name}: {_what_else(source)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise DataError(
             f"{name}: claims more pixels than the limit of {most:,}; scale it down, or set {SETTING}"
@@ -80,6 +81,18 @@ def open_image(source: Path | bytes) -> Iterator[Image.Image]:
     except Exception as error:  # a damaged file makes Pillow's readers fail in every way there is
         reason = (error.strerror if isinstance(error, OSError) else None) or error or type(error).__name__
         raise DataError(f"{name}: cannot be read as an image: {reason}") from error
+
+
+def _what_else(source: Path | bytes) -> str:
+    """What a file is that is none of the `FORMATS`: empty, as of a copy that was broken off, a phone's, or anything."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            source = file.read(12)
+    if not source:
+        return "is empty"
+    if source[4:8] == b"ftyp" and source[8:12] in _OF_PHONES:
+        return "is an HEIC or AVIF photo, which is not read; save it as JPEG"
+    return f"is not an image ({', '.join(FORMATS)})"
 
 
 def most_pixels() -> int:

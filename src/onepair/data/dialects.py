@@ -23,13 +23,15 @@ _LABEL_OF = {
     **dict.fromkeys(("0", "0.0", "0,0", "false", "f", "no", "n", "✗", "✘"), NEGATIVE),
     **dict.fromkeys(("wahr", "vrai", "vero", "verdadero"), POSITIVE),  # a spreadsheet's true in other languages
     **dict.fromkeys(("falsch", "faux", "falso"), NEGATIVE),
+    **dict.fromkeys(("ja", "oui", "si", "sí", "sì"), POSITIVE),
+    **dict.fromkeys(("nein", "non"), NEGATIVE),
     **dict.fromkeys((*BLANK, "-1", "-1.0", "-1,0"), UNKNOWN),
 }
 _SPLIT_OF = {
     **{split: split for split in SPLITS},
     **dict.fromkeys(("val", "valid", "dev"), "validation"),
     "training": "train",
-    "testing": "test",
+    **dict.fromkeys(("testing", "holdout"), "test"),
 }
 _JOINING = {"and", "&", "+", "/"}  # between words that are names
 _NAMES_KEYS = ("categories", "category", "labels", "label", "classes")
@@ -82,7 +84,7 @@ def is_blank(cell: Any) -> bool:
 def split_of(cell: str) -> str | None:
     """The split that a cell names, or None.
 
-    >>> [split_of(cell) for cell in ("train", " Val", "holdout")]
+    >>> [split_of(cell) for cell in ("train", " Val", "eval")]
     ['train', 'validation', None]
     """
     return _SPLIT_OF.get(cell.strip().lower())

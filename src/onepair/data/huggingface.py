@@ -8,7 +8,7 @@ from onepair.data.dialects import split_of
 from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Report, refuse
 from onepair.data.sheets import Sheet, file_column, is_sheet, read_sheet, stack
-from onepair.data.table import Unlisted, interpret
+from onepair.data.table import Unlisted, Zeros, interpret
 
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet", "_classes.csv")  # the last is Roboflow's
 _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
@@ -23,6 +23,7 @@ def read(
     path: Path,
     *,
     unlisted: Unlisted = "unknown",
+    zeros: Zeros = "negative",
     label_columns: Sequence[str] | None = None,
     report: Report = refuse,
 ) -> LabelTable:
@@ -33,6 +34,7 @@ def read(
     Args:
         path: the folder.
         unlisted: what a class that a list leaves out is: "unknown" or "negative".
+        zeros: what a 0 in a column of a class is: "negative" or "unknown".
         label_columns: the columns of classes, or the one with lists, if they are not to be recognised.
         report: called with every problem; the default stops at the first one.
     """
@@ -41,7 +43,8 @@ def read(
         raise DataError(f"{path}: no {', '.join(_METADATA)} in it, nor in train/, validation/ or test/ in it")
 
     sheets = [_placed(read_sheet(source, report), source.parent.relative_to(path)) for source in sources]
-    return interpret(stack(sheets, path), [path], unlisted=unlisted, label_columns=label_columns, report=report)
+    sheet = stack(sheets, path)
+    return interpret(sheet, [path], unlisted=unlisted, zeros=zeros, label_columns=label_columns, report=report)
 
 
 def _sources(path: Path) -> list[Path]:

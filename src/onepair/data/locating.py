@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
+from unicodedata import normalize
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from onepair.data.decoding import SUFFIXES
@@ -56,7 +57,7 @@ class _Place:
 
     def here(self, name: str) -> str | None:
         """What an image is called that is found by its name or the end of it."""
-        return next((form for form in (name, *_forms(name)) if exists(joined(self.folder, form))), None)
+        return next((form for form in _spellings(name) if exists(joined(self.folder, form))), None)
 
     def find(self, name: str) -> str | None:
         """What an image is called here or below."""
@@ -76,7 +77,7 @@ class _Place:
             for file in files:
                 stem, suffix = os.path.splitext(file)  # noqa: PTH122 (many times quicker)
                 if suffix.lower() in SUFFIXES:
-                    found[stem.casefold()].append((*above, file))
+                    found[_plain(stem)].append((*above, file))
         return found
 
     def _below(self, name: str) -> str | None:
@@ -85,16 +86,28 @@ class _Place:
         stem, suffix = os.path.splitext(parts[-1])  # noqa: PTH122
         if suffix.lower() not in SUFFIXES:
             stem = parts[-1]
-        fitting = self._by_stem.get(stem.casefold(), [])
+        fitting = self._by_stem.get(_plain(stem), [])
 
         def likeness(file: tuple[str, ...]) -> tuple[int, bool]:
             pairs = zip(reversed(file[:-1]), reversed(parts[:-1]), strict=False)
-            shared = sum(1 for _ in takewhile(lambda pair: pair[0].casefold() == pair[1].casefold(), pairs))
-            return shared, file[-1].lower() == parts[-1].lower()
+            shared = sum(1 for _ in takewhile(lambda pair: _plain(pair[0]) == _plain(pair[1]), pairs))
+            return shared, _plain(file[-1]) == _plain(parts[-1])
 
         best = max(map(likeness, fitting), default=None)
         nearest = [file for file in fitting if likeness(file) == best]
         return "/".join(nearest[0]) if len(nearest) == 1 else None
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """A name, its `_forms`, and of each both ways to write an é: as one character, or as two, as macOS does."""
+    for form in (name, *_forms(name)):
+        yield form
+        if not form.isascii():
+            yield from (normalize(way, form) for way in ("NFC", "NFD"))
+
+
+def _plain(name: str) -> str:
+    return normalize("NFC", name).casefold()
 
 
 def _forms(name: str) -> Iterator[str]:

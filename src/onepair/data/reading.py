@@ -13,7 +13,7 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.problems import DataError, Report, refuse
 from onepair.data.sheets import is_sheet
 from onepair.data.sources import exists
-from onepair.data.table import Unlisted
+from onepair.data.table import Unlisted, Zeros
 from onepair.data.vector_files import read_vectors
 from onepair.remote import as_path, is_remote
 
@@ -56,7 +56,7 @@ FORMATS = {
             origin="nothing",
             detect=table.detect,
             read=table.read,
-            options=("unlisted", "images", "label_columns", "with_vectors"),
+            options=("unlisted", "zeros", "images", "label_columns", "with_vectors"),
             at_url="file",
         ),
         Reader(
@@ -87,7 +87,7 @@ FORMATS = {
             origin="nothing",
             detect=huggingface.detect,
             read=huggingface.read,
-            options=("unlisted", "label_columns"),
+            options=("unlisted", "zeros", "label_columns"),
             at_url="folder",
         ),
         Reader(
@@ -155,6 +155,7 @@ def read_dataset(
     *,
     format: str = "auto",
     unlisted: Unlisted = "unknown",
+    zeros: Zeros = "negative",
     images: str | Path | None = None,
     label_columns: Sequence[str] | None = None,
     complete_splits: Sequence[str] = (),
@@ -167,6 +168,7 @@ def read_dataset(
         source: a path, a URL, or "digits" for the embedded dataset.
         format: a name in `FORMATS`, or "auto" to tell it by the layout of the files.
         unlisted: what a class is that is not listed for an image, where labels are lists: "unknown" or "negative".
+        zeros: what a 0 of a table is: "negative", or "unknown" where it means no more than "not tagged".
         images: the folder that the file names of a table or of annotations are relative to.
         label_columns: of a table, the columns of classes or the one with lists; by default they are recognised.
         complete_splits: splits whose images are labelled completely: what is unknown there is negative.
@@ -181,12 +183,13 @@ def read_dataset(
     reader = recognise(path, format)
     options: dict[str, Any] = {
         "unlisted": unlisted,
+        "zeros": zeros,
         "images": None if images is None else as_path(images),
         "label_columns": label_columns or None,
         "with_vectors": features is not None,
     }
-    for option in ("images", "label_columns"):
-        if options[option] is not None and option not in reader.options:
+    for option, unsaid in (("images", None), ("label_columns", None), ("zeros", "negative")):
+        if options[option] != unsaid and option not in reader.options:
             raise DataError(f"{path}: is read as {reader.name}, which takes no {option}")
     found = reader.read(path, report=report, **{name: options[name] for name in reader.options})
     found = _completed(found, complete_splits, path) if complete_splits else found

@@ -23,18 +23,22 @@ class StoredError(UserError, ValueError):
     """A file of ours that cannot be read."""
 
 
-def read_stored(path: Path, *, advice: str = "", error: type[UserError] = StoredError) -> str | None:
+def read_stored(
+    path: Path, *, advice: str = "", error: type[UserError] = StoredError, most: int | None = None
+) -> str | None:
     """The text of a file; None if there is no such file.
 
     Args:
         path: the file.
         advice: what to do about one that cannot be read.
         error: what is raised with the sentence.
+        most: bytes that it may have, if not `LARGEST`.
     """
+    most = most or LARGEST
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-        if len(content) > LARGEST:
+            content = file.read(most + 1)
+        if len(content) > most:
             raise error(_sentence(path, "is larger than any file of its kind", advice))
         return content.decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -45,9 +49,9 @@ def read_stored(path: Path, *, advice: str = "", error: type[UserError] = Stored
         raise error(_sentence(path, f"is not UTF-8 text ({reason.reason})", advice)) from None
 
 
-def read_json(path: Path, *, advice: str = "", error: type[UserError] = StoredError) -> Any:
+def read_json(path: Path, *, advice: str = "", error: type[UserError] = StoredError, most: int | None = None) -> Any:
     """What a JSON file holds; None if there is no such file."""
-    text = read_stored(path, advice=advice, error=error)
+    text = read_stored(path, advice=advice, error=error, most=most)
     if text is None:
         return None
     try:
@@ -56,9 +60,11 @@ def read_json(path: Path, *, advice: str = "", error: type[UserError] = StoredEr
         raise error(_sentence(path, f"is not JSON ({reason})", advice)) from None
 
 
-def read_record(path: Path, schema: type[T], *, advice: str = "", error: type[UserError] = StoredError) -> T | None:
+def read_record(
+    path: Path, schema: type[T], *, advice: str = "", error: type[UserError] = StoredError, most: int | None = None
+) -> T | None:
     """What a JSON file holds, as a record of a type that pydantic knows how to check; None if there is no such file."""
-    stored = read_json(path, advice=advice, error=error)
+    stored = read_json(path, advice=advice, error=error, most=most)
     if stored is None:
         return None
     try:

@@ -31,6 +31,10 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.words import counted
 
 Unlisted = Literal["unknown", "negative"]
+Zeros = Literal["negative", "unknown"]
+
+# A table without a hole that may be one of tags alone: with so many classes, and so small a share of positives.
+MANY_CLASSES, FEW_POSITIVES = 5, 0.25
 
 _IMAGE_FOLDERS = ("images", "image", "img", "imgs", "photos", "pictures")  # beside the folder of a table
 
@@ -44,6 +48,7 @@ def read(
     path: Path,
     *,
     unlisted: Unlisted = "unknown",
+    zeros: Zeros = "negative",
     images: Path | None = None,
     label_columns: Sequence[str] | None = None,
     with_vectors: bool = False,
@@ -77,6 +82,7 @@ def read(
         path: the file.
         unlisted: what a class that a list leaves out is: "unknown" or "negative". A blank list names nothing, so that
             with "negative" it is an image verified to show none of the classes. Wide tables say it cell by cell.
+        zeros: what a 0 is, also as false or no: "negative", or "unknown" where it means no more than "not tagged".
         images: the folder that file names are relative to, if not that of the table.
         label_columns: the columns of classes, or the one with lists, if they are not to be recognised.
         with_vectors: whether vectors are given for the rows, which then need no files.
@@ -94,6 +100,7 @@ def read(
         sheet,
         folders,
         unlisted=unlisted,
+        zeros=zeros,
         label_columns=label_columns,
         with_vectors=with_vectors,
         report=report,
@@ -105,6 +112,7 @@ def interpret(
     folders: Sequence[Path],
     *,
     unlisted: Unlisted = "unknown",
+    zeros: Zeros = "negative",
     label_columns: Sequence[str] | None = None,
     with_vectors: bool = False,
     report: Report = refuse,
@@ -128,10 +136,12 @@ def interpret(
     rows = [found if is_long else found[:1] for found in named.values()]
     complete = _complete(sheet, columns.complete, rows, report)
     if lists is None:
-        classes, labels = _read_wide(sheet, np.array(rows)[:, 0], columns.classes, complete, report)
+        classes, labels = _read_wide(sheet, np.array(rows)[:, 0], columns.classes, zeros, complete, report)
+        if columns.asked is None:
+            _remark_on_zeros(sheet, labels, report)
     else:
         complete |= unlisted == "negative"
-        says = None if columns.value is None else labels_of(sheet.columns[columns.value])
+        says = None if columns.value is None else _said(sheet.columns[columns.value], zeros)
         if says is not None and not is_long:
             where = f"{sheet.source.name}, column {sheet.header[columns.value or 0]}"
             what = "says nothing of rows with several labels; left out"
@@ -231,9 +241,9 @@ def _complete(sheet: Sheet, column: int | None, rows: list[list[int]], report: R
 
 
 def _read_wide(
-    sheet: Sheet, rows: Indices, columns: list[int], complete: NDArray[np.bool_], report: Report
+    sheet: Sheet, rows: Indices, columns: list[int], zeros: Zeros, complete: NDArray[np.bool_], report: Report
 ) -> tuple[list[str], LabelMatrix]:
-    labels = np.stack([labels_of(sheet.columns[column])[rows] for column in columns], axis=1)
+    labels = np.stack([_said(sheet.columns[column], zeros)[rows] for column in columns], axis=1)
     bad = labels == BAD
     for i, j in np.argwhere(bad):
         row, column = int(rows[i]), columns[j]
@@ -243,6 +253,24 @@ def _read_wide(
     _remark_on_minus_one(sheet, columns, labels, report)
     labels[(labels == UNKNOWN) & ~bad & complete[:, None]] = NEGATIVE
     return [sheet.header[column] for column in columns], LabelMatrix.of(labels)
+
+
+def _said(cells: Sequence[Any], zeros: Zeros) -> Labels:
+    """The label that each cell says, with 0 as what it means."""
+    labels = labels_of(cells)
+    return np.where(labels == NEGATIVE, UNKNOWN, labels).astype(np.int8) if zeros == "unknown" else labels
+
+
+def _remark_on_zeros(sheet: Sheet, labels: LabelMatrix, report: Report) -> None:
+    """A program that knows tags alone writes 0 for whatever is not tagged, and then nothing looks missing."""
+    rows, classes = labels.shape
+    few = labels.count(POSITIVE).sum() <= FEW_POSITIVES * rows * classes
+    if classes >= MANY_CLASSES and few and not labels.has(UNKNOWN):
+        what = (
+            "has no blank, so every 0 is taken for 'somebody looked, and it is not there'; "
+            "if it means no more than 'not tagged', add --zeros unknown"
+        )
+        report(Problem("every label is known", sheet.source.name, what, remark=True))
 
 
 def _remark_on_minus_one(sheet: Sheet, columns: list[int], labels: Labels, report: Report) -> None:

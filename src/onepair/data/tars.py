@@ -26,6 +26,7 @@ LONGEST = 1_000_000  # bytes of such a text
 SUFFIX = ".tar"
 
 _BLOCK = 512  # bytes of a header
+_LARGEST_INDEX = 1 << 30  # bytes: of ten million images, or of one million with their texts
 _AHEAD = 1 << 20  # bytes that are read together while headers are looked for, at a URL
 
 _known: dict[Path, "Index"] = {}  # without texts: a name and an offset for each image, less than the table has
@@ -151,7 +152,7 @@ def _kept_or_scanned(shard: Path) -> Index:
     name = hashlib.sha256(str(shard if isinstance(shard, Elsewhere) else shard.absolute()).encode()).hexdigest()[:32]
     kept = cache_folder() / "shards" / f"{name}.json"
     try:
-        stored = read_record(kept, Index) if version else None
+        stored = read_record(kept, Index, most=_LARGEST_INDEX) if version else None
     except StoredError:
         stored = None
     if stored is not None and stored.version == version:

@@ -90,7 +90,9 @@ def _shared_words(names: Sequence[Sequence[str]]) -> int:
 
 def _read(run: FinishedRun, name: str) -> TestedRun:
     if run.results.test_map is None:
-        raise RunError(f"{run.path}: has no test mAP, since its dataset has no labelled test images")
+        raise RunError(
+            f"{run.path}: has no test mAP: its dataset has no labelled test images; name some in a column split"
+        )
     if not (run.path / "model.safetensors").exists():
         raise RunError(f"{run.path}: its scores were not kept, as always of runs that only search for values")
     scores, labels = run.scores("test"), run.labels("test")

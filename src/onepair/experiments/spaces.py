@@ -64,7 +64,7 @@ def space_of(config: Config) -> Space:
     """All that may be chosen: options of the method, and the learning rate of the last stage.
 
     >>> space_of(Config())["lr"]
-    Range(low=1e-05, high=0.001, log=True)
+    Range(low=3e-05, high=0.003, log=True)
     """
     own, start = SPACES.get(config.method.name, {}), start_of(config)
     space = {

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from onepair.data.stored import read_record
 from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import Row, Values, values_text
-from onepair.runs.config import Config, MethodConfig, differences
+from onepair.runs.config import Config, MethodConfig, ModelConfig, differences
 from onepair.runs.folder import Results, RunFolder
 
 
@@ -115,7 +115,8 @@ def unique(cells: Iterable[Cell]) -> list[Cell]:
     return list(by_name.values())
 
 
-_FIRST = Config(method=MethodConfig("opml-sp"))  # the defaults when folders got their names
+# The defaults when folders got their names.
+_FIRST = Config(model=ModelConfig("resnet50.tv_in1k", mode="finetune"), method=MethodConfig("opml-sp"))
 
 
 def _digest(config: Config, dataset: Dataset) -> str:

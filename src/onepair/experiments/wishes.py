@@ -13,6 +13,8 @@ from onepair.runs.stages import STAGES
 Mode = Literal["linear", "finetune", "linear-init"]
 OBSERVE = {"single": "single-positive", "full": "given", "fraction": "fraction"}  # by the labels of a row
 
+PAPER = "resnet50.tv_in1k"  # the backbone, where no preset names one
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -56,5 +58,5 @@ def make_config(
         last["optimiser"] = {"lr": values["lr"]}
     if length := wishes.epochs or epochs:
         last["epochs"] = length
-    below = preset(dataset.name, row.method) if dataset.name in preset_titles() else {}
+    below = preset(dataset.name, row.method) if dataset.name in preset_titles() else {"model": {"backbone": PAPER}}
     return resolve_config(below, merge([chosen, {STAGES[mode][-1]: last}, *settings, *wishes.others]))

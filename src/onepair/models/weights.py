@@ -94,9 +94,11 @@ def _download(name: str, image_size: int | None) -> nn.Module:
     try:
         return _build(name, image_size, pretrained=True)
     except Exception as error:  # the hub, the network and timm each fail in their own way
+        here = packages.backbones_at_hand()
+        advice = f"on this machine are those of --backbone {' or '.join(here)}" if here else packages.INSTALL
         raise WeightsError(
             f"the pretrained weights of {name} could not be downloaded ({type(error).__name__}); "
-            "use weights from a file with --weights FILE"
+            f"{advice}; or take weights from a file with --weights FILE"
         ) from error
 
 

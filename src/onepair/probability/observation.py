@@ -223,10 +223,10 @@ def recognise(labels: ArrayLike, asked: ArrayLike | None = None, process: Proces
         free |= matrix == NEGATIVE
     shown = ((matrix == POSITIVE) & ~free).sum(1)
     negatives = bool(((matrix == NEGATIVE) & ~free).any())
-    drawn = _drawn(shown[~(in_full | by_list)], process, negatives=negatives)
+    unknown = bool((~free & ~known).any())
+    drawn = _drawn(shown[~(in_full | by_list)], process, negatives=negatives) if unknown else 0  # of all, none is drawn
     has_positive = (matrix == POSITIVE).any(1)
     empty = drawn == 0 or not (has_positive[in_full].all() and has_positive[~(in_full | by_list)].mean() >= _NEARLY_ALL)
-    unknown = bool((~free & ~known).any())
     sentence = _sentence(drawn, bool(shown.any()), negatives, unknown, process, bool(by_list.any()))
     for number, words in (
         (int(in_full.sum()) * unknown, "images are labelled in full"),
@@ -253,7 +253,10 @@ def _looked_at(given: Mask, negative: Mask) -> tuple[Mask, Mask]:
     counts = np.bincount(np.ravel(pattern)[rows])  # a list is one because negatives are known by it
     often = np.flatnonzero(counts >= max(_FEWEST_OF_A_LIST, _SHARE_OF_A_LIST * len(rows)))
     # Lists are few. Known cells that have nothing to do with each other come in all combinations.
-    if 2 * _entropy(counts / len(rows)) < sum(_entropy(np.array([p, 1 - p])) for p in given[rows].mean(0)):
+    few = 2 * _entropy(counts / len(rows)) < sum(_entropy(np.array([p, 1 - p])) for p in given[rows].mean(0))
+    if counts.max() == len(rows):  # a single list, of which all rows together can tell
+        few = len(rows) > 2 * len(full) * given.mean(0)[given[rows[0]]].prod() + 2
+    if few:
         by_list = ~in_full & np.isin(np.ravel(pattern), often)
     return in_full, by_list
 

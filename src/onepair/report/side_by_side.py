@@ -43,7 +43,9 @@ class RunSummary:
     def of(cls, run: FinishedRun, *, name: str, title: str, labels: str) -> "RunSummary":
         """What a finished run has to tell; it must have been tested."""
         if run.results.test_map is None:
-            raise ReportError(f"{run.path}: has no test mAP, since its dataset has no labelled test images")
+            raise ReportError(
+                f"{run.path}: has no test mAP: its dataset has no labelled test images; name some in a column split"
+            )
         class_ap = [np.nan if ap is None else ap for ap in run.results.test_class_ap.values()]
         return cls(
             name=name,

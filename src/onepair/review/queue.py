@@ -11,14 +11,12 @@ from pydantic import BaseModel, FiniteFloat
 
 from onepair.data.stored import StoredError, map_array, read_record
 from onepair.errors import UserError
-from onepair.finding.suggestions import Suggestions, read_suggestions
+from onepair.finding.suggestions import LIKELY, Suggestions, read_suggestions
 from onepair.labels import NEGATIVE, POSITIVE, Indices
 from onepair.runs.finished import FinishedRun
 
 Order = Literal["probability", "worth", "class", "image", "second"]
 ORDERS: tuple[Order, ...] = get_args(Order)
-
-LIKELY = 0.5  # the probability from which on a suggestion is likely; the others are asked about last
 
 
 class ReviewError(UserError, ValueError):

@@ -28,7 +28,7 @@ from onepair.runs.folder import RunFolder
 State = Literal["running", "elsewhere", "interrupted", "stopped", "failed", "done"]
 
 # What a table of completed labels says itself, and what the first table needed to be read.
-_OF_THE_FIRST_TABLE = ("format", "unlisted", "images", "label_columns", "complete_splits", "observe")
+_OF_THE_FIRST_TABLE = ("format", "unlisted", "zeros", "images", "label_columns", "complete_splits", "observe")
 _ATTEMPTS = 20  # to hold the lock
 _PATIENCE = 20.0  # seconds for a command to save what it has, and end
 

@@ -20,6 +20,8 @@ from onepair.runs.stages import STAGES, FinetuneConfig, LinearConfig, StageConfi
 from onepair.runs.values import CHECKED, NOTHING, Count, Names, Options, OrNothing, Seed, Share, Stage
 from onepair.runs.without_images import OF_IMAGES, WITHOUT_IMAGES, image_settings, with_mode
 
+AUTO = "auto"  # of what goes by what is there
+
 
 class ConfigError(UserError, ValueError):
     """A setting that does not exist, or a value that it cannot have."""
@@ -56,6 +58,8 @@ class DataConfig:
     """How it is laid out: see `onepair datasets`."""
     unlisted: Literal["unknown", "negative"] = "unknown"
     """What a label is that a list of labels does not have: unknown, or negative."""
+    zeros: Literal["negative", "unknown"] = "negative"
+    """What a 0 of a table is: negative, or unknown where it means no more than "not tagged"."""
     images: Annotated[str | None, OrNothing] = None
     """The folder or URL of the images, where it is not that of the labels."""
     features: Annotated[str | None, OrNothing] = None
@@ -100,9 +104,10 @@ class DataConfig:
 class ModelConfig:
     """Which network, and which part of it learns."""
 
-    backbone: str = "resnet50.tv_in1k"
-    """A network of timm's, by name, or small-cnn; tfidf makes vectors of texts, and vectors are those given."""
-    weights: str = "auto"
+    backbone: str = AUTO
+    """A network of timm's, by name, or small-cnn; tfidf makes vectors of texts, and vectors are those given; "auto" is
+    the best network whose weights are on this machine, or tfidf where rows are texts."""
+    weights: str = AUTO
     """A file, "pretrained", "none" (random ones), or "auto": from a package if one has them, else downloaded."""
     image_size: Annotated[Count | None, OrNothing] = None
     """In pixels; "none" is the size that the weights were trained with."""
@@ -111,7 +116,7 @@ class ModelConfig:
     augment: Annotated[Augmentation | None, OrNothing] = None
     """What else is done to images in fine-tuning: "crop" takes a random part, half of the area or more; "strong"
     also changes its colours or geometry at random; "none" is what the published results have."""
-    mode: Literal["linear", "finetune", "linear-init"] = "finetune"
+    mode: Literal["linear", "finetune", "linear-init"] = "linear"
     """Which stages there are: "linear", the classifier on fixed features; "finetune", the whole network; or
     "linear-init", one after the other."""
     train_from: Annotated[Stage | None, OrNothing] = None

@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.labeltable import LabelTable
+from onepair.data.problems import DataError
+from onepair.data.sources import exists
 from onepair.inference.model_files import Description, load_model, read_description, write_description
 from onepair.label_matrix import LabelMatrix, too_many
 from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels
 from onepair.probability.decisions import Decisions
+from onepair.remote import as_path, is_remote
 from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunError, RunFolder
@@ -67,12 +70,26 @@ class FinishedRun:
 
     # The dataset
 
+    def require_same_data(self) -> None:
+        """Refuse a dataset that has changed since the run was trained."""
+        self._read()
+
     @cached_property
     def task(self) -> Task:
         """The rows of each split and the labels that the run saw, without the images that it left out."""
+        return self._read().without(self.results.skipped_images)
+
+    def _read(self) -> Task:
         environment = self.folder.environment()
         oracle = bool(environment.get("with_all_negatives"))
-        task = task_of(self.config.data, self._shared, with_all_negatives=oracle)
+        try:
+            task = task_of(self.config.data, self._shared, with_all_negatives=oracle)
+        except DataError as error:
+            source = as_path(self.config.data.source)
+            if is_remote(source) or exists(source):
+                raise
+            go = "" if source.is_absolute() else ", or go to the folder that the command was run in"
+            raise RunError(f"{error}; {self.path} was trained on it: bring it back{go}") from None
         if environment["data"] != task.table.fingerprint():
             raise RunError(
                 f"{self.path}: {self.config.data.source} has changed since it was trained (its files, classes, splits "
@@ -83,7 +100,7 @@ class FinishedRun:
             raise RunError(
                 f"{self.path}: {what} have changed since it was trained; bring the old ones back, or train a new run"
             )
-        return task.without(self.results.skipped_images)
+        return task
 
     @property
     def table(self) -> LabelTable:

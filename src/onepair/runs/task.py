@@ -92,7 +92,8 @@ class Task:
         for split, kept in (("training", train), ("validation", validation)):
             if not kept.any():
                 raise DataError(
-                    f"not one {split} image can be read in {self.table.root}; --folder names another folder"
+                    f"not one {split} image can be read in {self.table.root}, for the reasons above; if they are "
+                    "elsewhere, say where with --folder"
                 )
         return replace(
             self,
@@ -138,6 +139,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         config.source,
         format=config.format,
         unlisted=config.unlisted,
+        zeros=config.zeros,
         images=config.images,
         label_columns=config.label_columns or None,
         complete_splits=config.complete_splits,

@@ -27,6 +27,7 @@ from onepair.probability.decisions import Decisions, fit_decisions
 from onepair.probability.evaluation import evaluate
 from onepair.probability.observation import Process, recognise
 from onepair.runs.config import Config, ConfigError, ModelConfig
+from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.learning import knows_negatives, method_of
 from onepair.runs.shared import Shared
@@ -75,6 +76,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
             )
     folder.require_usable(config)
     if folder.finished:
+        FinishedRun(folder.path, shared=machine.shared).require_same_data()
         watch.say(f"{folder.path} holds this run already; delete the folder to do it again")
         return folder.results()
     task = task_of(config.data, machine.shared, with_all_negatives=knows_negatives(config))
