@@ -109,6 +109,8 @@ class Campaign:
         prepare(job, self.sample, self.folder)
         before = contents(self.folder)
         ended = self.run(job, **disturbed)
+        if ended.code == -signal.SIGTERM and _difference(leave_to_last(self.folder), self.whole[job.name]) is None:
+            ended = ended._replace(code=TOO_LATE)  # all was done, and the process about to be gone
         mistakes = [mistake] if (mistake := right(ended)) else []
         mistakes += [f"half-written: {each}" for each in broken(self.folder, before, self.whole[job.name])]
         again = self.run(job)
