@@ -33,6 +33,7 @@ from onepair.labels import POSITIVE, UNKNOWN, Labels, observe_positives
 from onepair.methods import create_method
 from onepair.metrics import Floats
 from onepair.probability import fit_decisions
+from onepair.probability.estimation import WIDEST
 from onepair.probability.evaluation import evaluate
 from onepair.probability.priors import class_priors
 from onepair.probability.selection_score import estimated_map
@@ -48,7 +49,7 @@ PROCESSES = {
 FIGURES = ("map", "precision", "recall", "f1")
 CHOSEN_ON = SETS[::2]
 EPOCHS = 16
-AIM = 0.9
+_NUMBERS = ("true", "estimate", "low", "high")
 
 Record = dict[str, Any]
 
@@ -140,7 +141,7 @@ def table(records: Sequence[Record]) -> str:
         cells = []
         for each in shown:
             if (each["set"], each["process"]) == (name, process):
-                true, value, low, high = (float(each[key]) for key in ("true", "estimate", "low", "high"))
+                true, value, low, high = (float(each[key]) for key in _NUMBERS)
                 mark = "" if each["holds"] else "**"
                 cells.append(f"{mark}{true:.0f}: {value:.0f} ({low:.0f} to {high:.0f}){mark}")
         lines.append(f"| {name} | {process} | {' | '.join(cells)} |")
@@ -165,6 +166,17 @@ def coverage(records: Sequence[Record]) -> str:
         if cells:
             lines.append(f"| {title} | {len(group) // len(FIGURES)} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def claims(records: Sequence[Record]) -> str:
+    """How many figures are a sentence in place of a number, and how many numbers are far off beyond their interval."""
+    true, value, low, high = (np.array([float(each[key]) for each in records]) for key in _NUMBERS)
+    told = high - low <= 100 * WIDEST
+    far = told & (np.maximum(true, value) >= 2 * np.minimum(true, value)) & ((true < low) | (true > high))
+    return (
+        f"{(~told).sum()} of {len(records)} figures are not told, for their intervals are too wide; "
+        f"{far.sum()} that are told are off by a factor of two or more and not in their interval"
+    )
 
 
 def read_records(path: Path) -> dict[str, list[Record]]:
@@ -193,7 +205,7 @@ def main() -> None:
         records = [record for each in SETS for record in kept.get(each, [])]
         write(arguments.out, records)
         print(f"{name} done", flush=True)
-    print(f"\n{table(records)}\n\n{coverage(records)}")
+    print(f"\n{table(records)}\n\n{coverage(records)}\n\n{claims(records)}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from onepair.probability.incomplete import Inference
 _DRAWS = 80  # for an interval
 _SHARPNESS_SD = 0.3  # of the logarithm of how steeply logits rise with the scores, before any known cell says
 _SHAPE_SD = 0.1  # of the same, because a line is not quite their shape, whatever is known
-_WIDEST = 0.5  # an interval that says anything
+WIDEST = 0.5  # an interval that says anything
 _BLOCK = 2**19  # cells that are looked at at once: with all that is made of them they stay in the cache
 _SUREST, _BINS = 28.0, 2_800  # logits of unknown cells lie within, and are counted in so many bins
 _Z = 1.96  # standard errors to either end of an interval of 95 %
@@ -43,7 +43,7 @@ class Figure(NamedTuple):
     @property
     def told(self) -> bool:
         """Whether the interval is narrow enough to say anything."""
-        return self.high - self.low <= _WIDEST
+        return self.high - self.low <= WIDEST
 
 
 class Estimated(NamedTuple):
@@ -104,7 +104,7 @@ def estimate(
     together = np.stack([ap[:, seen].mean(1), *_shares(*(each.sum(1) for each in numbers))], axis=1)
     overall = [Figure(*map(float, each)) for each in _intervals(together).T]
     value, low, high = _intervals(np.stack([ap, *_shares(*numbers)], axis=1))
-    told = np.where(high - low <= _WIDEST, value, np.nan)
+    told = np.where(high - low <= WIDEST, value, np.nan)
     named = {name: ClassFigures(*map(float, each)) for name, each in zip(classes, told.T, strict=True)}
     assumption = inference.observation.assumption
     return Estimated(assumption, overall[0], overall[1], overall[2], overall[3], named, int(seen.sum()))
