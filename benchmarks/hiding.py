@@ -50,10 +50,15 @@ def both_at_random(truth: Labels, scores: Floats, setting: float, random: Random
     return Hidden(np.where(shown, truth, np.int8(UNKNOWN)))
 
 
+def cells_at_random(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """A share of the cells, whatever they are."""
+    return Hidden(np.where(random.random(truth.shape) < setting, truth, np.int8(UNKNOWN)))
+
+
 def complete_rows(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
-    """A share of the rows with all labels, the others with one positive."""
+    """A share of the rows, or so many of them, with all labels, the others with one positive."""
     single = positives_per_row(truth, scores, 1, random).observed
-    complete = random.permutation(len(truth)) < max(1, round(setting * len(truth)))
+    complete = random.permutation(len(truth)) < max(1, round(setting * (len(truth) if setting < 1 else 1)))
     return Hidden(np.where(complete[:, None], truth, single))
 
 

@@ -7,8 +7,9 @@ import pytest
 from rich.console import Console
 
 from onepair.cli.decide import _print
-from onepair.cli.figures import class_table
+from onepair.cli.figures import class_table, estimate_line
 from onepair.probability import fit_decisions
+from onepair.probability.estimation import Estimated, Figure
 from onepair.probability.evaluation import evaluate
 from onepair.report.wording import roughly
 
@@ -47,10 +48,20 @@ def test_decide_marks_estimates_and_gives_their_intervals(single_positives, caps
     lines = capsys.readouterr().out.splitlines()
     rows = [line for line in lines if line.split()[:1] and line.split()[0] in ("cat", "dog", "cow")]
     assert len(rows) == 3
-    assert all(line.count("≈") == 3 and "100" not in line for line in rows)
+    assert all(line.count("≈") + line.count("–") == 3 and "100" not in line for line in rows)
+    assert any("≈" in line for line in rows)
     (together,) = [line for line in lines if line.startswith("estimated for all labels, ")]
     assert "precision" in together
     assert " to " in together
+
+
+def test_what_labels_do_not_tell_is_a_sentence_and_no_number():
+    narrow, vague = Figure(0.5123, 0.45, 0.55), Figure(0.2234, 0.1, 0.7)
+    found = Estimated("if labels are known at random", narrow, vague, narrow, vague, {"cat": None}, 1)
+    line = estimate_line(found)
+    assert "mAP 51.2 (45.0 to 55.0), recall 51.2 (45.0 to 55.0); precision and F1 cannot be told" in line
+    assert "onepair audit" in line
+    assert "22" not in line
 
 
 def test_an_estimate_is_never_sure():

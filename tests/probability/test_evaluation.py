@@ -5,13 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import expit
 from sklearn.metrics import average_precision_score
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
-from onepair.metrics import mean_average_precision
 from onepair.probability.decisions import fit_decisions
-from onepair.probability.evaluation import _counts, _mean_ap, evaluate
+from onepair.probability.evaluation import evaluate
 from tests.probability.test_observation import generate
 
 CLASSES = [f"class{number}" for number in range(6)]
@@ -49,26 +47,6 @@ def test_positives_alone_tell_no_precision(drawn, process):
         assert estimate.low <= getattr(truth, name) <= estimate.high
         assert estimate.low < estimate.value < estimate.high
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["estimated"]["map"]["value"] > 0.5
-
-
-@pytest.mark.parametrize(("classes", "intercept"), [(40, -1.0), (500, -7.0)], ids=["frequent", "rare"])
-def test_the_expected_map_is_the_mean_of_what_labels_would_give(classes, intercept):
-    random = np.random.default_rng(0)
-    scores = 1.5 * random.normal(size=(200, classes))
-    chance = expit(2 * scores + intercept)
-    (ap, *_, there), *_ = _counts(scores, scores > 0, chance, [(0.0, np.ones(200))])
-    draws = [mean_average_precision(scores, random.random(chance.shape) < chance).value for _ in range(50)]
-    assert _mean_ap(ap, there) == pytest.approx(np.mean(draws), abs=0.012)
-
-
-def test_an_estimate_lies_in_its_interval_though_classes_are_rare():
-    random = np.random.default_rng(0)
-    scores = random.normal(size=(300, 120))
-    labels = (random.random(scores.shape) < expit(2 * scores - 6)).astype(np.int8)
-    labels[np.arange(300), random.integers(120, size=300)] = POSITIVE
-    observed = observe_positives(labels)
-    found = evaluate(scores, observed, fit_decisions(scores, observed), [str(each) for each in range(120)]).estimated
-    assert all(figure.low < figure.value < figure.high for figure in (found.map, found.precision, found.recall))
 
 
 def test_labels_known_whatever_they_are_tell_nearly_everything(drawn):

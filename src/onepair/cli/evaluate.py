@@ -171,8 +171,9 @@ def _print(found: "Evaluation") -> None:
     console.print(table)
     mean = NOTHING if math.isnan(found.map) else f"{100 * found.map:.2f}"
     console.print(f"mAP {mean} over {counted(found.averaged_classes, 'class')}, {counted(found.images, 'image')}")
+    which = "all" if found.estimated is None else "known"
     console.print(
-        f"all labels together: precision {points(found.precision)}, recall {points(found.recall)}, "
+        f"{which} labels together: precision {points(found.precision)}, recall {points(found.recall)}, "
         f"F1 {points(found.f1)}"
     )
     ranking = NOTHING if math.isnan(found.ranking_loss) else f"{found.ranking_loss:.4f}"

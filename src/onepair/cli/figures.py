@@ -1,11 +1,12 @@
 """What several commands print of classes: a table with a line for each, and estimates with their intervals."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from onepair.probability.evaluation import Estimated
+    from onepair.probability.estimation import Estimated
 
 
 def class_table(*titles: str) -> "Table":
@@ -21,11 +22,25 @@ def class_table(*titles: str) -> "Table":
 
 
 def estimate_line(estimated: "Estimated") -> str:
-    """Figures of all classes that known labels do not tell, with what they rest on."""
+    """Figures of all classes that known labels do not tell, and what they rest on; of some only that they are vague."""
     from onepair.report.wording import points
 
-    shown = (
-        f"{words} {points(each.value)} ({points(each.low)} to {points(each.high)})"
-        for words, each in zip(("mAP", "precision", "recall", "F1"), estimated[1:5], strict=True)
+    figures = {"mAP": estimated.map, "precision": estimated.precision, "recall": estimated.recall, "F1": estimated.f1}
+    told = (
+        f"{name} {points(each.value)} ({points(each.low)} to {points(each.high)}){estimated.over * (name == 'mAP')}"
+        for name, each in figures.items()
+        if each.told
     )
-    return f"estimated for all labels, {estimated.assumption}: {', '.join(shown)}"
+    vague = [name for name, each in figures.items() if not each.told]
+    known = f"estimated for all labels, {estimated.assumption}: {', '.join(told) or 'nothing'}"
+    return "; ".join([known, *([vague_line(vague)] if vague else [])])
+
+
+def vague_line(names: Sequence[str]) -> str:
+    """That labels say next to nothing of some figures, and what would.
+
+    >>> vague_line(["precision", "F1"])
+    'precision and F1 cannot be told from these labels: onepair audit lets a person complete those of some images'
+    """
+    which = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return f"{which} cannot be told from these labels: onepair audit lets a person complete those of some images"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from onepair.cli.figures import vague_line
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.reading import UNSAID, Features, Reading, Strict, reads_data
 from onepair.cli.settings import (
@@ -148,6 +149,8 @@ def number_or_auto(devices: str) -> int | Literal["auto"]:
 
 def _print(results: "Results", folder: Path) -> None:
     """The outcome of a run, in three lines."""
+    from onepair.probability.estimation import Figure
+
     best = f"best epoch {results.best_epoch}, validation mAP {100 * results.validation_map:.2f}"
     typer.echo(f"{best} ({results.selected_on})")
     if results.test_map is not None:
@@ -155,8 +158,10 @@ def _print(results: "Results", folder: Path) -> None:
         over = counted(results.test_classes or 0, "class")
         typer.echo(f"test mAP {100 * results.test_map:.2f} over {over}{basis}")
     if results.test_estimate is not None:
-        value, low, high = (100 * each for each in results.test_estimate)
-        typer.echo(f"estimated test mAP {value:.1f} ({low:.1f} to {high:.1f}), {results.test_note}")
+        figure = Figure(*results.test_estimate)
+        value, low, high = (100 * each for each in figure)
+        told = f"estimated test mAP {value:.1f} ({low:.1f} to {high:.1f})" if figure.told else vague_line(["test mAP"])
+        typer.echo(f"{told}, {results.test_note}")
     elif results.test_note and results.test_map is None:
         typer.echo(f"there is no test mAP: {results.test_note}")
     typer.echo(f"everything is in {folder}")

@@ -11,48 +11,18 @@ from onepair.errors import UserError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats, average_precision, coverage, precision_recall_f1, ranking_loss
 from onepair.probability.decisions import Decisions
-from onepair.probability.incomplete import Inference, infer
+from onepair.probability.estimation import OVERALL, ClassFigures, Estimated, estimate
+from onepair.probability.incomplete import infer
 from onepair.probability.observation import Process
 from onepair.words import counted
 
 _FEWEST_NEGATIVES = 10  # known ones of a class, to judge it by
 _LEAST_BALANCE = 0.5  # share of negatives that is known, by that of positives
 _MOST_NAMES = 5  # of classes, in a sentence
-_DRAWS = 50  # for an interval
-_BLOCK = 2**19  # cells that are looked at at once: with all that is made of them they stay in the cache
-_OVERALL = ("map", "precision", "recall", "f1")
 
 
 class EvaluationError(UserError, ValueError):
     """There is nothing to judge by."""
-
-
-class ClassFigures(NamedTuple):
-    """Of one class; NaN where its labels do not tell."""
-
-    ap: float
-    precision: float
-    recall: float
-    f1: float
-
-
-class Figure(NamedTuple):
-    """An estimate and the ends of its interval of 95 %."""
-
-    value: float
-    low: float
-    high: float
-
-
-class Estimated(NamedTuple):
-    """Figures that known labels do not tell, as expected from the probabilities of unknown ones."""
-
-    assumption: str  # what they rest on
-    map: Figure
-    precision: Figure
-    recall: Figure
-    f1: Figure
-    classes: dict[str, ClassFigures]
 
 
 class Evaluation(NamedTuple):
@@ -77,7 +47,8 @@ class Evaluation(NamedTuple):
         if self.estimated is not None:
             found["estimated"] = {
                 "assumption": self.estimated.assumption,
-                **{name: _without_nan(getattr(self.estimated, name)._asdict()) for name in _OVERALL},
+                "averaged_classes": self.estimated.averaged_classes,
+                **{name: _without_nan(getattr(self.estimated, name)._asdict()) for name in OVERALL},
                 "classes": {name: _without_nan(each._asdict()) for name, each in self.estimated.classes.items()},
             }
         return found
@@ -130,7 +101,7 @@ def evaluate(
             for name, *figures in zip(classes, class_ap, precision, recall, f1, strict=True)
         },
         lacking="" if every else _lacking(~telling, classes),
-        estimated=None if inference is None else _estimate(np.asarray(scores), predicted, inference, classes),
+        estimated=None if inference is None else estimate(np.asarray(scores), predicted, labels, inference, classes),
     )
 
 
@@ -149,77 +120,6 @@ def _lacking(without: NDArray[np.bool_], classes: Sequence[str]) -> str:
     names = [name for name, lacks in zip(classes, without, strict=True) if lacks]
     which = ", ".join(names) if len(names) <= _MOST_NAMES else f"{len(names)} of {len(classes)} classes"
     return f"too few negatives are known of {which} to tell average precision and precision; label some images in full"
-
-
-def _estimate(
-    scores: NDArray[Any], predicted: NDArray[np.bool_], inference: Inference, classes: Sequence[str]
-) -> Estimated:
-    """Expected figures, with an interval from drawing rows anew, and the number of missing labels within its own.
-
-    Classes are looked at some at a time: of many, all together would take gigabytes.
-    """
-    rows, total = len(scores), inference.total
-    error = math.log(max(float(total.high), 1e-9) / max(float(total.low), 1e-9)) / 4 if total.low > 0 else 0.5
-    random, chances = np.random.default_rng(0), np.full(rows, 1 / rows)
-    draws = [(0.0, np.ones(rows))]  # what is expected, and then of other rows and numbers
-    for _ in range(_DRAWS):
-        draws.append((error * random.normal(), random.multinomial(rows, chances).astype(np.float64)))
-    size = max(1, _BLOCK // rows)
-    blocks = [slice(start, start + size) for start in range(0, len(classes), size)]
-    counts = np.concatenate(
-        [_counts(scores[:, own], predicted[:, own], inference.probabilities[:, own], draws) for own in blocks], axis=2
-    )
-    value, *drawn = (
-        np.array([_mean_ap(ap, there), *_shares(right.sum(), chosen.sum(), positives.sum())])
-        for ap, right, chosen, positives, there in counts
-    )
-    # A row drawn twice confirms itself, which lifts the AP of rare classes: the draws are moved back about the value.
-    ends = np.clip(np.quantile(drawn, [0.025, 0.975], axis=0) + value - np.median(drawn, axis=0), 0, 1)
-    overall = [Figure(*map(float, each)) for each in zip(value, *ends, strict=True)]
-    by_class = np.stack([counts[0, 0], *_shares(*counts[0, 1:4])])
-    named = {name: ClassFigures(*map(float, each)) for name, each in zip(classes, by_class.T, strict=True)}
-    return Estimated(inference.observation.assumption, overall[0], overall[1], overall[2], overall[3], named)
-
-
-def _counts(
-    scores: NDArray[Any], predicted: NDArray[np.bool_], probabilities: Floats, draws: Sequence[tuple[float, Floats]]
-) -> Floats:
-    """AP of some classes, how many of their labels are right, predicted and positive, and the chance that any is
-    positive, (D, 5, L), by each draw.
-
-    A cell counts as positive by its probability p. Average precision adds up the precision at each positive, which that
-    one is sure to be part of: p_i (1 + Σ p_j of those above) / i is expected of the i-th. A draw is what the logarithm
-    of the unsure ones is moved by, and how often each row counts.
-    """
-    unsure = (probabilities > 0) & (probabilities < 1)
-    order = np.argsort(-scores, axis=0, kind="stable")
-    found = []
-    for moved, weights in draws:
-        chance = np.where(unsure, np.minimum(probabilities * math.exp(moved), 1), probabilities)
-        mass = chance * weights[:, None]
-        right, chosen, positives = (mass * predicted).sum(0), weights @ predicted, mass.sum(0)
-        falling, often = np.take_along_axis(mass, order, 0), weights[order]
-        expected = np.cumsum(falling, axis=0) - falling + often
-        gains = falling * expected / np.maximum(np.cumsum(often, axis=0), 1e-9)
-        ap = np.where(positives > 0, gains.sum(0) / np.maximum(positives, 1e-9), np.nan)
-        there = -np.expm1(weights @ np.log1p(-np.minimum(chance, 1 - 1e-12)))
-        found.append([ap, right, chosen, positives, there])
-    return np.array(found)
-
-
-def _mean_ap(ap: Floats, there: Floats) -> float:
-    """The mean over the classes that have a positive, by their chance to have one."""
-    told = ~np.isnan(ap)
-    return float(np.average(ap[told], weights=np.maximum(there[told], 1e-12))) if told.any() else math.nan
-
-
-def _shares(right: Floats, chosen: Floats, positives: Floats) -> tuple[Floats, Floats, Floats]:
-    """Precision, recall and F1."""
-    return (
-        right / np.maximum(chosen, 1e-9),
-        right / np.maximum(positives, 1e-9),
-        2 * right / np.maximum(chosen + positives, 1e-9),
-    )
 
 
 def _without_nan(figures: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from onepair.probability.observation import Observation, Rates
 from onepair.probability.tally import Tally
 
 _POOLED = 10.0  # cells of all classes together that the rates of every class see beside their own
-_HIGHEST_RATE = 1 - 1e-6
+_LIKE_NEGATIVES = 10.0  # cells that the rate of all positives sees beside them, observed as often as negatives are
+HIGHEST_RATE = 1 - 1e-6
 
 
 class KnownCells:
@@ -48,11 +49,14 @@ class KnownCells:
         """The shares of positives and of negatives that are observed, those of rare classes drawn to all.
 
         Beside a positive that is drawn, others are taken to be known at most as often as negatives are: a higher share
-        can not be told from positives that come together.
+        can not be told from positives that come together. Where none is drawn, positives are taken to be known about as
+        often as negatives, or as not where no negative is, as far as the labels do not say otherwise: they hardly do.
         """
-        absent = (self.unknown - hidden).sum(0)
+        absent, known = (self.unknown - hidden).sum(0), self.negative.sum()
         negative = _pooled_share(self.negative.sum(0), absent + self.asked[1])
-        positive = _pooled_share(self.extra, hidden.sum(0) + self.asked[0])
+        usual = known / max(known + absent.sum(), 1e-9) if known else 0.5
+        alike = 0.0 if self.drawn else _LIKE_NEGATIVES
+        positive = _pooled_share(self.extra, hidden.sum(0) + self.asked[0], usual, alike)
         beside = np.minimum(positive, negative)
         return Rates((positive, beside, np.zeros_like(negative))[min(self.drawn, 2)], negative, stop)
 
@@ -70,7 +74,8 @@ def ratio(part: Floats, whole: Floats) -> Floats:
     return share
 
 
-def _pooled_share(known: Floats, unknown: Floats) -> Floats:
-    together = known.sum() / max(known.sum() + unknown.sum(), 1e-9)
-    shares: Floats = np.minimum((known + _POOLED * together) / (known + unknown + _POOLED), _HIGHEST_RATE)
+def _pooled_share(known: Floats, unknown: Floats, usual: float = 0.0, cells: float = 0.0) -> Floats:
+    """The share of each class that is known, drawn to that of all, which sees so many cells of the usual share."""
+    together = (known.sum() + cells * usual) / max(known.sum() + unknown.sum() + cells, 1e-9)
+    shares: Floats = np.minimum((known + _POOLED * together) / (known + unknown + _POOLED), HIGHEST_RATE)
     return shares

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from onepair.labels import POSITIVE, Indices, Labels
 from onepair.metrics import Floats
 from onepair.probability.decisions import Decisions
-from onepair.probability.evaluation import Figure, evaluate
+from onepair.probability.estimation import Figure
+from onepair.probability.evaluation import evaluate
 from onepair.probability.resampling import bootstrap_figures
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Split

@@ -389,7 +389,10 @@ def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, proces
     if not np.isnan(found.map):
         figures |= {"test_map": found.map, "test_classes": found.averaged_classes}
     if found.estimated is not None:
-        figures |= {"test_estimate": tuple(found.estimated.map), "test_note": found.estimated.assumption}
+        figures |= {
+            "test_estimate": tuple(found.estimated.map),
+            "test_note": found.estimated.assumption + found.estimated.over,
+        }
     if sampled:
         figures["test_note"] = "; ".join(filter(None, (f"by {sampled}", figures.get("test_note"))))
     return figures
