@@ -207,6 +207,7 @@ def draw_steps(records: Sequence[dict[str, str]]) -> Drawing:
     panels[1].set_ylim(0.5, 12)
     panels[1].set_yticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
     panels[1].minorticks_off()
+    panels[0].set_ylim(top=8 * panels[0].get_ylim()[1])  # room for the legend, on an axis that is logarithmic
     panels[0].legend(loc="upper left")
     return Drawing(figure, records, [])
 
