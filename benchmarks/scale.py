@@ -8,8 +8,9 @@ Vectors of 128 numbers, of which a linear model can know three labels of each im
 table of lists in Parquet. Then the commands as a user would give them, each a process of its own: two epochs of OPML+
 and of OPML-SP, the missing labels by two folds of OPML+, and predictions for all images. Of every command the seconds
 that passed, those that processors computed, which others on the machine change less, and the most memory that it held.
-Lines are added to the .csv file as they come; what is in it is not measured again. Aims at a million images and ten
-thousand classes: 8 GB, and 30 minutes on two cores.
+Lines are added to the .csv file as they come; what is in it is not measured again. The chart has for each step the line
+that it is nearest to: so many seconds to begin, and so many for each cell and each observed label. Aims at a million
+images and ten thousand classes: 8 GB, and 30 minutes on two cores.
 
 With --reading, a table of that size with one to three labels for each image, as CSV and as Parquet: to read it, and all
 that `onepair check` does to it without looking for files. Aim: 30 seconds.
@@ -35,20 +36,23 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from onepair.data.checking import find_problems, take_census
 from onepair.data.reading import read_dataset
 from onepair.experiments.drawing import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.labels import Indices
+from onepair.report.colours import MUTED
 
 Vectors = NDArray[np.float32]
 
 WIDTH_OF_VECTORS, TRUE_LABELS, VALIDATION = 128, 3, 0.02
 COLUMNS = ("rows", "classes", "step", "seconds", "cpu_seconds", "gigabytes", "figure")
+AIM_GIGABYTES = 8.0
 SETTINGS = ("--set", "linear.epochs=2", "--set", "linear.optimiser.lr=0.003", "--set")
 BATCHES = {"opml-plus": 512, "opml-sp": 128}  # whose penalty costs the more for each image, the more there are of them
-STEPS = ("train opml-plus", "find", "evaluate", "predict", "train opml-sp")
+STEPS = ("train opml-sp", "train opml-plus", "find", "predict", "evaluate")
 
 
 def generate(rows: int, classes: int, folder: Path) -> None:
@@ -97,11 +101,11 @@ def commands(folder: Path) -> dict[str, list[str]]:
         for method, size in BATCHES.items()
     }
     return {
+        "train opml-sp": train["opml-sp"],
         "train opml-plus": train["opml-plus"],
         "find": ["find", run, "--folds", "2"],
-        "evaluate": ["evaluate", run, "--split", "validation"],
         "predict": ["predict", run, f"{folder}/vectors.npy", "--out", f"{folder}/predictions.parquet"],
-        "train opml-sp": train["opml-sp"],
+        "evaluate": ["evaluate", run, "--split", "validation"],
     }
 
 
@@ -167,29 +171,60 @@ def read_tables(rows: int, classes: int) -> list[str]:
     return sentences
 
 
+def work(record: dict[str, str]) -> int:
+    """What time should be linear in: the cells that are scored, and the entries that are observed, one an image."""
+    return int(record["rows"]) * (int(record["classes"]) + 1)
+
+
+def fit(own: Sequence[dict[str, str]]) -> tuple[float, float]:
+    """The seconds of a processor that a step takes to begin, and for each piece of work, by what its relative error is
+    least with."""
+    seconds = np.array([float(r["cpu_seconds"]) for r in own])
+    design = np.column_stack([np.ones(len(own)), [work(r) for r in own]]) / seconds[:, None]
+    scale = design.max(0)
+    begin, each = nnls(design / scale, np.ones(len(own)))[0] / scale
+    return float(begin), float(each)
+
+
 def draw_steps(records: Sequence[dict[str, str]]) -> Drawing:
-    figure, panels = plt.subplots(1, 2, figsize=(2 * WIDTH, HEIGHT), layout="constrained")
+    """Seconds of a processor and memory over the work, and the line that each step would be on if time were linear."""
+    figure, panels = plt.subplots(1, 2, figsize=(2 * WIDTH, 1.15 * HEIGHT), layout="constrained")
     steps = [step for step in STEPS if step != "evaluate" and any(record["step"] == step for record in records)]
     for look, step in zip(LOOKS, steps, strict=False):
-        own = sorted((int(r["rows"]) * int(r["classes"]), r) for r in records if r["step"] == step)
-        cells = [each for each, _ in own]
-        for panel, key in zip(panels, ("cpu_seconds", "gigabytes"), strict=True):
-            panel.plot(cells, [float(r[key]) for _, r in own], **(look | {"linestyle": ""}), label=step)
-    largest = max(records, key=lambda r: int(r["rows"]) * int(r["classes"]) if r["step"] == steps[0] else 0)
-    most = int(largest["rows"]) * int(largest["classes"])
+        own = sorted((r for r in records if r["step"] == step), key=work)
+        pieces = [work(r) for r in own]
+        marks = look | {"linestyle": "", "markersize": 4.5}
+        if len(own) > 2:
+            begin, each = fit(own)
+            line = np.geomspace(pieces[0], pieces[-1], 100)
+            panels[0].plot(line, begin + each * line, color=look["color"], linewidth=0.9, alpha=0.6)
+            step += f": {begin:.0f} s + {1e9 * each:.0f} ns"
+        panels[0].plot(pieces, [float(r["cpu_seconds"]) for r in own], **marks, label=step)
+        panels[1].plot(pieces, [float(r["gigabytes"]) for r in own], **marks)
     for panel, title in zip(panels, ("seconds of a processor", "gigabytes, at most"), strict=True):
-        panel.set(xscale="log", yscale="log", xlabel="images × classes", ylabel=title)
-    line = [most / 1e4, most]
-    panels[0].plot(
-        line,
-        [float(largest["cpu_seconds"]) * each / most for each in line],
-        color="#b9bfc8",
-        linewidth=0.8,
-        zorder=0,
-        label="in proportion",
-    )
-    panels[0].legend()
+        panel.set(xscale="log", yscale="log", xlabel="images × classes + observed labels", ylabel=title)
+    panels[1].axhline(AIM_GIGABYTES, color=MUTED, linewidth=0.8, linestyle=":")
+    panels[1].set_ylim(0.5, 12)
+    panels[1].set_yticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
+    panels[1].minorticks_off()
+    panels[0].set_ylim(top=8 * panels[0].get_ylim()[1])  # room for the legend, on an axis that is logarithmic
+    panels[0].legend(loc="upper left")
     return Drawing(figure, records, [])
+
+
+def as_table(records: Sequence[dict[str, str]]) -> str:
+    """What was measured, as Markdown: seconds of a processor, those that passed in brackets, and the most memory."""
+    lines = [f"| images | classes | {' | '.join(STEPS)} | gigabytes |", f"|---:|---:|{'---:|' * len(STEPS)}---:|"]
+    sizes = sorted({(int(r["rows"]), int(r["classes"])) for r in records})
+    for rows, classes in sizes:
+        own = {r["step"]: r for r in records if (int(r["rows"]), int(r["classes"])) == (rows, classes)}
+        cells = [
+            f"{float(own[step]['cpu_seconds']):,.0f} ({float(own[step]['seconds']):,.0f})" if step in own else ""
+            for step in STEPS
+        ]
+        most = max(float(r["gigabytes"]) for r in own.values())
+        lines.append(f"| {rows:,} | {classes:,} | {' | '.join(cells)} | {most:.1f} |")
+    return "\n".join(lines)
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -249,6 +284,7 @@ def main() -> None:
     _, files = draw(lambda: draw_steps(read(table)))
     write_atomically(out.with_suffix(".png"), files.png)
     write_atomically(out.with_suffix(".svg"), files.svg)
+    print(as_table(read(table)))
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class _LogDetGram(torch.autograd.Function):
         wide, inverse = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient itself is to be differentiated
             inverse = torch.linalg.inv(_ridged(wide, ctx.ridge))
-        return 2 * upstream * (inverse @ wide), None
+        return (2 * upstream * inverse) @ wide, None
 
 
 def widen(values: Tensor, dtype: torch.dtype) -> Tensor:

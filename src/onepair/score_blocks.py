@@ -5,9 +5,8 @@ What is kept grows with the known labels: ranks need the scores of known positiv
 class are as many as are wanted of it.
 """
 
-import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, UNKNOWN, Indices
 
-_THREADS, _MANY = min(8, os.cpu_count() or 1), 2**20  # that sort, and the cells from which on there are several
+_SORTS_FAST = 512  # numbers that numpy sorts several times faster, each, than more of them
 _MOST_WAITING = 4_000_000  # candidates, before the lower ones are dropped
 
 
@@ -63,13 +62,15 @@ def rank_positives(
     classes = np.flatnonzero(np.diff(starts))
     reached, negative = np.zeros(len(values), np.intp), np.zeros(len(values), np.intp)
     some_negative, some_unknown = negatives and labels.has(NEGATIVE), labels.has(UNKNOWN)
-    for rows, block in blocks:
-        ascending = sort_classes(block)
+
+    def look(rows: slice, block: NDArray[Any], ascending: NDArray[Any]) -> None:
         _count(ascending, values, starts, classes, reached)
         if some_negative and some_unknown:
             _count(sort_classes(np.where(labels[rows] == NEGATIVE, block, -np.inf)), values, starts, classes, negative)
         if highest is not None:
             highest.add(rows, block, ascending)
+
+    _look_while_scoring(blocks, look)
     positive = np.zeros(len(values), np.intp)
     for label in classes.tolist():
         own = values[starts[label] : starts[label + 1]]
@@ -79,20 +80,25 @@ def rank_positives(
     return Ranks(starts, positive, negative, reached)
 
 
+def _look_while_scoring(blocks: ScoreBlocks, look: Callable[[slice, NDArray[Any], NDArray[Any]], None]) -> None:
+    """Show pieces of all blocks, plain and in order, to somebody in a thread while the next ones are computed."""
+    with ThreadPoolExecutor(1) as pool:
+        looked: Future[None] = pool.submit(lambda: None)
+        for place, block in blocks:
+            for start in range(0, len(block), _SORTS_FAST):
+                piece = block[start : start + _SORTS_FAST]
+                ascending = sort_classes(piece)
+                looked.result()
+                looked = pool.submit(
+                    look, slice(place.start + start, place.start + start + len(piece)), piece, ascending
+                )
+        looked.result()
+
+
 def sort_classes(block: NDArray[Any]) -> NDArray[Any]:
     """The scores (L, B) of each class in order."""
-    columns = np.empty(block.shape[::-1], block.dtype)
-
-    def sort(own: slice) -> None:
-        columns[own] = block[:, own].T
-        columns[own].sort(axis=1)
-
-    if block.size < _MANY:
-        sort(slice(None))
-        return columns
-    share = -(-len(columns) // _THREADS)
-    with ThreadPoolExecutor(_THREADS) as pool:  # numpy lets go of Python's lock while it sorts
-        list(pool.map(sort, (slice(start, start + share) for start in range(0, len(columns), share))))
+    columns = block.T.copy()
+    columns.sort(axis=1)
     return columns
 
 
@@ -100,8 +106,12 @@ def _count(ascending: NDArray[Any], values: NDArray[Any], starts: Indices, class
     """Add to counts (P,) how many of the scores of its class are at least each value."""
     size = ascending.shape[1]
     for label in classes.tolist():
-        own = slice(starts[label], starts[label + 1])
-        counts[own] += size - ascending[label].searchsorted(values[own], side="left")
+        own, cells = slice(starts[label], starts[label + 1]), ascending[label]
+        if own.stop - own.start <= size:
+            counts[own] += size - cells.searchsorted(values[own], side="left")
+        else:  # fewer searches the other way round: how many values each cell reaches
+            reaching = np.bincount(values[own].searchsorted(cells, side="right"), minlength=own.stop - own.start + 1)
+            counts[own] += reaching[:0:-1].cumsum()[::-1]
 
 
 class HighestUnknown:
@@ -124,7 +134,7 @@ class HighestUnknown:
         lowest = in_order[np.arange(len(place)), np.clip(place, 0, len(block) - 1)]
         floor = self._floor.copy()
         floor[classes] = np.maximum(floor[classes], np.where(place >= 0, lowest, -np.inf))
-        row, column = np.nonzero(block >= floor.astype(block.dtype))
+        row, column = np.divmod(np.flatnonzero(block >= floor.astype(block.dtype)), block.shape[1])
         unknown = part[row, column] == UNKNOWN
         row, column = row[unknown], column[unknown]
         self._kept.append((row + rows.start, column, block[row, column]))
@@ -138,7 +148,7 @@ class HighestUnknown:
 
     def _drop(self, counts: Indices) -> tuple[Indices, Indices, NDArray[Any]]:
         row, column, score = (np.concatenate(each) for each in zip(*self._kept, strict=True))
-        order = np.lexsort((row, -score, column))
+        order = np.lexsort((-score, column))  # equal ones stay as they came: the first rows first
         row, column, score = row[order], column[order], score[order]
         first = np.searchsorted(column, np.arange(len(counts)))
         chosen = np.arange(len(column)) - first[column] < counts[column]

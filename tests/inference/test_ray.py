@@ -34,6 +34,7 @@ from onepair.inference.prediction_files import write_predictions
 from onepair.inference.ray_cluster import Cluster, RayError
 from onepair.models import create_backbone
 from tests.cli.command import onepair
+from tests.inference.deadly import Deadly
 from tests.saved import SCENES, save_model
 from tests.training.tiny import train_tiny
 
@@ -192,6 +193,25 @@ def test_a_node_that_does_not_see_the_images_is_named(over, files):
             outcome(over(lambda _: Colours())(1), [Path("/proc/self/fd/900")])
     finally:
         os.close(900)
+
+
+def test_what_is_read_apart_is_the_same_but_for_what_kills_who_decodes_it(files):
+    apart = list(ray_engine._read_apart([files[0], Deadly(files[2]), files[1], files[3]], SCALE, True))
+    assert apart.pop(1) == ray_engine.DEADLY
+    here = list(ray_engine._read_here([files[0], files[1], files[3]], SCALE, True))
+    for found, expected in zip(apart, here, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_an_image_that_kills_who_decodes_it_is_left_out_and_listed(over, files):
+    deadly = [Deadly(files[5]), Deadly(files[7])]
+    given = [*files[:5], deadly[0], files[6], deadly[1], *files[8:20]]
+    _, rows, *_, problems = outcome(over(lambda _: Colours())(len(given)), given)
+    assert rows == [row for row in range(20) if row not in (*TORN, 5, 7)]
+    assert [(each.kind, each.where) for each in problems] == [
+        ("unreadable image", str(files[row])) for row in (1, 5, 7, 8, 9, 10, 11)
+    ]
+    assert [each.what for each in problems[1:3]] == [ray_engine.DEADLY] * 2
 
 
 def test_features_of_a_cluster_are_found_by_a_run(over, images, tmp_path, monkeypatch):

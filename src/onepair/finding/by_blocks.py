@@ -19,7 +19,7 @@ from onepair.words import counted
 Score = Callable[[Indices], NDArray[np.float32]]  # from rows (n,) to their scores (n, L)
 
 _SAMPLED_CELLS = 2**24  # by which scores are calibrated, and missing labels counted
-_BLOCK = 2**25  # cells that are scored at once
+_BLOCK = 2**22  # cells that are scored at once: memory of up to 32 MB is used again and again, more is made anew
 _Z = 1.96  # standard errors to either end of an interval of 95 %
 
 

@@ -135,7 +135,8 @@ class Model:
         ]
 
     def _decide_alone(self, scored: Scored) -> list[Prediction]:
-        rows, columns = np.nonzero(self.decisions.labels(scored.scores))
+        predicted = np.flatnonzero(self.decisions.labels(scored.scores))  # several times faster than in two dimensions
+        rows, columns = np.divmod(predicted, len(self.classes))
         shares = self.decisions.calibrator.of_cells(scored.scores[rows, columns], columns).tolist()
         names = [self.classes[column] for column in columns.tolist()]
         ends = np.searchsorted(rows, np.arange(len(scored.scores) + 1)).tolist()

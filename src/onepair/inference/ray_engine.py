@@ -2,12 +2,18 @@
 
 The driver hands out images in the batches that one process would compute, and takes what is made of them in the same
 order: a row is there exactly once, with the same values. What dies on the way, a process or a node, is done again
-by Ray; files are written by the driver alone.
+by Ray, without end; so what is read again is read in a process apart, which an image that kills it does not hold up.
+Files are written by the driver alone.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +31,8 @@ from onepair.inference.ray_cluster import Cluster, RayError, told
 IMAGES_PER_TASK = 64  # at least: fewer would be gone before the next task is there
 WINDOW = 2**17  # images that are handed out at a time: nobody need know how many there are
 ACTOR = 2**29  # bytes that an actor takes at least
+TRIES = 2  # of an image to kill a process apart, before it is left out
+DEADLY = "cannot be read as an image: whatever process decodes it is killed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +90,8 @@ class RayEngine:
         whole = [image.absolute() if isinstance(image, Path) else image for image in images]
         batches = [{"first": at, "images": whole[at : at + size]} for at in range(0, len(images), size)]
         tasks = max(1, min(len(batches), len(images) // IMAGES_PER_TASK))
-        reading = {"preprocessing": preprocessing, "flip": flip}
+        begun = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Begun).remote()
+        reading = {"preprocessing": preprocessing, "flip": flip, "begun": begun}
         read = ray.data.from_items(batches, override_num_blocks=tasks).map(_read, fn_kwargs=reading, num_cpus=1)
         return read.map(
             _Compute,
@@ -100,7 +109,18 @@ def _rows(dataset: Any) -> Iterator[dict[str, Any]]:
         yield from table.to_pylist()
 
 
-def _read(row: dict[str, Any], *, preprocessing: Preprocessing, flip: bool) -> dict[str, Any]:
+class _Begun:
+    """An actor that knows which batches somebody began to read, which nobody does twice but where a process died."""
+
+    def __init__(self) -> None:
+        self.times: Counter[int] = Counter()
+
+    def again(self, first: int) -> bool:
+        self.times[first] += 1
+        return self.times[first] > 1
+
+
+def _read(row: dict[str, Any], *, preprocessing: Preprocessing, flip: bool, begun: Any) -> dict[str, Any]:
     """Read a batch of images, on any node."""
     import ray
 
@@ -108,13 +128,14 @@ def _read(row: dict[str, Any], *, preprocessing: Preprocessing, flip: bool) -> d
     problems: list[str] = []
     pixels: list[Pixels] = []
     rows: list[int] = []
-    for place, image in enumerate(row["images"]):
-        found: list[Problem] = []
-        for block in image_blocks([image], preprocessing, batch_size=1, flip=flip, workers=0, report=found.append):
-            pixels.append(block.inputs[0])
+    again = ray.get(begun.again.remote(row["first"]))
+    for place, read in enumerate((_read_apart if again else _read_here)(row["images"], preprocessing, flip)):
+        if isinstance(read, str):
+            places.append(place)
+            problems.append(read)
+        else:
+            pixels.append(read)
             rows.append(place)
-        places += [place] * len(found)
-        problems += [problem.what for problem in found]
     return {
         "first": row["first"],
         "node": ray.util.get_node_ip_address(),
@@ -123,6 +144,34 @@ def _read(row: dict[str, Any], *, preprocessing: Preprocessing, flip: bool) -> d
         "rows": np.array(rows, np.int64).tobytes(),
         "pixels": b"".join(each.tobytes() for each in pixels),
     }
+
+
+def _read_here(images: Iterable[Input], preprocessing: Preprocessing, flip: bool) -> Iterator[Pixels | str]:
+    """The pixels of each image, or what is wrong with it."""
+    return (_read_one(image, preprocessing, flip) for image in images)
+
+
+def _read_apart(images: Iterable[Input], preprocessing: Preprocessing, flip: bool) -> Iterator[Pixels | str]:
+    """The same in another process; where an image kills it, in the next one, without that image."""
+    left, tries = list(images), 0
+    while left:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process, suppress(BrokenProcessPool):
+            while left:
+                yield process.submit(_read_one, left[0], preprocessing, flip).result()
+                left, tries = left[1:], 0
+            return
+        tries += 1
+        if tries == TRIES:
+            yield DEADLY
+            left, tries = left[1:], 0
+
+
+def _read_one(image: Input, preprocessing: Preprocessing, flip: bool) -> Pixels | str:
+    found: list[Problem] = []
+    for block in image_blocks([image], preprocessing, batch_size=1, flip=flip, workers=0, report=found.append):
+        pixels: Pixels = block.inputs[0]
+        return pixels
+    return found[0].what
 
 
 class _Compute:
@@ -144,6 +193,9 @@ def _report(image: Input, what: str, preprocessing: Preprocessing, node: str, re
     """Report an image that a node could not read, unless it can be read here: then the node is to blame."""
     if isinstance(image, Row):
         raise TypeError("vectors and texts are no images")
+    if what == DEADLY:
+        report(Problem("unreadable image", str(image), what))
+        return
     own: list[Problem] = []
     for _ in image_blocks([image], preprocessing, batch_size=1, workers=0, report=own.append):
         raise RayError(

@@ -15,7 +15,7 @@ from onepair.data.preprocessing import Preprocessing
 from onepair.inference.engine import Float32
 
 ON_CPU, ON_GPU = 8, 64  # images at a time: few stay within a CPU's cache
-VECTORS_AT_ONCE = 1024
+VECTORS_AT_ONCE = 512
 
 
 class TorchEngine:
@@ -59,7 +59,8 @@ class TorchEngine:
         with torch.inference_mode():
             # A GPU computes while this process goes on to the next; only to fetch what is done does it wait.
             computed = [self._compute(*each) for each in zip(copies, self.devices, parts, strict=True) if len(each[2])]
-            found: Float32 = torch.cat([part.float().cpu() for part in computed]).numpy()
+            fetched = [part.float().cpu() for part in computed]
+            found: Float32 = (fetched[0] if len(fetched) == 1 else torch.cat(fetched)).numpy()
         return found
 
     def _compute(self, network: nn.Module, device: torch.device, part: NDArray[Any]) -> Tensor:

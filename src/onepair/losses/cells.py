@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +12,8 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 
 Unknown = Literal["negative", "ignore"]
 Reduction = Literal["mean", "sum", "none"]
+
+_FEW = 1 / 64
 
 
 class Cells(NamedTuple):
@@ -67,6 +70,17 @@ def masks(labels: Tensor, dtype: torch.dtype, *, unknown: Unknown) -> tuple[Tens
 def unknown_cells(labels: Tensor, dtype: torch.dtype) -> Tensor:
     """The mask of unknown labels."""
     return (-labels.to(torch.int8)).clamp(min=0).to(dtype)
+
+
+def few_known(labels: Tensor) -> bool:
+    """Whether so few of many labels (B, L) in the memory of a CPU are known that it pays to look at them one by one."""
+    return bool(np.count_nonzero(labels.numpy() != UNKNOWN) <= _FEW * labels.numel())
+
+
+def known_entries(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows and the columns of known labels (B, L); numpy finds a few of them ten times as fast as torch."""
+    places = torch.from_numpy(np.flatnonzero(labels.numpy() != UNKNOWN))
+    return places // labels.shape[1], places % labels.shape[1]
 
 
 def _check_values(logits: Tensor, labels: Tensor) -> None:

@@ -7,13 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onepair.labels import POSITIVE, UNKNOWN
-from onepair.losses.cells import can_check_values, check_batch, masks, unknown_cells
+from onepair.losses.cells import can_check_values, check_batch, few_known, known_entries, masks, unknown_cells
 from onepair.losses.opml import odds
 from onepair.methods.method import Method
 from onepair.methods.observed import Observed, count
 from onepair.methods.registry import register
 
-_MANY, _SPARSE = 2**16, 1 / 64  # cells, and the share that is known, where it pays to look at these one by one
+_MANY = 2**16  # cells for which the shorter way pays
 
 
 @register(
@@ -71,8 +71,7 @@ class OPMLPlus(Method):
         scores, labels = check_batch(logits, self.observed[rows], unknown="ignore")
         trusted = (self.trust / (self.trust + self.missing)).to(scores.dtype)
         many = can_check_values(scores) and scores.numel() >= _MANY
-        sparse = many and int(torch.count_nonzero(labels != UNKNOWN)) <= _SPARSE * labels.numel()
-        return (self._by_entries if sparse else self._by_masks)(scores, labels, trusted).mean()
+        return (self._by_entries if many and few_known(labels) else self._by_masks)(scores, labels, trusted).mean()
 
     def _by_masks(self, scores: Tensor, labels: Tensor, trusted: Tensor) -> Tensor:
         positive, negative = masks(labels, scores.dtype, unknown="ignore")
@@ -83,7 +82,7 @@ class OPMLPlus(Method):
 
     def _by_entries(self, scores: Tensor, labels: Tensor, trusted: Tensor) -> Tensor:
         """The same where next to nothing is known: as if nothing were, and then what is known, entry by entry."""
-        row, column = (labels != UNKNOWN).nonzero(as_tuple=True)
+        row, column = known_entries(labels)
         known, positive = scores[row, column], labels[row, column].to(scores.dtype)
         kept_low = (1 - self.rest) * known - F.logsigmoid(known)  # BCE(s, p*)
         differs = positive * self._pulled(known) + (1 - positive - trusted) * kept_low

@@ -45,7 +45,7 @@ from onepair.words import counted, itemised, listed
 
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
-CELLS_TO_SCORE = 2**25  # at most, where there are many classes
+CELLS_TO_SCORE = 2**22  # at most, where there are many classes: memory of up to 32 MB is used again and again
 
 
 def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator, test: bool = True) -> Results:
