@@ -2,6 +2,7 @@
 
 import inspect
 import signal
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -84,3 +85,16 @@ def test_predict_says_what_is_kept_by_where_it_writes(monkeypatch, in_process, t
     assert (code, errors) == (130, "onepair: stopped by Ctrl-C; nothing was kept, as there is no --out\n")
     _, _, errors = in_process("predict", "run", tmp_path, "--out", tmp_path / "out.csv")
     assert errors == "onepair: stopped by Ctrl-C; the predictions so far are kept; the same command goes on\n"
+
+
+def test_a_signal_that_comes_where_no_error_can_be_raised_is_sent_again():
+    class Deaf:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    def wait():
+        Deaf()
+        threading.Event().wait(20)
+
+    with pytest.raises(Stopped, match="stopped by SIGTERM"), terminable():
+        wait()

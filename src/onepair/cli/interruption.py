@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM, as a sentence: what is kept, and how to go on."""
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from types import FrameType
 from onepair.errors import Stopped
 
 NOTHING = "nothing is half-written; the same command begins anew"
+
+_SOON = 0.05  # seconds
 
 
 class Terminated(Stopped):
@@ -34,9 +37,29 @@ def terminable() -> Iterator[None]:
         return
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        yield
+        with _heard():
+            yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    """Send a signal again that got lost, as one does that comes while a library calls Python and takes no error."""
+    usual = sys.unraisablehook
+
+    def send_again(lost: "sys.UnraisableHookArgs") -> None:
+        numbers = {Terminated: signal.SIGTERM, KeyboardInterrupt: signal.SIGINT}
+        if lost.exc_type in numbers:
+            threading.Timer(_SOON, signal.raise_signal, [numbers[lost.exc_type]]).start()
+        else:
+            usual(lost)
+
+    sys.unraisablehook = send_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
