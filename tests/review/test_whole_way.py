@@ -80,7 +80,7 @@ def test_from_a_messy_folder_to_confirmed_labels_and_a_better_model(folder, tab,
         page.get_by_role("heading", name="Before and after").wait_for(timeout=600_000)
         first, second = sorted(path.parent for path in (folder / "runs").glob("*/config.toml"))
         assert page.locator("tbody th").all_inner_texts() == [first.name, second.name]
-        assert all(re.fullmatch(r"[\d.]+ +[\d.]+ to [\d.]+", cell) for cell in page.locator("td").all_inner_texts())
+        assert all(re.fullmatch(r"([\d.]+|–) +[\d.]+ to [\d.]+", cell) for cell in page.locator("td").all_inner_texts())
 
     assert second.name == f"{first.name}-2"
     written = onepair("labels", first, "--out", "completed.csv", cwd=folder)
