@@ -89,11 +89,12 @@ def test_remarks_are_listed_and_are_no_problems(dataset):
     (dataset / "labels.csv").write_text("file,cat,camera\na.png,1,Nikon\nb.png,1,Leica\n")
     result = onepair("check", "labels.csv", cwd=dataset)
     assert result.returncode == 0, result.stderr
-    assert "2 remarks" in result.stdout
+    assert "3 remarks" in result.stdout
     assert "labels.csv, column camera: holds values that are no labels, as 'Nikon' in line 2; left out" in result.stdout
     assert "no problems" in result.stdout
     report = json.loads(onepair("check", "labels.csv", "--json", cwd=dataset).stdout)
-    assert (report["problems"], [remark["kind"] for remark in report["remarks"]]) == ([], ["column left out", "rare"])
+    kinds = [remark["kind"] for remark in report["remarks"]]
+    assert (report["problems"], kinds) == ([], ["column left out", "in every image", "rare"])
 
 
 def test_columns_by_name_and_complete_splits(dataset):

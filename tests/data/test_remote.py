@@ -132,7 +132,7 @@ def test_a_table_at_a_url_is_read_with_its_images():
         f"memory://bucket/data/{name}" for name in ("a.jpg", "sub/b.jpg")
     ]
     assert decode(table.path(1))[0, 0, 0] == 90
-    assert [each.kind for each in find_problems(table, images=True)] == ["rare"]
+    assert [each.kind for each in find_problems(table, images=True)] == ["in every image", "rare"]
 
 
 def test_what_is_missing_or_broken_at_a_url_is_reported_as_elsewhere():

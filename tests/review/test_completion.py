@@ -240,7 +240,7 @@ def test_confirmed_suggestions_raise_the_map(tmp_path):
         config = build_config(
             {
                 "data": {"source": str(source), "observe": observe},
-                "model": {"backbone": "small-cnn", "weights": "none", "flip": 0.0},
+                "model": {"backbone": "small-cnn", "mode": "finetune", "weights": "none", "flip": 0.0},
                 "method": {"name": "bce"},
                 "finetune": {
                     "epochs": 10,
