@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from hiding import Process, cells_at_random, complete_rows, positives_at_random, positives_per_row
-from methods_on_tables import BATCH, SETS, Parts, read_parts
+from methods_on_tables import SETS, Parts, learn, read_parts
 from tabular import write
 from torch import nn
 
@@ -73,10 +73,7 @@ def train(parts: Parts) -> tuple[Floats, Floats]:
     optimiser = torch.optim.Adam(layer.parameters(), lr=parts.rates[1], fused=True)
     best, kept = -1.0, (np.empty(0), np.empty(0))
     for epoch in range(1, EPOCHS + 1):
-        for rows in torch.split(torch.randperm(len(features)), BATCH):
-            optimiser.zero_grad()
-            method(layer(features[rows]), rows).backward()
-            optimiser.step()
+        learn(layer, method, optimiser, features)
         with torch.no_grad():
             scores, test_scores = (layer(part.features).double().numpy() for part in (parts.validation, parts.test))
         if epoch.bit_count() == 1:

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from onepair import mean_average_precision, observe_positives, split_validation
 from onepair.data.voc import read as read_voc
 from onepair.labels import NEGATIVE, POSITIVE, Labels
-from onepair.methods import METHODS, create_method
+from onepair.methods import METHODS, Method, create_method
 
 IMAGES = ("voc2012", "coco80")
 SETS = (*IMAGES, *TABLES)
@@ -130,10 +130,7 @@ def run(contestant: Contestant, lr: float, parts: Parts, seed: int) -> Outcome:
     priors = torch.from_numpy(parts.validation.labels.mean(0))
     best = Outcome(-1.0, -1.0, 0)
     for epoch in range(1, EPOCHS + 1):
-        for rows in torch.split(torch.randperm(len(features)), BATCH):
-            optimiser.zero_grad()
-            method(layer(features[rows]), rows).backward()
-            optimiser.step()
+        learn(layer, method, optimiser, features)
         with torch.no_grad():
             if method.needs_priors:
                 method.take_priors(priors)
@@ -144,6 +141,14 @@ def run(contestant: Contestant, lr: float, parts: Parts, seed: int) -> Outcome:
         if epoch - best.epoch >= PATIENCE:
             break
     return best
+
+
+def learn(layer: nn.Linear, method: Method, optimiser: torch.optim.Optimizer, features: Tensor) -> None:
+    """An epoch."""
+    for rows in torch.split(torch.randperm(len(features)), BATCH):
+        optimiser.zero_grad()
+        method(layer(features[rows]), rows).backward()
+        optimiser.step()
 
 
 def shown(contestant: Contestant, part: Part, seed: int) -> Part:

@@ -10,7 +10,7 @@ from onepair.finding.suggestions import FindingError, Suggestions
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
-from onepair.probability.counting import Estimate
+from onepair.probability.counting import Estimate, Z
 from onepair.probability.incomplete import Inference, infer
 from onepair.probability.observation import Mask, Observation, Process
 from onepair.score_blocks import HighestUnknown
@@ -20,7 +20,6 @@ Score = Callable[[Indices], NDArray[np.float32]]  # from rows (n,) to their scor
 
 _SAMPLED_CELLS = 2**24  # by which scores are calibrated, and missing labels counted
 _BLOCK = 2**22  # cells that are scored at once: memory of up to 32 MB is used again and again, more is made anew
-_Z = 1.96  # standard errors to either end of an interval of 95 %
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +120,8 @@ def _of_all(estimate: Estimate, expected: Floats, rows: int, most: ArrayLike) ->
     """
     size = len(expected)
     left_out = 1 - size / rows
-    unseen = left_out * _Z**2 / 2
-    drawn = np.sqrt(_Z**2 * left_out * size * expected.var(0) + unseen**2)
+    unseen = left_out * Z**2 / 2
+    drawn = np.sqrt(Z**2 * left_out * size * expected.var(0) + unseen**2)
     value = estimate.value
     low = np.maximum(value - np.hypot(value - estimate.low, drawn - unseen), 0)
     high = value + np.hypot(estimate.high - value, drawn + unseen)

@@ -7,7 +7,7 @@ import numpy as np
 from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats
 
-_Z = 1.96  # standard errors to either end of an interval of 95 %
+Z = 1.96  # standard errors to either end of an interval of 95 %
 
 
 class Estimate(NamedTuple):
@@ -78,6 +78,6 @@ def _count(
         share @ (residual - mean) ** 2, (sample_probabilities * (1 - sample_probabilities)).mean(0) @ groups
     )
     # The rows' own labels scatter about the model just as those of the sample do.
-    error = _Z * np.sqrt(spread * (rows + rows**2 * (share**2).sum()))
+    error = Z * np.sqrt(spread * (rows + rows**2 * (share**2).sum()))
     most = (observed == UNKNOWN).sum(0) @ groups
     return Estimate(*(np.clip(end, 0, most) for end in (value, value - error, value + error)))

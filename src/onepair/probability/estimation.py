@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 
 from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats
-from onepair.probability.counting import Estimate
+from onepair.probability.counting import Estimate, Z
 from onepair.probability.incomplete import Inference
 
 _DRAWS = 80  # for an interval
@@ -20,7 +20,6 @@ _SHAPE_SD = 0.1  # of the same, because a line is not quite their shape, whateve
 WIDEST = 0.5  # an interval that says anything
 _BLOCK = 2**19  # cells that are looked at at once: with all that is made of them they stay in the cache
 _SUREST, _BINS = 28.0, 2_800  # logits of unknown cells lie within, and are counted in so many bins
-_Z = 1.96  # standard errors to either end of an interval of 95 %
 OVERALL = ("map", "precision", "recall", "f1")
 
 
@@ -148,7 +147,7 @@ def sharpness_error(scores: NDArray[Any], labels: Labels, inference: Inference) 
 def missing_at(total: Estimate, at: Floats) -> Floats:
     """The numbers so many standard errors from the middle: their logarithm, ½ added, has one to either side."""
     value, low, high = (np.log(np.asarray(each, np.float64) + 0.5) for each in total)
-    error = np.where(at < 0, value - low, high - value) / _Z
+    error = np.where(at < 0, value - low, high - value) / Z
     numbers: Floats = np.maximum(np.exp(value + at * error) - 0.5, 0)
     return numbers
 

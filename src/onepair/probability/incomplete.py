@@ -10,7 +10,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats
 from onepair.probability.at_random import fit_at_random
 from onepair.probability.calibration import Platt, check_scores, correct_lines
-from onepair.probability.counting import Estimate, count_missing, weigh
+from onepair.probability.counting import Estimate, Z, count_missing, weigh
 from onepair.probability.drawn import fit_drawn
 from onepair.probability.known_cells import KnownCells
 from onepair.probability.observation import Observation, Process, Rates, recognise
@@ -21,7 +21,6 @@ _DRAWN_SD = 0.2  # of the number of missing labels, as a share of it, where some
 _CLASS_SD = 0.5  # of the intercept of a single class about what the process says
 _FORGETTING = 4  # how fast known negatives make the top of the scores unimportant
 _FEWEST_FULL = 20  # rows looked at in full, to count by
-_Z = 1.96  # standard errors to either end of an interval of 95 %
 _TAIL = 0.025
 
 
@@ -122,7 +121,7 @@ def _where_at_random(
     value = np.where(unknown, probabilities, 0).sum(0)
     errors = (np.abs(shared) / np.maximum(value, 1e-9), abs(shared.sum()) / max(value.sum(), 1e-9))
     each, of_all = (
-        (np.exp(-_Z * error), np.exp(_Z * error)) for error in (np.minimum(errors[0], 25), min(errors[1], 25))
+        (np.exp(-Z * error), np.exp(Z * error)) for error in (np.minimum(errors[0], 25), min(errors[1], 25))
     )
     return _Found(lines, lines, fitted.rates, probabilities, _Spread(each, of_all))
 
@@ -157,7 +156,7 @@ def _ends(ratios: Floats, weights: Floats) -> tuple[Floats, Floats]:
         np.take_along_axis(ranked, np.minimum((share < tail).sum(0), last)[None], 0)[0] for tail in (_TAIL, 1 - _TAIL)
     )
     factors = (np.log(np.maximum(each, 1)) for each in (1 / np.maximum(low, 1e-9), high))
-    down, up = (np.exp(np.hypot(factor, _Z * _DRAWN_SD)) for factor in factors)
+    down, up = (np.exp(np.hypot(factor, Z * _DRAWN_SD)) for factor in factors)
     return 1 / down, up
 
 
@@ -185,9 +184,9 @@ def _interval(value: Floats, error: Floats, doubt: Floats, spread: tuple[Floats,
         most: (L,), how many there can be.
     """
     number = np.maximum(value, 1e-9)
-    factors = [np.exp(np.hypot(_Z * error / number, np.log(end))) for end in spread]
+    factors = [np.exp(np.hypot(Z * error / number, np.log(end))) for end in spread]
     low, high = number / factors[0], number * factors[1]
-    low, high = (end + sign * _Z * np.sqrt(doubt * end / number) for end, sign in ((low, -1), (high, 1)))
+    low, high = (end + sign * Z * np.sqrt(doubt * end / number) for end, sign in ((low, -1), (high, 1)))
     return Estimate(value, np.clip(low, 0, most), np.clip(high, 0, most))
 
 

@@ -5,8 +5,8 @@ from numpy.typing import ArrayLike
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats
+from onepair.probability.counting import Z
 
-_Z = 1.96  # standard errors to either end of an interval of 95 %
 _FEWEST = 10  # observed positives that tell of a class, and a tenth of them at least
 _POOLED = 10.0  # cells of all classes together that every class sees beside its own
 _UNSEEN = 2.0  # positives that may have been there beside those observed: a class that shows none may have some
@@ -32,7 +32,7 @@ def most_missing(scores: Floats, labels: Labels) -> tuple[Floats, float]:
     together = found.sum() / max(cells.sum(), 1)
     found, cells = found + _POOLED * together, cells + _POOLED
     observed, unknown = (labels == POSITIVE).sum(0), (labels == UNKNOWN).sum(0)
-    least, share = (np.clip(_wilson_low(found, cells, z), 0.01, 0.99) for z in (_Z, 1.0))
+    least, share = (np.clip(_wilson_low(found, cells, z), 0.01, 0.99) for z in (Z, 1.0))
     by_class = np.minimum((observed + _UNSEEN) * (1 - least) / least, unknown)
     of_all = float(np.minimum(observed * (1 - share) / share, unknown).sum())
     return by_class, of_all
@@ -45,7 +45,7 @@ def _best_top(scores: Floats, labels: Labels) -> tuple[int, int]:
     found = np.cumsum(labels[candidates][order] == POSITIVE)
     if len(found) == 0 or found[-1] == 0:
         return 0, 0
-    bound = _wilson_low(found, np.arange(1, len(found) + 1), _Z)
+    bound = _wilson_low(found, np.arange(1, len(found) + 1), Z)
     # Of many cuts some look good by chance, the smallest most of all.
     bound[found < min(max(_FEWEST, found[-1] / 10), found[-1])] = 0
     best = int(np.argmax(bound))

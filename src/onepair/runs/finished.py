@@ -68,6 +68,15 @@ class FinishedRun:
         """What was measured after every epoch."""
         return self.folder.metrics()
 
+    @property
+    def test_map(self) -> float:
+        """The mAP of its test images, for whoever cannot do without."""
+        if self.results.test_map is None:
+            raise RunError(
+                f"{self.path}: has no test mAP: its dataset has no labelled test images; name some in a column split"
+            )
+        return self.results.test_map
+
     # The dataset
 
     def require_same_data(self) -> None:
