@@ -8,7 +8,8 @@ Vectors of 128 numbers, of which a linear model can know three labels of each im
 table of lists in Parquet. Then the commands as a user would give them, each a process of its own: two epochs of OPML+
 and of OPML-SP, the missing labels by two folds of OPML+, and predictions for all images. Of every command the seconds
 that passed, those that processors computed, which others on the machine change less, and the most memory that it held.
-Lines are added to the .csv file as they come; what is in it is not measured again. The chart has for each step the line
+Lines are added to the .csv file as they come. A size of which all steps are in it is not measured again, and another
+goes on where it stopped if --scratch still has its runs, and else from the start. The chart has for each step the line
 that it is nearest to: so many seconds to begin, and so many for each cell and each observed label. Aims at a million
 images and ten thousand classes: 8 GB, and 30 minutes on two cores.
 
@@ -217,7 +218,7 @@ def as_table(records: Sequence[dict[str, str]]) -> str:
     lines = [f"| images | classes | {' | '.join(STEPS)} | gigabytes |", f"|---:|---:|{'---:|' * len(STEPS)}---:|"]
     sizes = sorted({(int(r["rows"]), int(r["classes"])) for r in records})
     for rows, classes in sizes:
-        own = {r["step"]: r for r in records if (int(r["rows"]), int(r["classes"])) == (rows, classes)}
+        own = {r["step"]: r for r in records if is_of(r, rows, classes)}
         cells = [
             f"{float(own[step]['cpu_seconds']):,.0f} ({float(own[step]['seconds']):,.0f})" if step in own else ""
             for step in STEPS
@@ -231,26 +232,35 @@ def read(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.open(newline=""))) if path.exists() else []
 
 
-def add(path: Path, record: dict[str, Any]) -> None:
-    with path.open("a", newline="") as file:
+def is_of(record: dict[str, str], rows: int, classes: int) -> bool:
+    return (int(record["rows"]), int(record["classes"])) == (rows, classes)
+
+
+def write(path: Path, records: Sequence[dict[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
-        if file.tell() == 0:
-            writer.writeheader()
-        writer.writerow(record)
+        writer.writeheader()
+        writer.writerows(records)
+
+
+def add(path: Path, record: dict[str, Any]) -> None:
+    write(path, [*read(path), record])
     print(" ".join(f"{name}={value}" for name, value in record.items()), flush=True)
 
 
 def run_case(rows: int, classes: int, threads: int, scratch: Path, table: Path) -> None:
-    """All steps of a case that are not in the table yet."""
-    done = {(int(r["rows"]), int(r["classes"]), r["step"]) for r in read(table)}
-    if all((rows, classes, step) in done for step in STEPS):
-        return
+    """All steps of a case that are not in the table yet; later steps need what the earlier ones have left."""
     folder = scratch / f"{rows}-{classes}"
-    folder.mkdir(parents=True, exist_ok=True)
+    done = {r["step"] for r in read(table) if is_of(r, rows, classes)}
+    if done.issuperset(STEPS):
+        return
     if not (folder / "labels.parquet").exists():
+        write(table, [r for r in read(table) if not is_of(r, rows, classes)])
+        done = set()
+        folder.mkdir(parents=True, exist_ok=True)
         generate(rows, classes, folder)
     for step, words in commands(folder).items():
-        if (rows, classes, step) not in done:
+        if step not in done:
             seconds, computed, gigabytes = measure(words, threads, folder / "log")
             numbers = {
                 "seconds": round(seconds, 1),
