@@ -27,7 +27,7 @@ from coverage_chart import chart
 from hiding import BROKEN, PROCESSES, PROCESSES_AND_BROKEN, Hidden, has_both, known_share, missing
 from real_sets import SETS, Features, read_features, train_scores
 from scipy.special import expit
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from onepair.errors import UserError
 from onepair.experiments.drawing import draw

@@ -14,7 +14,7 @@ import time
 import numpy as np
 from hiding import PROCESSES, Process
 from scipy.special import expit
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from onepair.labels import Labels
 from onepair.metrics import Floats

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from real_sets import Features, read_features
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from onepair import OPMLClassifier
 from onepair.files import write_atomically

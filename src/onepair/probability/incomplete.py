@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats
@@ -135,7 +136,8 @@ def _where_some_are_drawn(
     cells: KnownCells,
 ) -> _Found:
     some = rows[_rows_to_fit(labels[rows], _MOST_DRAWN_CELLS)]
-    fitted = fit_drawn(scores[some], labels[some], observation.of(some), weights[some], cells, rows=len(labels))
+    with threadpool_limits(1, user_api="blas"):  # in steps as small as those of the search, threads take longer
+        fitted = fit_drawn(scores[some], labels[some], observation.of(some), weights[some], cells, rows=len(labels))
     in_any_row, rates = fitted.middle.lines, fitted.middle.rates
     probabilities = observation.posterior(in_any_row(scores), labels, rates)
     bound = (labels == UNKNOWN) & ~observation.free
