@@ -73,8 +73,8 @@ CONTESTANTS = {
 }
 
 
-def read(path: Path) -> Data:
-    """A set, split and scaled."""
+def read(path: Path, *, scaled: bool = True) -> Data:
+    """A set, split and scaled, or as it is."""
     with np.load(path, allow_pickle=False) as file:
         features, labels = file["X"], file["Y"].astype(np.int8)
         split = file.get("split")
@@ -87,6 +87,8 @@ def read(path: Path) -> Data:
         train, test = np.split(order, [round(0.7 * len(order))])
     else:
         train, test = np.flatnonzero(split == "train"), np.flatnonzero(split == "test")
+    if not scaled:
+        return Data(features[train], labels[train], features[test], labels[test])
     is_sparse = (features != 0).mean() < SPARSE
     given = csr_array(features) if is_sparse else features
     scaler = (Normalizer() if is_sparse else StandardScaler()).fit(given[train])

@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from onepair import OPMLClassifier, mean_average_precision, observe_positives
 from onepair.estimator import (
+    Features,
     Prior,
     high_rank,
     label_correction,
@@ -123,7 +124,8 @@ def test_gradient_of_the_objective_is_its_finite_difference(container, high_rank
     X, labels = random.normal(size=(8, 3)), mixed_labels((8, 4))
     weights, prior = random.normal(size=(4, 4)), Prior(random.normal(size=(4, 4)), random.random((4, 4)))
     sums = log_sums(labels, 0.1, alpha=0.6, beta=0.4, unknown="negative", dtype=np.float64)
-    objective = make_objective(container(X), sums, prior, scale=1.7, high_rank_weight=high_rank_weight)
+    features = Features(container(X), random.normal(size=3), 1.7)
+    objective = make_objective(features, sums, prior, high_rank_weight=high_rank_weight)
     gradient = objective(weights)[1]
     for cell in np.ndindex(weights.shape):
         step = np.zeros_like(weights)
@@ -169,9 +171,10 @@ def test_two_starting_points_reach_one_solution(problem):
     precision = np.full((X.shape[1] + 1, 4), 1 / model.C)
     precision[-1] = 0
     start = np.random.default_rng(5).normal(size=precision.shape) * 3
-    weights = model._solve(X, sums, Prior(np.zeros_like(start), precision), start)
+    features = Features(X, model.centre_, model.scale_)
+    weights = model._solve(features, sums, Prior(np.zeros_like(start), precision), start)
     np.testing.assert_allclose(weights[:-1].T / model.scale_, model.coef_, atol=1e-5)
-    np.testing.assert_allclose(weights[-1], model.intercept_, atol=1e-5)
+    np.testing.assert_allclose(weights[-1] - model.coef_ @ model.centre_, model.intercept_, atol=1e-5)
 
 
 def test_stopping_early_is_said(problem):
@@ -180,11 +183,38 @@ def test_stopping_early_is_said(problem):
         OPMLClassifier(max_iter=1).fit(X, observed)
 
 
-def test_scale_of_the_features_does_not_matter(problem):
+@pytest.mark.parametrize(("factor", "offset"), [(1000, 5), (1, 1e5), (1e-3, -30), (1e160, 0), (1e-300, 0)])
+def test_scale_and_place_of_the_features_do_not_matter(problem, factor, offset):
     X, observed, _ = problem
-    options = {"tol": 1e-6}
-    one, other = OPMLClassifier(**options).fit(X, observed), OPMLClassifier(**options).fit(1000 * X + 5, observed)
-    np.testing.assert_allclose(one.decision_function(X), other.decision_function(1000 * X + 5), atol=1e-4)
+    moved = factor * X + offset
+    one, other = OPMLClassifier().fit(X, observed), OPMLClassifier().fit(moved, observed)
+    np.testing.assert_allclose(one.decision_function(X), other.decision_function(moved), atol=1e-4)
+
+
+@pytest.mark.parametrize("factor", [1e20, 1e-30])
+def test_scale_of_features_in_single_precision_does_not_matter(problem, factor):
+    X, observed, _ = problem
+    moved = (factor * X).astype(np.float32)
+    one, other = OPMLClassifier().fit(X, observed), OPMLClassifier().fit(moved, observed)
+    np.testing.assert_allclose(one.decision_function(X), other.decision_function(moved), atol=1e-2)
+
+
+def test_a_column_far_from_zero_among_others(problem):
+    X, observed, _ = problem
+    year = np.column_stack([X, 2000 + 10 * X[:, 0]])
+    one, other = OPMLClassifier().fit(year - year.mean(0), observed), OPMLClassifier().fit(year, observed)
+    np.testing.assert_allclose(one.decision_function(year - year.mean(0)), other.decision_function(year), atol=1e-6)
+
+
+def test_several_entries_for_a_cell_of_a_sparse_matrix_are_their_sum(problem):
+    X, observed, _ = problem
+    once = sparse.csr_array(X)
+    twice = sparse.csr_array(
+        (np.repeat(once.data, 2) * np.tile([3.0, -2.0], once.nnz), np.repeat(once.indices, 2), once.indptr * 2), X.shape
+    )
+    one, other = OPMLClassifier().fit(once, observed), OPMLClassifier().fit(twice, observed)
+    np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-9)
+    assert twice.nnz == 2 * once.nnz  # what was given is as it was
 
 
 @pytest.mark.parametrize("options", [{}, {"epsilon": 1.0, "label_num": 0.5, "high_rank_weight": 1e-3}])

@@ -25,6 +25,7 @@ Unknown = Literal["negative", "ignore"]
 
 _LEAST_CURVATURE = 1e-6
 _RIDGE = 1e-6  # of the high-rank penalty, as in `high_rank_penalty`
+_ROWS = 4096  # that are looked at at once
 
 
 class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -34,7 +35,7 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     The loss is `soft_opml_loss` with a constant share γ = `smoothing` for every unknown label, and `opml_loss` where
     γ = 0 or all labels are known. It is convex: L-BFGS finds its one solution, wherever it starts. With v in the
-    penalty the same C fits features of any number and any unit: X and 1000 · X lead to the same predictions.
+    penalty the same C fits features of any number and any unit: X, 1000 · X and 1000 + X lead to the same predictions.
 
     `epsilon`, `label_num` and `high_rank_weight` make it OPML-SP. After each solution the targets are estimated anew
     from its scores, and the problem is solved again from there, `rounds` times.
@@ -115,33 +116,38 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _learn(self, X: Any, y: Any, *, more: bool) -> Self:
         self._check_options()
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=not more)
+        if issparse(X) and not X.has_canonical_format:  # of several entries for one cell squares would be wrong
+            X = X.copy()
+            X.sum_duplicates()
         observed = read_labels(y)
         check_consistent_length(X, observed)
         if more and len(self.classes_) != observed.shape[1]:
             raise ValueError(f"y has {observed.shape[1]} classes, but had {len(self.classes_)} in the first call")
         if not more:
             self.classes_ = np.arange(observed.shape[1])
-            self.scale_ = math.sqrt(_variance(X))
+            self.centre_, self.scale_ = _centre_and_scale(X)
             self.coef_ = np.zeros((observed.shape[1], X.shape[1]), X.dtype)
             self.intercept_ = np.zeros(observed.shape[1], X.dtype)
             self.precision_ = np.full((X.shape[1] + 1, observed.shape[1]), 1 / self.C, X.dtype)
             self.precision_[-1] = 0  # the intercept is free
             self.n_iter_ = 0
 
-        weights = np.vstack([self.coef_.T * self.scale_, self.intercept_])
+        features = Features(X, self.centre_.astype(X.dtype), self.scale_)
+        weights = np.vstack([self.coef_.T * self.scale_, self.intercept_ + self.coef_ @ self.centre_])
+        weights = weights.astype(X.dtype)
         prior = Prior(weights, self.precision_)
         adapts = self.epsilon is not None or self.label_num is not None
         gamma: float | Floats = self.smoothing
         targets = observed
         for number in range(1 + self.rounds * adapts):
             if number > 0:
-                gamma, targets = self._estimate(_scores(X, weights, self.scale_), observed)
+                gamma, targets = self._estimate(features.scores(weights), observed)
             sums = log_sums(targets, gamma, alpha=self.alpha, beta=self.beta, unknown=self.unknown, dtype=X.dtype)
-            weights = self._solve(X, sums, prior, weights)
+            weights = self._solve(features, sums, prior, weights)
 
-        self.precision_ = self.precision_ + _curvature(X, sums, weights, self.scale_)
+        self.precision_ = self.precision_ + features.curvature(sums, weights)
         self.coef_ = np.ascontiguousarray(weights[:-1].T) / self.scale_
-        self.intercept_ = weights[-1].copy()
+        self.intercept_ = (weights[-1] - self.coef_ @ self.centre_).astype(X.dtype)
         return self
 
     def _estimate(self, scores: Floats, observed: Labels) -> tuple[float | Floats, Labels]:
@@ -154,13 +160,11 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return gamma, observed
         return gamma, label_correction(scores, observed, class_ap, label_num=self.label_num)
 
-    def _solve(self, X: Any, sums: "list[LogSum]", prior: "Prior", start: Floats) -> Floats:
+    def _solve(self, features: "Features", sums: "list[LogSum]", prior: "Prior", start: Floats) -> Floats:
         """The weights (features + 1, classes) of the least objective; the last row are the intercepts."""
-        objective = make_objective(
-            X, sums, prior, scale=self.scale_, high_rank_weight=float(self.high_rank_weight or 0)
-        )
+        objective = make_objective(features, sums, prior, high_rank_weight=float(self.high_rank_weight or 0))
         # In units of the curvature at the start all weights are alike to L-BFGS, which halves its steps.
-        unit = np.sqrt(X.shape[0] / (prior.precision + _curvature(X, sums, start, self.scale_) + _LEAST_CURVATURE))
+        unit = np.sqrt(len(features) / (prior.precision + features.curvature(sums, start) + _LEAST_CURVATURE))
 
         def in_units(flat: Floats) -> tuple[float, Floats]:
             value, gradient = objective(flat.reshape(start.shape).astype(start.dtype) * unit)
@@ -321,14 +325,52 @@ def high_rank(scores: Floats) -> tuple[float, Floats]:
     return -float(np.linalg.slogdet(gram).logabsdet), (gradient * predicted * (1 - predicted)).astype(scores.dtype)
 
 
+class Features(NamedTuple):
+    """Features about their means, in units of how much they vary: (X - centre) / scale, never made of a sparse X."""
+
+    X: Any  # (N, D)
+    centre: Floats  # (D,)
+    scale: float
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def scores(self, weights: Floats) -> Floats:
+        """The scores (N, L), column by column in memory: sums over the few classes of all rows at once are fast so."""
+        coef = weights[:-1] / self.scale
+        scores: Floats = np.asfortranarray(self.X @ coef) if issparse(self.X) else (coef.T @ self.X.T).T
+        scores += weights[-1] - self.centre @ coef
+        return scores
+
+    def gradient(self, by_score: Floats) -> Floats:
+        """The gradient in the weights (features + 1, classes), by that in the scores."""
+        part, total = by_score / self.scale, by_score.sum(0)
+        return np.vstack([self.X.T @ part - np.outer(self.centre, total / self.scale), total])
+
+    def curvature(self, sums: list[LogSum], weights: Floats) -> Floats:
+        """The diagonal of the loss's second derivative in the weights, (features + 1, classes)."""
+        scores = self.scores(weights)
+        by_score = np.zeros_like(scores)
+        for term in sums:
+            shares = term(scores)[1]
+            by_score += shares * (1 - shares)
+        total, centre = by_score.sum(0), self.centre / self.scale
+        if issparse(self.X):
+            X = self.X / self.scale
+            squares = X.T.power(2) @ by_score - 2 * centre[:, None] * (X.T @ by_score) + np.outer(centre**2, total)
+        else:
+            squares = np.square((self.X - self.centre) / self.scale).T @ by_score
+        return np.vstack([np.maximum(squares, 0), total])
+
+
 def make_objective(
-    X: Any, sums: list[LogSum], prior: Prior, *, scale: float, high_rank_weight: float = 0.0
+    features: Features, sums: list[LogSum], prior: Prior, *, high_rank_weight: float = 0.0
 ) -> Callable[[Floats], tuple[float, Floats]]:
     """The objective per row, and its gradient, as a function of the weights."""
-    n = X.shape[0]
+    n = len(features)
 
     def objective(weights: Floats) -> tuple[float, Floats]:
-        scores = _scores(X, weights, scale)
+        scores = features.scores(weights)
         value, by_score = one_pair(scores, sums)
         if high_rank_weight > 0:
             penalty, by_penalty = high_rank(scores)
@@ -336,34 +378,25 @@ def make_objective(
         moved = weights - prior.centre
         gradient = prior.precision * moved
         value += 0.5 * float(np.vdot(gradient, moved))
-        gradient[:-1] += X.T @ by_score / scale
-        gradient[-1] += by_score.sum(0)
+        gradient += features.gradient(by_score)
         return value / n, gradient / n
 
     return objective
 
 
-def _scores(X: Any, weights: Floats, scale: float) -> Floats:
-    """The scores (N, L), column by column in memory: sums over the few classes of all rows at once are fast so."""
-    coef = weights[:-1] / scale
-    scores: Floats = np.asfortranarray(X @ coef) if issparse(X) else (coef.T @ X.T).T
-    scores += weights[-1]
-    return scores
+def _centre_and_scale(X: Any) -> tuple[Floats, float]:
+    """The features' means (D,), and the root of the sum of their variances, or 1 where nothing varies.
 
-
-def _curvature(X: Any, sums: list[LogSum], weights: Floats, scale: float) -> Floats:
-    """The diagonal of the loss's second derivative in the weights, (features + 1, classes)."""
-    scores = _scores(X, weights, scale)
-    by_score = np.zeros_like(scores)
-    for term in sums:
-        shares = term(scores)[1]
-        by_score += shares * (1 - shares)
-    return np.vstack([(X.T.power(2) if issparse(X) else X.T**2) @ by_score / scale**2, by_score.sum(0)])
-
-
-def _variance(X: Any) -> float:
-    """The sum of the features' variances, or 1 where nothing varies."""
-    mean = np.asarray(X.mean(0, dtype=np.float64))
-    squares = X.data if issparse(X) else X
-    variance = float(np.square(squares, dtype=np.float64).sum() / X.shape[0] - np.square(mean).sum())
-    return variance if variance > 1e-12 * float(np.square(mean).sum()) else 1.0
+    In units of the largest value, so that no square is beyond the numbers there are.
+    """
+    peak = float(abs(X).max()) or 1.0
+    mean = np.asarray(X.mean(0, dtype=np.float64)).ravel() / peak
+    if issparse(X):
+        squares = np.square(X.data / peak - mean[X.indices]).sum()
+        squares += (X.shape[0] - np.bincount(X.indices, minlength=X.shape[1])) @ np.square(mean)
+    else:
+        blocks = (X[start : start + _ROWS] for start in range(0, X.shape[0], _ROWS))
+        squares = sum(np.square(block / peak - mean).sum() for block in blocks)
+    variance = float(squares / X.shape[0])
+    varies = variance > 1e-24 * float(np.square(mean).sum())
+    return mean * peak, peak * math.sqrt(variance) if varies else 1.0

@@ -92,15 +92,13 @@ class LabelMatrix:
         count, width = shape
         if count < 1 or width < 1:
             raise ValueError(f"labels: expected a non-empty matrix (samples, classes), got shape {shape}")
-        row, column = np.asarray(rows, np.int64), np.asarray(columns, np.int64)
+        row, column = _whole(rows, "row"), _whole(columns, "column")
         if row.shape != column.shape or row.ndim != 1:
             raise ValueError(f"entries need one row and one column each, got {row.shape} and {column.shape}")
         for name, index, end in (("row", row, count), ("column", column, width)):
             if len(index) and not 0 <= index.min() <= index.max() < end:
                 raise ValueError(f"an entry lies outside of the {end} {name}s")
-        value = np.broadcast_to(np.asarray(values, np.int8), row.shape)
-        if not np.isin(value, (POSITIVE, NEGATIVE, UNKNOWN)).all():
-            raise ValueError("a label is 1 (positive), 0 (negative) or -1 (unknown)")
+        value = np.broadcast_to(_labels(values), row.shape)
         place = row * width + column
         if (np.diff(place) <= 0).any():
             order = np.argsort(place, kind="stable")
@@ -249,8 +247,8 @@ class LabelMatrix:
 
     def with_entries(self, rows: ArrayLike, columns: ArrayLike, values: ArrayLike) -> "LabelMatrix":
         """The same labels but for some cells."""
-        row, column = np.asarray(rows, np.int64), np.asarray(columns, np.int64)
-        value = np.broadcast_to(np.asarray(values, np.int8), row.shape)
+        row, column = _whole(rows, "row"), _whole(columns, "column")
+        value = np.broadcast_to(_labels(values), row.shape)
         own = np.repeat(np.arange(len(self)), np.diff(self.starts))
         return LabelMatrix.from_entries(
             self.shape,
@@ -280,8 +278,10 @@ class LabelMatrix:
         )
 
     def of_classes(self, columns: Any) -> "LabelMatrix":
-        """Some classes, in this order."""
+        """Some classes, in this order, each of them once."""
         chosen = np.asarray(columns, np.intp)
+        if len(np.unique(chosen)) < len(chosen):
+            raise ValueError("a class can be chosen once only")
         place = np.full(self.shape[1], -1)
         place[chosen] = np.arange(len(chosen))
         kept = place[self.columns] >= 0
@@ -368,6 +368,22 @@ class LabelMatrix:
         row = np.searchsorted(self.starts, kept, side="right") - 1
         dense[row, place[self.columns[kept]]] = self.values[kept]
         return dense[:, place[chosen]]
+
+
+def _whole(numbers: ArrayLike, name: str) -> Indices:
+    """Whole numbers, or a sentence on others."""
+    given = np.asarray(numbers)
+    whole = given.astype(np.int64)
+    if given.size and not (whole == given).all():
+        raise ValueError(f"the {name} of an entry must be a whole number")
+    return whole
+
+
+def _labels(values: ArrayLike) -> Labels:
+    given = np.asarray(values)
+    if not np.isin(given, (POSITIVE, NEGATIVE, UNKNOWN)).all():
+        raise ValueError("a label is 1 (positive), 0 (negative) or -1 (unknown)")
+    return given.astype(np.int8)
 
 
 def _starts(counts: Indices) -> Indices:

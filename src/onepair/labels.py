@@ -111,11 +111,16 @@ def observe_preferred(labels: ArrayLike, preference: ArrayLike) -> Labels:
     array([[-1,  1, -1],
            [-1,  1, -1]], dtype=int8)
     """
-    full = _require_full(labels)
-    wanted = np.where(full == POSITIVE, np.asarray(preference, np.float64), -np.inf)
+    full, wanted = _require_full(labels), np.asarray(preference, np.float64)
+    if wanted.shape not in (full.shape, full.shape[1:]):
+        raise ValueError(f"preference must have the shape {full.shape} or {full.shape[1:]}, got {wanted.shape}")
+    if np.isnan(wanted).any():
+        raise ValueError("preference must hold numbers that can be compared, and holds NaN")
     rows = np.flatnonzero((full == POSITIVE).any(1))
     observed = np.full_like(full, UNKNOWN)
-    observed[rows, wanted[rows].argmax(1)] = POSITIVE
+    place = np.argsort(np.argsort(-wanted, axis=-1, kind="stable"), axis=-1)  # 0 for the most preferred, and so on
+    first = np.where(full == POSITIVE, place, full.shape[1]).argmin(1)
+    observed[rows, first[rows]] = POSITIVE
     return observed
 
 

@@ -70,7 +70,7 @@ class _LogDetGram(torch.autograd.Function):
 
 
 def widen(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """`values` in a wider dtype; a gradient beyond the narrow dtype comes back as its largest number, not infinity."""
+    """`values` in another dtype; a gradient beyond a narrower one comes back as its largest number, not infinity."""
     widened: Tensor = _Widen.apply(values, dtype)
     return widened
 
@@ -88,5 +88,5 @@ class _Widen(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
-        largest = torch.finfo(ctx.narrow).max
+        largest = min(torch.finfo(ctx.narrow).max, torch.finfo(upstream.dtype).max)
         return upstream.clamp(-largest, largest).to(ctx.narrow), None

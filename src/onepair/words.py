@@ -1,5 +1,6 @@
-"""Numbers with their nouns, and lists of names, as sentences have them."""
+"""Numbers with their nouns, lists of names, and commands, as sentences have them."""
 
+import shlex
 from collections.abc import Sequence
 
 MOST_NAMED = 5  # in a sentence
@@ -46,3 +47,12 @@ def itemised(title: str, things: Sequence[object], *, rest: str) -> str:
     """
     more = [f"… and {len(things) - MOST_NAMED:,} more; {rest}"] if len(things) > MOST_NAMED else []
     return "\n  ".join([title, *map(str, things[:MOST_NAMED]), *more])
+
+
+def command(*words: object) -> str:
+    """A command of ours, as it is typed.
+
+    >>> command("review", "runs/my photos")
+    "onepair review 'runs/my photos'"
+    """
+    return shlex.join(["onepair", *map(str, words)])

@@ -1,5 +1,6 @@
 """What is printed of classes: nothing cut off, and an estimate never as if it were measured."""
 
+from dataclasses import replace
 from io import StringIO
 
 import numpy as np
@@ -55,6 +56,34 @@ def test_decide_marks_estimates_and_gives_their_intervals(single_positives, caps
     assert " to " in together
 
 
+def test_what_is_never_predicted_has_no_precision_and_nothing_else(single_positives, capsys):
+    scores, labels = single_positives
+    decisions = fit_decisions(scores, labels)
+    never = replace(decisions, thresholds=np.full(3, np.inf))
+    found = evaluate(scores, labels, never, ("cat", "dog", "cow"))
+    _print(never, scores, found)
+    told = capsys.readouterr().out
+    for name in ("cat", "dog", "cow"):
+        (row,) = [line.split() for line in told.splitlines() if line.split()[:1] == [name]]
+        assert row[1:] == ["never", "0", "–", "0.0", "0.0"]
+    (together,) = [line for line in told.splitlines() if line.startswith("estimated for all labels, ")]
+    assert "recall 0.0 (0.0 to 0.0)" in together
+    assert "nothing is predicted, so that there is no precision" in together
+    assert "precision 0" not in together
+
+
+def test_full_labels_tell_no_precision_of_what_is_never_predicted(single_positives):
+    scores, labels = single_positives
+    full = np.maximum(labels, 0)
+    decisions = fit_decisions(scores, full)
+    some = replace(decisions, thresholds=np.array([np.inf, *decisions.thresholds[1:]]))
+    found = evaluate(scores, full, some, ("cat", "dog", "cow"))
+    assert np.isnan(found.classes["cat"].precision)
+    assert (found.classes["cat"].recall, found.classes["cat"].f1) == (0, 0)
+    assert not np.isnan([found.classes["dog"].precision, found.precision]).any()
+    assert np.isnan(evaluate(scores, full, replace(some, thresholds=np.full(3, np.inf)), ("a", "b", "c")).precision)
+
+
 def test_what_labels_do_not_tell_is_a_sentence_and_no_number():
     narrow, vague = Figure(0.5123, 0.45, 0.55), Figure(0.2234, 0.1, 0.7)
     found = Estimated("if labels are known at random", narrow, vague, narrow, vague, {"cat": None}, 1)
@@ -64,5 +93,6 @@ def test_what_labels_do_not_tell_is_a_sentence_and_no_number():
     assert "22" not in line
 
 
-def test_an_estimate_is_never_sure():
-    assert (roughly(1.0), roughly(0.0), roughly(0.5), roughly(float("nan"))) == ("≈ 99", "≈ 1", "≈ 50", "–")
+def test_an_estimate_is_sure_only_of_what_is_certain():
+    assert (roughly(1.0), roughly(0.0), roughly(0.5), roughly(float("nan"))) == ("100.0", "0.0", "≈ 50", "–")
+    assert (roughly(0.999999), roughly(1e-6)) == ("≈ 99", "≈ 1")

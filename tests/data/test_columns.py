@@ -74,15 +74,69 @@ def test_a_column_that_says_different_things_of_one_image_is_not_left_out_in_sil
 
 
 def test_a_value_says_whether_the_label_of_its_row_is_there(tmp_path):
-    rows = ("a,dog,1", "a,cat,0", "b,cat,", "b,dog,0", "b,dog,1")
+    rows = ("a,dog,1", "a,cat,0", "b,cat,", "b,dog,1", "b,dog,1")
     for header in ("file,label,value", "ImageID,LabelName,Confidence"):
         result, _ = read(tmp_path, header, *rows)
         assert result.classes == ("cat", "dog")
-        assert result.labels.tolist() == [[0, 1], [-1, 1]]  # of two answers, yes
+        assert result.labels.tolist() == [[0, 1], [-1, 1]]
     result, found = read(tmp_path, "file,labels,confidence", "a,dog;cat,1", "b,cat,0")
     assert result.labels.tolist() == [[1, 1], [1, -1]]
     assert [str(each) for each in found] == [
         "labels.csv, column confidence: says nothing of rows with several labels; left out"
+    ]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ("file,label,value", "a,dog,0", "a,cat,1", "a,dog,1", "a,dog,0", "b,dog,1"),
+        ("file,labels,negatives", "a,cat;dog,dog", "b,dog,"),
+    ],
+)
+@pytest.mark.parametrize("unlisted", ["unknown", "negative"])
+def test_a_label_that_is_said_to_be_there_and_not_to_be_there_is_unknown(tmp_path, rows, unlisted):
+    result, found = read(tmp_path, *rows, unlisted=unlisted)
+    assert result.labels.tolist() == [[1, -1], [-1 if unlisted == "unknown" else 0, 1]]
+    assert [str(each) for each in found if not each.remark] == [
+        "labels.csv, line 2: says both that dog is there and that it is not"
+    ]
+
+
+@pytest.mark.parametrize("name", ["label", "class", "labels"])
+def test_numbers_of_classes_are_their_names(tmp_path, name):
+    result, found = read(tmp_path, f"file,{name}", *(f"{row},{row % 3}" for row in range(30)))
+    assert result.classes == ("0", "1", "2")
+    assert result.labels.tolist()[:3] == [[1, -1, -1], [-1, 1, -1], [-1, -1, 1]]
+    assert not found
+
+
+def test_a_typing_error_among_ones_and_zeros_makes_no_classes_of_them(tmp_path):
+    result, found = read(tmp_path, "file,label", *(f"{row},{row % 2}" for row in range(30)), "30,2")
+    assert result.classes == ("label",)
+    assert [each.kind for each in found if not each.remark] == ["bad value"]
+
+
+@pytest.mark.parametrize("words", [("train", "eval", "test"), ("Training", "Validierung", "Test")])
+def test_a_column_of_splits_with_a_word_for_none_is_one(tmp_path, words):
+    rows = [f"{row},{words[row % 3]},{row % 2}" for row in range(9)]
+    result, found = read(tmp_path, "file,subset,dog", *rows)
+    assert result.split.tolist() == ["train", "test"] * 3
+    assert [each.kind for each in found if not each.remark] == ["bad split"] * 3
+
+
+def test_a_class_that_is_called_like_an_image(tmp_path):
+    result, _ = read(tmp_path, "file,logo.png,dog", "a,1,", "b,0,1")
+    assert result.classes == ("logo.png", "dog")
+
+
+def test_a_file_has_one_name_however_it_is_written(tmp_path):
+    (tmp_path / "img").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "img" / "a.png")
+    rows = ("img/a.png,1,", "./img/a.png,,1", "img//a.png,0,0", "img/./a.png,1,1")
+    result, found = read(tmp_path, "file,dog,cat", *rows)
+    assert result.files == ("img/a.png",)
+    assert [str(each) for each in found if not each.remark] == [
+        "labels.csv: lists img/a.png 4 times (lines 2, 3, 4 and 5)"
     ]
 
 

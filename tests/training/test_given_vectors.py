@@ -3,41 +3,71 @@
 import numpy as np
 import pytest
 
-from onepair.data.features import extract_features
-from onepair.inference.choice import Engines
-from onepair.models import GivenVectors, create_backbone
+from onepair.inference.inputs import FeatureSource
 from onepair.runs.config import ConfigError
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError
-from onepair.training import run as running
-from tests.training.tiny import SIZE, tiny_config
+from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, tiny_config
 
 GIVEN = ("model.backbone=vectors", "model.image_size=none")
 
 
-class DrawnAfterANetwork(GivenVectors):
-    """The head's weights are drawn after those of the network that the vectors came from."""
+@pytest.fixture
+def trained_on(train, tmp_path):
+    """A run on vectors (46, D), one for each image, kept in any form."""
 
-    def __init__(self, width):
-        create_backbone("small-cnn", weights="none", image_size=SIZE)
-        super().__init__(width)
+    def run(vectors, *settings, name="v.npy", **named):
+        path = tmp_path / name
+        np.savez(path, X=vectors, **named) if named else np.save(path, vectors)
+        settings = (*GIVEN, f"data.features='{path}'", "linear.optimiser.weight_decay=0.0", *settings)
+        return FinishedRun(train(*settings, out=f"from {name}").folder.path)
+
+    return run
 
 
-def test_vectors_by_name_give_what_the_cache_of_features_gives(train, images, cache, tmp_path, monkeypatch):
-    from_images = train(out="from images")
-    run = FinishedRun(from_images.folder.path)
-    backbone, table = run.classifier.backbone, run.table
-    features = extract_features(
-        table, backbone, backbone.preprocessing, Engines(backbone), folder=cache / "features"
-    ).features
-    np.savez(tmp_path / "v.npz", X=features[::-1], files=np.array(table.files[::-1]))
-    np.save(tmp_path / "v.npy", features)
-    monkeypatch.setattr(running, "GivenVectors", DrawnAfterANetwork)
-    for name in ("v.npz", "v.npy"):
-        given = train(*GIVEN, f"data.features='{tmp_path / name}'", out=f"from {name}")
-        for split in ("validation", "test"):
-            np.testing.assert_array_equal(given.folder.scores(split), from_images.folder.scores(split))
-        assert given.results == from_images.results
+@pytest.fixture
+def vectors():
+    """Of which a linear classifier can tell the classes, and which nothing else is remarkable about."""
+    random = np.random.default_rng(0)
+    labels = np.maximum(labels_of(TRAIN + TEST), 0)
+    return labels @ random.normal(size=(len(CLASSES), 12)) + 0.3 * random.normal(size=(len(labels), 12))
+
+
+def test_vectors_by_name_give_what_those_in_order_give(trained_on, vectors):
+    one = trained_on(vectors)
+    other = trained_on(vectors[::-1], name="v.npz", files=np.array(one.table.files[::-1]))
+    for split in ("validation", "test"):
+        np.testing.assert_array_equal(one.scores(split), other.scores(split))
+    assert one.results == other.results
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(0.01, 0), (1000, 0), (1, 300), (20, -5000)])
+def test_neither_size_nor_place_of_vectors_matters(trained_on, vectors, factor, offset):
+    one, other = trained_on(vectors), trained_on(factor * vectors + offset, name="moved.npy")
+    assert one.results.test_map > 0.9
+    assert other.results.test_map == pytest.approx(one.results.test_map, abs=0.03)
+    np.testing.assert_allclose(one.scores("test"), other.scores("test"), atol=0.5)
+
+
+def test_vectors_of_zeros_but_for_a_few_stay_as_they_are(trained_on, vectors):
+    sparse = np.where(np.random.default_rng(1).random(vectors.shape) < 0.4, vectors, 0)
+    run = trained_on(sparse)
+    source = FeatureSource(run.table.vectors)
+    assert source.centred(run.task.train) is source
+    assert run.results.test_map > 0.6
+
+
+def test_the_model_that_is_kept_is_that_of_vectors_as_they_are(trained_on, vectors):
+    run = trained_on(vectors + 50)
+    head = run.classifier.head
+    rows = run.table.vectors.take(run.rows("test"))
+    by_hand = rows @ head.weight.detach().numpy().T + head.bias.detach().numpy()
+    np.testing.assert_allclose(by_hand, run.scores("test"), atol=2e-3)
+
+
+def test_sgd_learns_at_the_rate_that_it_is_given(trained_on, vectors):
+    options = ("linear.optimiser.name=sgd", "linear.optimiser.lr=0.05")
+    assert trained_on(vectors, *options).results.test_map > 0.8
 
 
 def test_a_run_does_not_go_on_with_other_vectors(train, tmp_path):

@@ -8,7 +8,7 @@ import typer
 from onepair.cli.figures import class_table
 from onepair.cli.interruption import on_interrupt
 from onepair.errors import require_extra
-from onepair.words import counted
+from onepair.words import command, counted
 
 if TYPE_CHECKING:
     from onepair.review.auditing import AuditDesk
@@ -64,7 +64,7 @@ def audit(
         if sheet is not None:
             write_sheet(opened, drawn, sheet)
             typer.echo(f"{sheet} has {counted(len(drawn.files), 'image')}: write 1 or 0 where it is blank, then")
-            typer.echo(f"onepair audit {run} --answers {sheet}")
+            typer.echo(command("audit", run, "--answers", sheet))
             return
         desk = AuditDesk(opened, drawn, open_store(opened))
         if answers is not None:
@@ -101,8 +101,8 @@ def _say_what_it_tells(run: Path) -> None:
 
     told = summarise_audit(FinishedRun(run))
     print_summary(told)
-    judged = f"onepair evaluate {run} --split {told.split}"
-    typer.echo(f"they count from now on: onepair decide {run}, onepair find {run}, {judged}")
+    these = (("decide", run), ("find", run), ("evaluate", run, "--split", told.split))
+    typer.echo(f"they count from now on: {', '.join(command(*words) for words in these)}")
 
 
 def print_summary(told: "AuditSummary") -> None:

@@ -7,6 +7,7 @@ import typer
 
 from onepair.cli.interruption import on_interrupt
 from onepair.errors import require_extra
+from onepair.words import command
 
 if TYPE_CHECKING:
     from onepair.report import RunSummary
@@ -76,7 +77,7 @@ def demo(
         found = find_labels(finder, folds=FOLDS, machine=machine, watch=narration)
     print_finding(found)
     _report(out, machine.shared)
-    typer.echo(f"To confirm them on a page: onepair review {out}")
+    typer.echo(f"To confirm them on a page: {command('review', out)}")
 
 
 def _summaries(out: Path, shared: "Shared") -> "list[RunSummary]":

@@ -7,6 +7,7 @@ import typer
 
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.errors import require_extra
+from onepair.words import command
 
 
 @on_interrupt(NOTHING)
@@ -36,4 +37,5 @@ def export(
         for tensor in tensors:
             typer.echo(f"  {title:<3}  {tensor}")
     typer.echo(f"its logits differ from torch's by at most {exported.difference:.1g}")
-    typer.echo(f"use it: onepair predict {file} {'images/' if described.width is None else 'vectors.npy'}")
+    inputs = "images/" if described.width is None else "vectors.npy"
+    typer.echo(f"use it: {command('predict', file, inputs)}")

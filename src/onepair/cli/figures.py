@@ -1,5 +1,6 @@
 """What several commands print of classes: a table with a line for each, and estimates with their intervals."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -31,9 +32,10 @@ def estimate_line(estimated: "Estimated") -> str:
         for name, each in figures.items()
         if each.told
     )
-    vague = [name for name, each in figures.items() if not each.told]
+    vague = [name for name, each in figures.items() if not each.told and not math.isnan(each.value)]
     known = f"estimated for all labels, {estimated.assumption}: {', '.join(told) or 'nothing'}"
-    return "; ".join([known, *([vague_line(vague)] if vague else [])])
+    nothing = ["nothing is predicted, so that there is no precision"] if math.isnan(estimated.precision.value) else []
+    return "; ".join([known, *nothing, *([vague_line(vague)] if vague else [])])
 
 
 def vague_line(names: Sequence[str]) -> str:

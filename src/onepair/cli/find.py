@@ -8,7 +8,7 @@ import typer
 from onepair.cli.figures import class_table
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.settings import Address, Cache, Engine, Workers, computed
-from onepair.words import counted
+from onepair.words import command, counted
 
 if TYPE_CHECKING:
     from onepair.finding.found import Finding
@@ -88,7 +88,8 @@ def find(
         found.write(out)
     print_finding(found)
     if len(found.suggestions):
-        typer.echo(f"they are in {out or run / 'finding' / 'suggestions.csv'}; to confirm them: onepair review {run}")
+        file = out or run / "finding" / "suggestions.csv"
+        typer.echo(f"they are in {file}; to confirm them: {command('review', run)}")
     return len(found.suggestions)
 
 

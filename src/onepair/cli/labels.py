@@ -7,6 +7,7 @@ import typer
 
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.cli.reading import say_how_to_train
+from onepair.words import command
 
 
 @on_interrupt(NOTHING)
@@ -35,7 +36,7 @@ def labels(
     opened = open_run(run)
     answers = answers_file(opened)
     if not answers.exists() and opened.audit is None:
-        raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run onepair review {run} first")
+        raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run {command('review', run)} first")
     store = Store(answers) if answers.exists() else None
     entries, added = (store.entries(), store.classes()) if store else ([], [])
     found = write_completed(opened, entries, out, added=added, format=format)

@@ -103,12 +103,12 @@ class Reading:
     def noted_table(self, data: str, *, strict: bool, features: str | None = None) -> "LabelTable":
         """The dataset. What is remarkable about it, or wrong, is said, and no reason to stop."""
         from onepair.data.problems import Problem, noting
-        from onepair.words import itemised
+        from onepair.words import command, itemised
 
         found: list[Problem] = []
         table = self.table(data, features=features, report=noting(found, strict=strict))
         if found:
-            rest = f"onepair check {data} has all of them"
+            rest = f"{command('check', data)} has all of them"
             typer.echo(itemised("noted about the labels:", found, rest=rest), err=True)
         return table
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onepair.errors import require_extra
+from onepair.words import command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +62,9 @@ def review(
         retraining.stop()
     desk.refresh()
     answered, total = int((desk.goal & ~desk.open).sum()), int(desk.goal.sum())
-    typer.echo(f"\n{answered:,} of {total:,} answered; onepair labels {run} --out completed.csv writes the labels")
+    typer.echo(
+        f"\n{answered:,} of {total:,} answered; {command('labels', run, '--out', 'completed.csv')} writes the labels"
+    )
 
 
 def serve_pages(

@@ -11,6 +11,7 @@ from onepair.cli.interruption import on_interrupt
 from onepair.cli.reading import UNSAID, Features, Reading, reads_data
 from onepair.cli.settings import Backbone, chosen_config
 from onepair.errors import require_extra
+from onepair.words import command
 
 METHOD = "opml-plus"
 
@@ -64,7 +65,7 @@ def start(
     _say("find", run)
     suggested = find(run)
     if not suggested:
-        typer.echo(f"there is nothing to confirm; to count what is missing on random images: onepair audit {run}")
+        typer.echo(f"there is nothing to confirm; to count what is missing on random images: {command('audit', run)}")
     elif page:
         _say("review", run, "--port", port, "--open")
         review(run, port=port, browse=True)

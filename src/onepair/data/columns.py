@@ -1,7 +1,8 @@
 """What the columns of a table are about: files, splits, classes, lists of names, or something else."""
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -30,6 +31,9 @@ _NO_CLASSES = {  # what tables hold beside classes, as 1 and 0, too; without spa
     *(f"is{state}" for state in _STATES),
 }
 FEW = 20  # rows that say little about what a column is for
+_MOST_WORDS = 10  # that a column of splits has, those among them that are none
+_TYPING_ERRORS = 0.05  # of the cells, at most
+_NUMBER = re.compile(r"\d+(\.0)?")
 _ADVICE = "a label is 1, 0 or blank, and --label-columns cat,dog would name the columns that hold them"
 
 
@@ -130,7 +134,7 @@ def _vector_column(sheet: Sheet) -> int | None:
 
 
 def _split_by_values(sheet: Sheet, report: Report) -> int | None:
-    """The only column that holds nothing but words for splits, and more than one of them, whatever its name."""
+    """The only column that holds mostly words for splits, and more than one of them, whatever its name."""
     fitting = [i for i, cells in enumerate(sheet.columns) if _holds_splits(cells)]
     if len(fitting) != 1:
         return None
@@ -139,10 +143,12 @@ def _split_by_values(sheet: Sheet, report: Report) -> int | None:
 
 
 def _holds_splits(cells: Sequence[Any]) -> bool:
-    if not cells or split_of(str(cells[0])) is None:  # as a rule that is enough to know
+    if all(split_of(str(cell)) is None for cell in cells[:SAMPLE]):  # as a rule that is enough to know
         return False
-    splits = {split_of(cell) for cell in set(map(str, cells))}
-    return None not in splits and len(splits) > 1
+    times = Counter(map(str, cells))
+    splits = {split for cell in times if (split := split_of(cell)) is not None}
+    known = sum(number for cell, number in times.items() if split_of(cell) is not None)
+    return "train" in splits and len(splits) > 1 and len(times) <= _MOST_WORDS and 2 * known > len(cells)
 
 
 def _as_named(sheet: Sheet, label_columns: Sequence[str]) -> tuple[int | None, list[int]]:
@@ -237,7 +243,7 @@ def _list_column(sheet: Sheet, others: list[int]) -> int | None:
     fitting = [
         by_name[name]
         for name in LIST_NAMES
-        if name in by_name and (name == "labels" or _other_values(sheet, by_name[name]))
+        if name in by_name and (name == "labels" or _names_classes(sheet, by_name[name]))
     ]
     fitting = [i for i in fitting if _has_words(sheet.columns[i])] or fitting  # numbers of classes may be beside names
     if len(fitting) > 1:
@@ -245,6 +251,20 @@ def _list_column(sheet: Sheet, others: list[int]) -> int | None:
         named = f"as --label-columns {sheet.header[fitting[0]]}"
         raise DataError(f"{sheet.source}: has columns {both}; name the one with the labels in label_columns, {named}")
     return fitting[0] if fitting else None
+
+
+def _names_classes(sheet: Sheet, column: int) -> bool:
+    """Whether a column that is called like a list of labels holds one: words, or numbers of classes beyond 1 and 0."""
+    if _other_values(sheet, column):
+        return True
+    held = [str(cell).strip() for cell, blank in _cells(sheet, column) if not blank]
+    more = [cell for cell in held if label_of(cell) == BAD]
+    return len(more) > _TYPING_ERRORS * len(held) and all(map(_NUMBER.fullmatch, held))
+
+
+def _cells(sheet: Sheet, column: int) -> Iterable[tuple[Any, bool]]:
+    """Of each row what it holds, and whether that is nothing."""
+    return zip(sheet.columns[column], blanks_of(sheet.columns[column]).tolist(), strict=True)
 
 
 def _value(sheet: Sheet, others: list[int]) -> int | None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def label_of(cell: Any) -> int:
         return _LABEL_OF.get(cell.strip().lower(), BAD)
     if is_blank(cell):
         return UNKNOWN
-    return int(cell) if isinstance(cell, int | float) and cell in (POSITIVE, NEGATIVE, UNKNOWN) else BAD
+    return int(cell) if isinstance(cell, int | float | Decimal) and cell in (POSITIVE, NEGATIVE, UNKNOWN) else BAD
 
 
 def labels_of(cells: Sequence[Any]) -> Labels:

@@ -29,6 +29,7 @@ Report = Callable[[Problem], None]
 _OUTCOMES = {  # of problems that a reader finds: what it does about them
     "bad value": "now unknown",
     "missing label": "now unknown",
+    "contradiction": "now unknown",
     "duplicate": "the first one stays",
     "bad split": "the row is left out",
     "no file name": "the row is left out",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ def row_names(
             report(Problem("no file name", sheet.where(row, column), f"holds {cell!r}, not the name of a file"))
     if folders is None:
         return None, [written.get(row) for row in range(len(cells))]
-    odd = list({cell for cell in written.values() if "\\" in cell or cell != cell.strip()})
+    odd = list({cell for cell in written.values() if "\\" in cell or cell != cell.strip() or _has_detours(cell)})
     found = dict(zip(odd, all_at_once(partial(_as_found, folders[0]), odd, remote=is_remote(folders[0])), strict=True))
     names = [found.get(cell, cell) for cell in written.values()]
     root, located = locate(names, folders)
@@ -78,8 +78,20 @@ def row_names(
     return root, [file_of.get(row) for row in range(len(cells))]
 
 
+def _has_detours(file: str) -> bool:
+    return "://" not in file and ("//" in file or "./" in file)
+
+
 def _as_found(root: Path, file: str) -> str:
-    """The name of a file as it was written, unless only one without spaces around it or backslashes is there."""
+    """The name of a file as it was written, unless only one without spaces around it or backslashes is there.
+
+    Without detours, so that one file has one name.
+
+    >>> _as_found(Path("photos"), "./cats//tom.jpg")
+    'cats/tom.jpg'
+    """
+    if _has_detours(file):
+        file = str(PurePosixPath(file))
     if "\\" not in file and file == file.strip():
         return file
     forms = (file, file.strip(), file.replace("\\", "/"), file.strip().replace("\\", "/"))

@@ -163,7 +163,7 @@ def _read_csv(path: Path, text: str, report: Report) -> Sheet:
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [unguard(name).strip() for name in next(rows, [])]
-        if any(map(_is_image, header)):
+        if file_column(header) is None and any(map(_is_image, header)):
             raise DataError(
                 f"{path}: begins with an image; write a line above it that names the columns, as file,labels"
             )

@@ -319,9 +319,15 @@ def _read_lists(
     images = np.concatenate([np.array([image for image, _ in denied], np.intp), images])
     named = np.array([*(position[name] for _, name in denied), *positives], np.intp)
     said = np.concatenate([np.full(len(denied), NEGATIVE, np.int8), said])
-    order = np.argsort(said, kind="stable")  # of several labels of a cell the last counts, which is to be the positive
-    entries = images[order], named[order], said[order]
-    return classes, LabelMatrix.from_entries((len(rows), len(classes)), *entries, complete=complete)
+    places = images * len(classes) + named
+    both = np.intersect1d(places[said == POSITIVE], places[said == NEGATIVE])
+    for image, name in zip(*np.divmod(both, len(classes)), strict=True):
+        what = f"says both that {classes[name]} is there and that it is not"
+        report(Problem("contradiction", sheet.places[rows[image][0]], what))
+    order = np.argsort(said, kind="stable")  # of several labels of a cell the last counts
+    values = np.append(said[order], np.full(len(both), UNKNOWN, np.int8))
+    cells = np.divmod(np.append(places[order], both), len(classes))
+    return classes, LabelMatrix.from_entries((len(rows), len(classes)), *cells, values, complete=complete)
 
 
 def _denied(sheet: Sheet, column: int | None, rows: list[list[int]], report: Report) -> list[tuple[int, str]]:

@@ -109,7 +109,7 @@ def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -
     model = np.arange(holes.sum()) % len(configs)
     scores[np.searchsorted(rows, task.validation[holes])] = validation[model, np.flatnonzero(holes)]
     read = np.isfinite(scores).all(1)
-    complete = ~holes & np.isfinite(validation).all((0, 2))
+    complete = np.isin(task.validation, run.in_full) & np.isfinite(validation).all((0, 2))
     sample = run.known[task.validation[complete]]
     return OutOfSample(run, rows[read], run.known[rows[read]], scores[read], sample, validation[:, complete])
 

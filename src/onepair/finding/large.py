@@ -64,7 +64,7 @@ def find_large(
     models, gone = _scorers(run, folds, fabric, machine, watch)
     there = np.flatnonzero((model >= 0) & ~np.isin(run.searched, gone))
     rows, table = run.searched[there], run.table
-    complete = np.setdiff1d(run.task.validation, np.union1d(run.searched, gone))
+    complete = np.setdiff1d(run.in_full, gone)
     for fold in folds:
         complete = np.intersect1d(complete, fold.task.validation)
     complete = complete[judged_places(len(complete), len(table.classes))]

@@ -1,7 +1,7 @@
 """Where a model's inputs come from: features in memory, images on disk, or what a frozen part makes of images."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -18,6 +18,8 @@ from onepair.data.preprocessing import Augmentation, Preprocessing
 from onepair.data.problems import refuse
 from onepair.data.vectors import Vectors
 from onepair.labels import Indices
+
+_ROWS_TO_MEASURE = 1024
 
 
 class Shard(NamedTuple):
@@ -56,6 +58,7 @@ class FeatureSource:
 
     features: Tensor | Vectors  # (N, D)
     device: torch.device | None = None  # of the model, where that is not the features' own
+    centre: Tensor | None = None  # (D,), taken from every row
 
     def batches(
         self,
@@ -76,10 +79,25 @@ class FeatureSource:
         for batch in torch.split(torch.from_numpy(left).to(device), batch_size):
             mine = batch[shard.process :: shard.processes] if shard.processes > 1 else batch
             if isinstance(self.features, Tensor):
-                yield Inputs(self.features[mine].float(), batch)
+                taken = self.features[mine].float()
             else:
-                taken = torch.from_numpy(self.features.take(mine.cpu().numpy()))
-                yield Inputs(taken.to(device).float(), batch)
+                taken = torch.from_numpy(self.features.take(mine.cpu().numpy())).to(device).float()
+            yield Inputs(taken if self.centre is None else taken - self.centre, batch)
+
+    def centred(self, rows: Indices) -> "FeatureSource":
+        """The same about the mean of the rows, unless most values are 0, as in counts of words."""
+        some = self._some(rows)
+        return self if (some == 0).double().mean() > 0.5 else replace(self, centre=some.double().mean(0).float())
+
+    def size(self, rows: Indices) -> float:
+        """The mean over the rows of the sums of their features' absolute values."""
+        return float(self._some(rows).double().abs().sum(1).mean())
+
+    def _some(self, rows: Indices) -> Tensor:
+        """Features of some of the rows, which stand for all."""
+        some = rows[:: -(-len(rows) // _ROWS_TO_MEASURE)]
+        (part,) = self.batches(some, batch_size=_ROWS_TO_MEASURE, shard=Shard(), training=False)
+        return part.inputs
 
 
 @dataclass(frozen=True, eq=False)

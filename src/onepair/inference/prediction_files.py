@@ -15,7 +15,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, NonNegativeInt
 
-from onepair.data.dialects import guard
+from onepair.data.dialects import guard, write_names
 from onepair.data.problems import Problem, Report
 from onepair.data.stored import StoredError, read_record
 from onepair.data.streaming import Input, Row
@@ -67,7 +67,9 @@ class Csv(Form):
         shares: Iterable[object] = _rounded(prediction).values()
         if self.predicted_alone:
             shares = [";".join(map(str, shares))]
-        return _csv_line([prediction.file, ";".join(prediction.labels), *shares])
+        ambiguous = any(";" in name for name in prediction.labels)
+        names = write_names(prediction.labels) if ambiguous else ";".join(prediction.labels)
+        return _csv_line([prediction.file, names, *shares])
 
 
 class JsonLines(Form):

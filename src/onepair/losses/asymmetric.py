@@ -52,7 +52,8 @@ def focused_positive(logits: Tensor, gamma: float) -> Tensor:
 def _negative_term(logits: Tensor, gamma: float, margin: float) -> Tensor:
     if margin == 0:
         return -F.logsigmoid(-logits) * focus(torch.sigmoid(logits), gamma)
-    shifted = (torch.sigmoid(logits) - margin).clamp(min=0)
+    below_one = 1 - torch.finfo(logits.dtype).eps  # which a tiny margin does not keep p_m from
+    shifted = (torch.sigmoid(logits) - margin).clamp(min=0, max=below_one)
     return -torch.log1p(-shifted) * focus(shifted, gamma)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.cells import Reduction, Unknown, cells, check_choice, reduce
+from onepair.losses.cells import Reduction, Unknown, can_check_values, cells, check_choice, reduce
 
 Form = Literal["unbiased", "bounded"]
 
@@ -43,7 +43,10 @@ def propensity_loss(
     """
     check_choice("form", form, ("unbiased", "bounded"))
     batch = cells(logits, labels, unknown=unknown)
-    inverse = 1 / torch.as_tensor(propensities, dtype=batch.logits.dtype, device=batch.logits.device)
+    chances = torch.as_tensor(propensities, dtype=batch.logits.dtype, device=batch.logits.device)
+    if can_check_values(chances) and not bool(((chances > 0) & (chances <= 1)).all()):
+        raise ValueError("propensities must be above 0 and at most 1")
+    inverse = 1 / chances
     loss_of_positive, loss_of_negative = -F.logsigmoid(batch.logits), -F.logsigmoid(-batch.logits)
     if form == "unbiased":
         weighted = inverse * loss_of_positive - (inverse - 1) * loss_of_negative

@@ -27,8 +27,8 @@ def weigh(first: Estimate, second: Estimate) -> Estimate:
     share = precisions[1] / (precisions[0] + precisions[1])
     value = first.value + share * (second.value - first.value)
     reach = 0.5 / np.sqrt(np.maximum(*precisions))
-    ends = (np.maximum(value - reach, np.minimum(first.low, second.low)), value + reach)
-    return Estimate(value, *ends)
+    low, high = np.minimum(first.low, second.low), np.maximum(first.high, second.high)
+    return Estimate(value, np.maximum(value - reach, low), np.minimum(value + reach, high))
 
 
 def count_missing(

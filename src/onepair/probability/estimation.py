@@ -200,9 +200,9 @@ def _counts(
 
 
 def _shares(right: Floats, chosen: Floats, positives: Floats) -> tuple[Floats, Floats, Floats]:
-    """Precision, recall and F1."""
+    """Precision, which nothing has of which nothing is predicted, recall and F1."""
     return (
-        right / np.maximum(chosen, 1e-9),
+        np.divide(right, chosen, out=np.full(right.shape, np.nan), where=chosen > 0),
         right / np.maximum(positives, 1e-9),
         2 * right / np.maximum(chosen + positives, 1e-9),
     )

@@ -66,7 +66,8 @@ def evaluate(
     """Average precision by class, and precision, recall and F1 of the decisions.
 
     All of them but recall need negatives. Of a class with hardly any known negatives they are NaN: whatever is
-    predicted would seem right. Where labels are unknown, what to expect of all labels is estimated beside.
+    predicted would seem right. So is the precision of a class that is never predicted. Where labels are unknown, what
+    to expect of all labels is estimated beside.
 
     Args:
         scores: (N, L), logits.
@@ -84,14 +85,15 @@ def evaluate(
     telling = np.ones(len(classes), bool) if inference is None else _telling(labels, inference.probabilities)
     class_ap = np.where(telling, average_precision(scores, labels), np.nan)
     precision, recall, f1 = precision_recall_f1(predicted, labels)
-    precision, f1 = (np.where(telling, each, np.nan) for each in (precision, f1))
+    some = predicted.any(0)  # of a class that is never predicted, no prediction is right or wrong
+    precision, f1 = np.where(telling & some, precision, np.nan), np.where(telling, f1, np.nan)
     overall = precision_recall_f1(predicted, labels, average="overall")
     every = bool(telling.all())
     return Evaluation(
         images=len(labels),
         map=float(np.nanmean(class_ap)) if not np.isnan(class_ap).all() else math.nan,
         averaged_classes=int((~np.isnan(class_ap)).sum()),
-        precision=overall.precision if every else math.nan,
+        precision=overall.precision if every and some.any() else math.nan,
         recall=overall.recall,
         f1=overall.f1 if every else math.nan,
         ranking_loss=ranking_loss(scores, labels) if every else math.nan,

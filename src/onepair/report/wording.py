@@ -16,12 +16,14 @@ def points(value: float) -> str:
 
 
 def roughly(value: float) -> str:
-    """A share that is an estimate, as points of a hundred; it is never sure to be none or all.
+    """A share that is an estimate, as points of a hundred; only what is certain is none or all.
 
     >>> roughly(0.8925), roughly(0.9999), roughly(0.0)
-    ('≈ 89', '≈ 99', '≈ 1')
+    ('≈ 89', '≈ 99', '0.0')
     """
-    return NOTHING if math.isnan(value) else f"≈ {min(max(round(100 * value), 1), 99)}"
+    if math.isnan(value) or value in (0, 1):
+        return points(value)
+    return f"≈ {min(max(round(100 * value), 1), 99)}"
 
 
 def signed(value: float) -> str:

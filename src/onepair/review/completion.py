@@ -91,7 +91,7 @@ def write_completed(
         rejected=int((was_unknown & (now == NEGATIVE)).sum()),
         corrected=int((~was_unknown & (now != given)).sum()),
         unknown=int(labels.count(UNKNOWN).sum()),
-        foreign=len(last) - len(decided),
+        foreign=len(last) - len({(each.entry.file, each.entry.label) for each in decided}),
         decisions=decisions,
     )
 
@@ -134,13 +134,19 @@ def _with_classes(table: LabelTable, names: Sequence[str]) -> LabelTable:
 
 
 def _locate(table: LabelTable, images: Indices, entries: Iterable[Entry]) -> list[Located]:
-    """The row and column of each decision that is about a label of the table, on one of some images."""
-    row_of = {table.files[row]: row for row in images.tolist()}
+    """The row and column of each decision that is about a label of the table, on one of some images.
+
+    An image may have a row in several splits: what people see on it holds for all of them.
+    """
+    rows_of: dict[str, list[int]] = {}
+    for row in images.tolist():
+        rows_of.setdefault(table.files[row], []).append(row)
     column_of = {name: column for column, name in enumerate(table.classes)}
     return [
-        Located(row_of[entry.file], column_of[entry.label], entry)
+        Located(row, column_of[entry.label], entry)
         for entry in entries
-        if entry.file in row_of and entry.label in column_of
+        if entry.label in column_of
+        for row in rows_of.get(entry.file, ())
     ]
 
 

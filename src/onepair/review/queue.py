@@ -14,6 +14,7 @@ from onepair.errors import UserError
 from onepair.finding.suggestions import LIKELY, Suggestions, read_suggestions
 from onepair.labels import NEGATIVE, POSITIVE, Indices
 from onepair.runs.finished import FinishedRun
+from onepair.words import command
 
 Order = Literal["probability", "worth", "class", "image", "second"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -116,7 +117,7 @@ def read_queue(run: FinishedRun) -> Queue:
     """Read `finding/suggestions.csv`, and `finding/maps.npy` if it is there."""
     source = run.path / "finding" / "suggestions.csv"
     if not source.exists():
-        raise ReviewError(f"{run.path}: nothing is suggested yet; run onepair find {run.path} first")
+        raise ReviewError(f"{run.path}: nothing is suggested yet; run {command('find', run.path)} first")
     rows, table = run.searched, run.table
     known = run.known.take(rows)
     found = read_suggestions(source, known, [table.files[row] for row in rows.tolist()], table.classes)

@@ -10,6 +10,7 @@ from onepair.probability.counting import count_missing
 from onepair.probability.resampling import Figures, bootstrap_figures, more_to_halve
 from onepair.runs.audit import AuditedSplit, AuditError
 from onepair.runs.finished import FinishedRun
+from onepair.words import command
 
 
 class Missing(NamedTuple):
@@ -44,7 +45,7 @@ def summarise_audit(run: FinishedRun) -> AuditSummary:
     """
     audit = run.audit
     if audit is None:
-        raise AuditError(f"{run.path}: not one image is audited yet; run onepair audit {run.path}")
+        raise AuditError(f"{run.path}: not one image is audited yet; run {command('audit', run.path)}")
     rows = run.rows(audit.split)
     places = np.searchsorted(rows, audit.rows)
     others = np.setdiff1d(np.arange(len(rows)), places)

@@ -71,11 +71,13 @@ class FinishedRun:
     @property
     def test_map(self) -> float:
         """The mAP of its test images, for whoever cannot do without."""
-        if self.results.test_map is None:
-            raise RunError(
-                f"{self.path}: has no test mAP: its dataset has no labelled test images; name some in a column split"
-            )
-        return self.results.test_map
+        results = self.results
+        if results.test_map is not None:
+            return results.test_map
+        why = results.test_note or "its dataset has no labelled test images; name some in a column split"
+        if results.test_estimate is not None:
+            why = "known labels of its test images do not tell it; onepair audit lets a person complete those of some"
+        raise RunError(f"{self.path}: has no test mAP: {why}")
 
     # The dataset
 
@@ -145,12 +147,15 @@ class FinishedRun:
         return read_audit(self)
 
     def judged(self, split: Split) -> NDArray[np.bool_]:
-        """By which images (N,) of a split the model is judged: after an audit by those with all of their labels.
+        """By which images (N,) of a split the model is judged: after an audit by those that were drawn for it.
 
-        The known labels of the others are mostly positive, so that together with them every model would look good.
+        The known labels of the others are mostly positive, so that together with them every model would look good; and
+        those that the dataset happens to have all labels of were not drawn.
         """
-        audited = self.audit is not None and self.audit.split == split
-        return ~(self.labels(split) == UNKNOWN).any(1) if audited else self.sample(split)
+        audit = self.audit
+        if audit is None or audit.split != split or not (self.labels(split) == UNKNOWN).any():
+            return self.sample(split)
+        return np.isin(self.rows(split), audit.rows)
 
     def sample(self, split: Split) -> NDArray[np.bool_]:
         """Which images (N,) of a split are enough to fit and judge by: all, or where they are many a random sample of
@@ -173,10 +178,21 @@ class FinishedRun:
         return labels if audit is None else labels.with_rows(audit.rows, LabelMatrix.of(audit.labels))
 
     @cached_property
+    def in_full(self) -> Indices:
+        """The validation rows that have all of their labels."""
+        complete: Indices = self.task.validation[self.known.take(self.task.validation).row_count(UNKNOWN) == 0]
+        return complete
+
+    @cached_property
     def searched(self) -> Indices:
-        """The rows whose labels may be missing: those that were trained on, and validation images with holes."""
-        holes = self.task.validation[self.known.take(self.task.validation).row_count(UNKNOWN) > 0]
-        return np.union1d(self.task.train, holes)
+        """The rows whose labels may be missing: those that were trained on, and validation images with holes.
+
+        An image that the table names in both splits is asked about once.
+        """
+        train, files = self.task.train, self.table.files
+        holes = np.setdiff1d(self.task.validation, self.in_full)
+        trained_on = {files[row] for row in train.tolist()} if len(holes) else set()
+        return np.union1d(train, np.array([row for row in holes.tolist() if files[row] not in trained_on], np.intp))
 
     # The model
 

@@ -37,7 +37,7 @@ from onepair.runs.without_images import WITHOUT_IMAGES
 from onepair.training.fixed import Fixed
 from onepair.training.loop import EpochRecord, Stage, Trainer
 from onepair.training.machine import Machine, Narrator, Silence
-from onepair.training.optimisation import Group
+from onepair.training.optimisation import Group, about_zero, begin_on_vectors
 from onepair.training.processes import gathered, on_first, patiently
 from onepair.training.sharding import cpu_state, load_whole
 from onepair.training.stopping import Requests
@@ -202,8 +202,8 @@ class _Run:
             )
             trainer.run()
             load_whole(trainer.stage.model, trainer.best)
-            if trainer.stage.name == "linear":
-                self.classifier.head.load_state_dict(trainer.best)
+            if isinstance(trainer.stage.source, FeatureSource):
+                self.classifier.head.load_state_dict(about_zero(trainer.best, trainer.stage.source.centre))
             self.records += trainer.progress.records
         return self._finish(trainer)
 
@@ -212,13 +212,14 @@ class _Run:
         return ObservedRows(observed) if observed.is_large else torch.from_numpy(observed.dense())
 
     def _linear(self) -> Stage:
-        head = copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
+        head, source = copy.deepcopy(self.classifier.head), self._features()  # a strategy may change what it trains
+        optimiser, given = self.config.linear.optimiser, isinstance(self.backbone, GivenVectors)
         return Stage(
             name="linear",
             model=head,
             classifier=head,
-            source=self._features(),
-            groups=[Group(head)],
+            source=source,
+            groups=begin_on_vectors(head, source.size(self.task.train), optimiser) if given else [Group(head)],
             config=self.config.linear,
             scoring_batch=max(1, min(FEATURES_TO_SCORE, CELLS_TO_SCORE // len(self.task.table.classes))),
         )
@@ -228,8 +229,9 @@ class _Run:
         if not isinstance(backbone, GivenVectors):
             return FeatureSource(self.fixed.features(backbone, self.task).by_row)
         if table.vectors is not None:
-            return FeatureSource(table.vectors, device)
-        return FeatureSource(torch.from_numpy(backbone.vectors_of(table, np.arange(len(table)))).to(device))
+            return FeatureSource(table.vectors, device).centred(self.task.train)
+        vectors = backbone.vectors_of(table, np.arange(len(table)))
+        return FeatureSource(torch.from_numpy(vectors).to(device)).centred(self.task.train)
 
     def _finetune(self) -> Stage:
         config, head = self.config.finetune, self.classifier.to(self.fabric.device).head
