@@ -157,3 +157,24 @@ def test_memory_grows_with_what_is_known():
 def test_entries_that_are_none_are_refused(rows, columns, values, message):
     with pytest.raises(ValueError, match=message):
         LabelMatrix.from_entries((2, 3), rows, columns, values)
+
+
+@pytest.mark.parametrize(
+    ("entries", "sentence"),
+    [
+        (([0], [0], [257]), "a label is 1"),
+        (([0], [0], [0.9]), "a label is 1"),
+        (([0.9], [0], 1), "the row of an entry must be a whole number"),
+        (([0], [0.5], 1), "the column of an entry must be a whole number"),
+    ],
+)
+def test_entries_are_checked_before_they_are_rounded(entries, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        LabelMatrix.from_entries((2, 1), *entries)
+    with pytest.raises(ValueError, match=sentence):
+        LabelMatrix.of([[1], [0]]).with_entries(*entries)
+
+
+def test_a_class_is_chosen_once():
+    with pytest.raises(ValueError, match="once only"):
+        LabelMatrix.of([[1, 0, -1]]).of_classes([0, 0])

@@ -196,3 +196,13 @@ def test_the_preferred_positive_is_kept():
     np.testing.assert_array_equal(by_cell, [[-1, 1, -1], [-1, 1, -1], [-1, -1, -1], [-1, -1, 1]])
     with pytest.raises(ValueError, match="row 0, column 1 is unknown"):
         observe_preferred([[1, -1]], [1, 1])
+
+
+def test_whatever_the_preferences_a_positive_is_kept():
+    never = observe_preferred([[0, 1, 1], [1, 0, 0]], [0.0, -np.inf, -np.inf])
+    assert never.tolist() == [[-1, 1, -1], [1, -1, -1]]
+    assert observe_preferred([[1, 1]], [-np.inf, np.inf]).tolist() == [[-1, 1]]
+    with pytest.raises(ValueError, match=r"must have the shape \(1, 3\) or \(3,\), got \(2, 3\)"):
+        observe_preferred([[0, 1, 1]], [[1, 2, 3], [1, 2, 3]])
+    with pytest.raises(ValueError, match="holds NaN"):
+        observe_preferred([[0, 1, 1]], [1, np.nan, 3])

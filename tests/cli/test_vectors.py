@@ -270,3 +270,55 @@ def test_texts_without_a_way_to_read_them_say_which(texts, in_process):
     assert (code, "holds texts, and none of its files is there" in errors) == (2, True), errors
     code, _, errors = in_process("train", "digits", "--backbone", "tfidf")
     assert (code, "tfidf reads texts, and digits has no column text" in errors) == (2, True), errors
+
+
+def test_vectors_of_several_files_are_told_apart(folder, in_process):
+    vectors, _ = vectors_and_labels()
+    for name in ("one", "other"):
+        (folder / name).mkdir()
+        np.save(folder / name / "x.npy", vectors[:2])
+    assert in_process("train", "labels.csv", *GIVEN, *FAST, "--out", "run")[0] == 0
+    assert in_process("predict", "run", "one/x.npy", "other/x.npy", "--out", "found.csv")[0] == 0
+    assert [row["file"] for row in read_csv(folder / "found.csv")] == [
+        *("one/x.npy:0", "one/x.npy:1", "other/x.npy:0", "other/x.npy:1"),
+    ]
+
+
+def test_names_with_a_semicolon_are_told_apart_in_predictions(folder, in_process):
+    table = (folder / "labels.csv").read_text().replace("file,split,labels", "file,split,cat;black,dog")
+    rows = [line.split(",") for line in table.splitlines()[1:] if line[0] != ","]
+    lines = [f"{file},{split},{int('cat' in names)},{int('dog' in names)}" for file, split, names in rows]
+    (folder / "wide.csv").write_text("\n".join(["file,split,cat;black,dog", *lines]))
+    np.save(folder / "fewer.npy", np.delete(vectors_and_labels()[0], 7, axis=0))
+    assert in_process("train", "wide.csv", "--features", "fewer.npy", *FAST, "--out", "run")[0] == 0
+    assert in_process("predict", "run", "fewer.npy", "--out", "found.csv")[0] == 0
+    both = [
+        row["labels"] for row in read_csv(folder / "found.csv") if "cat" in row["labels"] and "dog" in row["labels"]
+    ]
+    assert both
+    assert set(both) == {'["cat;black", "dog"]'}
+
+
+def test_an_image_in_two_splits_is_asked_about_once_and_answered_for_both(folder, in_process):
+    lines = (folder / "labels.csv").read_text().splitlines()
+    lines[1:4] = [f"id {row},validation,{name}" for row, name in enumerate(CLASSES)]
+    for place, row in ((41, 0), (42, 1), (43, 2)):  # of training rows
+        lines[place] = f"id {row},train,{CLASSES[row]}"
+    (folder / "labels.csv").write_text("\n".join(lines))
+    assert in_process("train", "labels.csv", *GIVEN, *FAST, "--out", "run")[0] == 0
+    code, output, errors = in_process("find", "run", "--folds", "2", "--min-probability", "0")
+    assert code == 0, errors
+    found = read_csv(folder / "run" / "finding" / "suggestions.csv")
+    cells = [(row["file"], row["label"]) for row in found]
+    assert len(set(cells)) == len(cells)
+    _, desk = open_app(folder / "run")
+    desk.decide([Decision("id 0", "dog", "yes", 0), Decision("id 1", "sofa", "no", 0)], who="Ann")
+    code, output, errors = in_process("labels", "run", "--out", "completed.csv")
+    assert "confirmed: 2, rejected: 2" in output
+    completed = [row for row in read_csv(folder / "completed.csv") if row["file"] in ("id 0", "id 1")]
+    assert [(row["file"], row["split"], row["dog"], row["sofa"]) for row in completed] == [
+        ("id 0", "validation", "1", ""),
+        ("id 1", "validation", "1", "0"),
+        ("id 0", "train", "1", ""),
+        ("id 1", "train", "1", "0"),
+    ]

@@ -56,3 +56,11 @@ def test_easy_negatives_add_nothing_and_have_a_finite_gradient(gamma, margin):
     value.backward()
     assert value.item() == 0
     assert (logits.grad == 0).all()
+
+
+def test_a_margin_that_rounding_swallows_leaves_everything_finite():
+    logits = torch.tensor([[30.0, 0.0]], requires_grad=True)
+    loss = asymmetric_loss(logits, torch.tensor([[0, 1]]), margin=1e-9)
+    loss.backward()
+    assert loss.isfinite()
+    assert logits.grad.isfinite().all()

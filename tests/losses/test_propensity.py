@@ -48,3 +48,9 @@ def test_unbiased_on_average_and_bounded_from_above():
             means[form] += chance * propensity_loss(logits, observed, propensities=0.3, form=form).item()
     assert means["unbiased"] == pytest.approx(bce_loss(logits, full).item())
     assert means["bounded"] > means["unbiased"]
+
+
+@pytest.mark.parametrize("propensities", [0.0, -1.0, 2.0, torch.tensor([0.5, 0.0]), math.nan])
+def test_chances_that_are_none_are_refused(propensities):
+    with pytest.raises(ValueError, match="above 0 and at most 1"):
+        propensity_loss(torch.zeros(1, 2), torch.tensor([[1, 0]]), propensities=propensities)

@@ -146,3 +146,15 @@ def test_module_takes_gamma_with_every_call():
 def test_bad_gamma_is_refused(gamma, sentence):
     with pytest.raises(ValueError, match=sentence):
         soft_opml_loss(torch.zeros(2, 2), torch.zeros(2, 2), gamma=gamma)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_gamma_of_more_digits_than_the_logits_has_its_gradient(dtype):
+    logits, labels = random_batch()
+    class_ap, gradients = torch.linspace(0.1, 0.9, logits.shape[1], dtype=torch.float64), []
+    for precise in (True, False):
+        scores = logits.detach().to(dtype).requires_grad_()
+        gamma = scores.sigmoid() * (class_ap if precise else class_ap.to(dtype))
+        soft_opml_loss(scores, labels, gamma=gamma).backward()
+        gradients.append(scores.grad)
+    torch.testing.assert_close(*gradients, rtol=0.05, atol=1e-3)

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 from onepair.labels import POSITIVE, UNKNOWN
-from onepair.probability.counting import count_missing
+from onepair.probability.counting import Estimate, count_missing, weigh
 
 CLASSES, ROWS, SAMPLE = 4, 600, 300
 
@@ -50,3 +50,10 @@ def test_no_more_can_be_missing_than_is_unknown():
     by_class, total = count_missing(observed, np.ones((2, 2)), np.ones((3, 2), np.int8), np.ones((3, 2)))
     np.testing.assert_array_equal(by_class.value, [0, 1])
     assert total.value == 1
+
+
+def test_two_estimates_together_reach_no_further_than_either():
+    few = Estimate(*(np.array([each]) for each in (2.0, 0.0, 3.0)))
+    many = Estimate(*(np.array([each]) for each in (2.9, 0.5, 3.0)))
+    both = weigh(few, many)
+    assert 0 <= both.low <= both.value <= both.high <= 3

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from onepair import label_matrix
 from onepair.data import table as tables
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.probability.resampling import more_to_halve
 from onepair.runs import task as tasks
@@ -211,3 +213,15 @@ def test_a_sample_that_is_audited_in_full_stands_for_the_images_beside_it(run, m
     assert told.found > 0
     assert told.missing.value == pytest.approx(2 * told.found)
     assert told.missing.low < 2 * told.found < told.missing.high
+
+
+def test_the_model_is_judged_by_what_was_drawn_and_not_by_what_happens_to_be_complete(run):
+    rows = run.rows("validation")
+    sample = draw(run, "validation", 5, 0)
+    write_audit(run, sample, answers(run, sample))
+    others = np.setdiff1d(rows, run.audit.rows)
+    complete = LabelMatrix.of(truth_of(len(run.table))[others[:1]])
+    table = replace(run.table, labels=run.table.labels.with_rows(others[:1], complete))
+    run.task = replace(run.task, table=table)
+    assert not (run.labels("validation")[rows == others[0]] == UNKNOWN).any()
+    np.testing.assert_array_equal(rows[run.judged("validation")], run.audit.rows)

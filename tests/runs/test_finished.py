@@ -176,3 +176,18 @@ def test_a_split_without_images_is_a_sentence(folder, tmp_path):
     done = train_tiny(table, f"data.images='{folder / 'images'}'", out=tmp_path / "run", cache=folder / "cache")
     with pytest.raises(UserError, match="its dataset has no test images"):
         FinishedRun(done.folder.path).scores("test")
+
+
+@pytest.mark.parametrize(
+    ("results", "sentence"),
+    [
+        ({}, "has no labelled test images; name some in a column split"),
+        ({"test_note": "no test image has a positive label"}, "no test image has a positive label"),
+        ({"test_estimate": (0.5, 0.1, 0.9), "test_note": "if …"}, "known labels of its test images do not tell it"),
+    ],
+)
+def test_why_there_is_no_test_map_is_told(run, results, sentence):
+    nothing = {"test_map": None, "test_estimate": None, "test_note": None}
+    run.results = run.results.model_copy(update=nothing | results)
+    with pytest.raises(RunError, match=sentence):
+        _ = run.test_map

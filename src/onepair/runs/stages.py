@@ -35,7 +35,7 @@ class LinearOptimiserConfig(OptimiserConfig):
     name: Literal["sgd", "adam", "adamw"] = "adam"
     """The rule: sgd, adam or adamw."""
     lr: Above = 3e-4
-    """The learning rate on a network's features; on vectors and texts times as much as these are smaller; not of sgd."""
+    """The learning rate on a network's features; on vectors and texts times as much as they are smaller; not sgd's."""
     weight_decay: AtLeast = 0.0
     """How strongly weights are pulled towards 0."""
 
