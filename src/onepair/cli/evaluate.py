@@ -56,7 +56,7 @@ def evaluate(
 ) -> None:
     """Score a run's model: average precision by class, and precision, recall and F1 at its thresholds.
 
-    Where the split was audited, by the images that have all of their labels. Another dataset may have its classes in
+    Where the split was audited, by the images that were drawn for it. Another dataset may have its classes in
     any order, lack some and have others: those that both have are judged. The options on how it is read go with it.
     """
     from onepair.probability.evaluation import evaluate as judge
