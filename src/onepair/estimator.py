@@ -4,6 +4,7 @@
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -325,7 +326,8 @@ def high_rank(scores: Floats) -> tuple[float, Floats]:
     return -float(np.linalg.slogdet(gram).logabsdet), (gradient * predicted * (1 - predicted)).astype(scores.dtype)
 
 
-class Features(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Features:
     """Features about their means, in units of how much they vary: (X - centre) / scale, never made of a sparse X."""
 
     X: Any  # (N, D)
