@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -257,14 +257,10 @@ def _names_classes(sheet: Sheet, column: int) -> bool:
     """Whether a column that is called like a list of labels holds one: words, or numbers of classes beyond 1 and 0."""
     if _other_values(sheet, column):
         return True
-    held = [str(cell).strip() for cell, blank in _cells(sheet, column) if not blank]
+    cells = sheet.columns[column]
+    held = [str(cell).strip() for cell, blank in zip(cells, blanks_of(cells).tolist(), strict=True) if not blank]
     more = [cell for cell in held if label_of(cell) == BAD]
     return len(more) > _TYPING_ERRORS * len(held) and all(map(_NUMBER.fullmatch, held))
-
-
-def _cells(sheet: Sheet, column: int) -> Iterable[tuple[Any, bool]]:
-    """Of each row what it holds, and whether that is nothing."""
-    return zip(sheet.columns[column], blanks_of(sheet.columns[column]).tolist(), strict=True)
 
 
 def _value(sheet: Sheet, others: list[int]) -> int | None:
