@@ -1,6 +1,6 @@
 """Methods on sets of 6 to 374 labels from one positive per row: does one set of options fit them all?
 
-    python benchmarks/methods_on_tables.py DATA_FOLDER [--sets emotions yeast] [--methods opml-plus]
+    python benchmarks/methods_on_tables.py DATA_FOLDER [--sets emotions yeast] [--methods opml-plus] [--held]
         [--out results/methods_on_tables.csv]
 
 DATA_FOLDER holds the folder `tabular`, whose sets, splits and scaling are those of tabular.py, and two sets of images,
@@ -9,6 +9,10 @@ of the training rows. The other fifth, with all their labels, choose the learnin
 positive, and in each draw the best epoch; from their labels come the class priors, too, for methods that use them.
 Options are the defaults. Test mAP is the mean over three draws. The gap is that between BCE from single positives and
 BCE from all labels. What is in the file and not measured anew is kept.
+
+With --held, every method trains as `onepair train` does: on features less their mean, from weights of 0, which a
+penalty holds near it, at one learning rate that falls; nothing but the best epoch is chosen. Its file is
+methods_on_tables_held.csv.
 
 Beside the methods, what BCE reaches that is told more than they can know: all labels; of every row one positive and all
 that are negative; and all labels of so few rows that they have no more positives than a method is shown.
@@ -31,8 +35,11 @@ from torch import Tensor, nn
 
 from onepair import mean_average_precision, observe_positives, split_validation
 from onepair.data.voc import read as read_voc
+from onepair.inference.inputs import FeatureSource
 from onepair.labels import NEGATIVE, POSITIVE, Labels
 from onepair.methods import METHODS, Method, create_method
+from onepair.runs.stages import LinearConfig
+from onepair.training.optimisation import head_groups, lr_factor, make_optimiser, set_lr
 
 IMAGES = ("voc2012", "coco80")
 SETS = (*IMAGES, *TABLES)
@@ -42,6 +49,7 @@ SPARSE_RATES = (5e-3, 2.5e-2, 1.25e-1)  # rows of length 1 need larger weights t
 IMAGE_RATES = (1e-4, 3e-4, 1e-3)  # features as the network gives them
 BATCH = 32
 EPOCHS, PATIENCE = 30, 6  # at most, and without a better validation mAP
+AS_IT_COMES = LinearConfig()
 LEAST_GAP = 1.0  # points; a share of less says nothing
 
 
@@ -118,19 +126,26 @@ def read_images(folder: Path, name: str) -> Data:
     return Data(features[train], labels[train], features[test], labels[test])
 
 
-def run(contestant: Contestant, lr: float, parts: Parts, seed: int) -> Outcome:
-    """Train with one draw of the one positive; the test mAP at the best epoch on validation."""
+def run(contestant: Contestant, lr: float | None, parts: Parts, seed: int) -> Outcome:
+    """Train with one draw of the one positive; the test mAP at the best epoch on validation.
+
+    Without a learning rate, as `onepair train` does.
+    """
     features, observed = shown(contestant, parts.train, seed)
+    epochs = EPOCHS if lr else AS_IT_COMES.epochs
     torch.manual_seed(seed)
     layer = nn.Linear(features.shape[1], observed.shape[1])
-    scheduled = {"epochs": EPOCHS} if METHODS[contestant.method].needs_epochs else {}
+    scheduled = {"epochs": epochs} if METHODS[contestant.method].needs_epochs else {}
     method = create_method(contestant.method, **scheduled)
     method.begin(torch.from_numpy(observed))
-    optimiser = torch.optim.Adam(layer.parameters(), lr=lr, fused=True)
+    if lr:
+        optimiser: torch.optim.Optimizer = torch.optim.Adam(layer.parameters(), lr=lr, fused=True)
+    else:
+        parts, features, optimiser = held(layer, method, parts, features)
     priors = torch.from_numpy(parts.validation.labels.mean(0))
     best = Outcome(-1.0, -1.0, 0)
-    for epoch in range(1, EPOCHS + 1):
-        learn(layer, method, optimiser, features)
+    for epoch in range(1, epochs + 1):
+        learn(layer, method, optimiser, features, falling_in=None if lr else epoch)
         with torch.no_grad():
             if method.needs_priors:
                 method.take_priors(priors)
@@ -138,14 +153,42 @@ def run(contestant: Contestant, lr: float, parts: Parts, seed: int) -> Outcome:
             validation_map = mean_ap(layer, parts.validation)
             if validation_map > best.validation_map:
                 best = Outcome(validation_map, mean_ap(layer, parts.test), epoch)
-        if epoch - best.epoch >= PATIENCE:
+        if lr and epoch - best.epoch >= PATIENCE:
             break
     return best
 
 
-def learn(layer: nn.Linear, method: Method, optimiser: torch.optim.Optimizer, features: Tensor) -> None:
-    """An epoch."""
-    for rows in torch.split(torch.randperm(len(features)), BATCH):
+def held(
+    layer: nn.Linear, method: Method, parts: Parts, features: Tensor
+) -> tuple[Parts, Tensor, torch.optim.Optimizer]:
+    """All parts, and the features to learn from, less a centre; and what `onepair train` would learn on them with."""
+    rows = np.arange(len(features))
+    source = FeatureSource(features).centred(rows)
+    penalty = AS_IT_COMES.penalty * source.variance(rows) / len(rows)
+    penalty = penalty if method.sums_labels else penalty / layer.out_features
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    groups = head_groups(layer, AS_IT_COMES.optimiser, size=source.size(rows), penalty=penalty)
+    centre = torch.zeros(features.shape[1]) if source.centre is None else source.centre
+    train, validation, test = (Part(part.features - centre, part.labels) for part in parts[:3])
+    optimiser = make_optimiser(AS_IT_COMES.optimiser, groups)
+    return Parts(train, validation, test, parts.rates), features - centre, optimiser
+
+
+def learn(
+    layer: nn.Linear,
+    method: Method,
+    optimiser: torch.optim.Optimizer,
+    features: Tensor,
+    *,
+    falling_in: int | None = None,
+) -> None:
+    """An epoch; if its number is given, one in which the learning rate falls, as in `onepair train`."""
+    batch = BATCH if falling_in is None else AS_IT_COMES.batch_size
+    for number, rows in enumerate(torch.split(torch.randperm(len(features)), batch)):
+        if falling_in is not None:
+            passed = falling_in - 1 + number * batch / len(features)
+            set_lr(optimiser, lr_factor(AS_IT_COMES.optimiser, passed, AS_IT_COMES.epochs))
         optimiser.zero_grad()
         method(layer(features[rows]), rows).backward()
         optimiser.step()
@@ -170,11 +213,14 @@ def mean_ap(layer: nn.Linear, part: Part) -> float:
     return 100 * mean_average_precision(layer(part.features), part.labels).value
 
 
-def measure(name: str, parts: Parts, contestants: Mapping[str, Contestant]) -> list[dict[str, Any]]:
+def measure(
+    name: str, parts: Parts, contestants: Mapping[str, Contestant], *, as_it_comes: bool
+) -> list[dict[str, Any]]:
     """A record of every contestant on a set."""
     records = []
     for title, contestant in contestants.items():
-        tried = {lr: run(contestant, lr, parts, SEEDS[0]) for lr in parts.rates}
+        rates: Sequence[float | None] = (None,) if as_it_comes else parts.rates
+        tried = {lr: run(contestant, lr, parts, SEEDS[0]) for lr in rates}
         lr = max(tried, key=lambda each: tried[each].validation_map)
         outcomes = [tried[lr], *(run(contestant, lr, parts, seed) for seed in SEEDS[1:])]
         maps = [outcome.test_map for outcome in outcomes]
@@ -188,7 +234,7 @@ def measure(name: str, parts: Parts, contestants: Mapping[str, Contestant]) -> l
                 "test_map": f"{statistics.mean(maps):.2f}",
                 "std": f"{statistics.stdev(maps):.2f}",
                 "validation_map": f"{statistics.mean(outcome.validation_map for outcome in outcomes):.2f}",
-                "lr": lr,
+                "lr": lr or "by size",
                 "epochs": " ".join(str(outcome.epoch) for outcome in outcomes),
             }
         )
@@ -248,15 +294,17 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--sets", nargs="*", default=SETS)
     parser.add_argument("--methods", nargs="*", default=list(CONTESTANTS), choices=CONTESTANTS)
-    parser.add_argument("--out", type=Path, default=Path("results/methods_on_tables.csv"))
+    parser.add_argument("--held", action="store_true", help="train as onepair train does")
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    out = arguments.out or Path("results") / f"methods_on_tables{'_held' if arguments.held else ''}.csv"
     torch.set_num_threads(1)
     contestants = {title: CONTESTANTS[title] for title in arguments.methods}
-    records = read_records(arguments.out)
+    records = read_records(out)
     for name in arguments.sets:
-        for record in measure(name, read_parts(arguments.data, name), contestants):
+        for record in measure(name, read_parts(arguments.data, name), contestants, as_it_comes=arguments.held):
             records[name, record["method"]] = record
-        write(arguments.out, in_order(records))
+        write(out, in_order(records))
         print(f"{name} done", flush=True)
     print("\n" + table(in_order(records)) + "\n\n" + standing(in_order(records)))
 

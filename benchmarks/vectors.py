@@ -1,12 +1,13 @@
-"""Vectors as they come: does `onepair train --features` need another learning rate for each set?
+"""Vectors as they come: does `onepair train --features` need settings of its own for each set?
 
     python benchmarks/vectors.py DATA_FOLDER [--sets emotions yeast] [--out results/vectors.csv]
 
 DATA_FOLDER, the sets and their splits are those of methods_on_tables.py, but features are as they are in the files: not
 standardised, nor of one length. The command trains OPML+ from one positive of each row, by its defaults. Beside its
-test mAP stand that of the same command where the learning rate is taken as it is, features too, and weights are drawn,
-all as on the features of a network; and the one of results/methods_on_tables.csv, of scaled features and a learning
-rate chosen on validation rows. One seed; what is in the file and not measured anew is kept.
+test mAP stand those of the same command as published comparisons train, on features as they are, from drawn weights, at
+a rate as it is; of the same on scaled features, without a penalty on weights; and the one of
+results/methods_on_tables.csv, of features scaled by hand and a learning rate chosen on validation rows, without a
+penalty. One seed; what is in the file and not measured anew is kept.
 """
 
 import argparse
@@ -19,16 +20,15 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import torch
 from methods_on_tables import IMAGES, SETS, read_images
 from tabular import read, write
-from torch import nn
 
-from onepair.inference.inputs import FeatureSource
-from onepair.runs.stages import OptimiserConfig
-from onepair.training import run as running
-from onepair.training.optimisation import Group
-
+_FREE = ("linear.penalty=0.0", "linear.optimiser.schedule=constant")
+WAYS = {  # to train, and what is set for each
+    "as published": ("linear.scaled=false", *_FREE),
+    "scaled": _FREE,
+    "as it comes": (),
+}
 TUNED = Path(__file__).parents[1] / "results" / "methods_on_tables.csv"
 
 
@@ -46,36 +46,16 @@ def prepare(name: str, data: Path, folder: Path) -> float:
     return float(np.abs(vectors).sum(1).mean())
 
 
-def test_map(folder: Path, out: str, *options: str) -> float:
+def test_map(folder: Path, out: str, *settings: str) -> float:
     """What the command comes to, in a process of its own."""
     words = ["train", f"{folder}/labels.csv", "--features", f"{folder}/vectors.npy", "--out", f"{folder}/{out}"]
-    words = [sys.executable, __file__, *options, "--", *words, "--observe", "single-positive"]
-    subprocess.run(words, check=True, capture_output=True, env=os.environ | {"OMP_NUM_THREADS": "1"})  # noqa: S603
+    words += ["--observe", "single-positive", *(word for setting in settings for word in ("--set", setting))]
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-m", "onepair", *words], check=True, capture_output=True, env=one_thread)  # noqa: S603
     return 100 * float(json.loads((folder / out / "results.json").read_text())["test_map"])
 
 
-def as_on_a_network() -> None:
-    """Take vectors, the learning rate and the weights to begin with as they are."""
-
-    def drawn(head: nn.Linear, size: float, config: OptimiserConfig) -> list[Group]:
-        torch.manual_seed(0)
-        head.reset_parameters()
-        return [Group(head)]
-
-    running.begin_on_vectors = drawn  # type: ignore[attr-defined]
-    FeatureSource.centred = lambda self, rows: self  # type: ignore[method-assign]
-
-
 def main() -> None:
-    if "--" in sys.argv:
-        options, words = sys.argv[1 : sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1 :]
-        if options:
-            as_on_a_network()
-        from onepair.cli.main import main as onepair
-
-        sys.argv = ["onepair", *words]
-        onepair()
-        return
     parser = argparse.ArgumentParser()
     parser.add_argument("data", type=Path)
     parser.add_argument("--sets", nargs="*", default=SETS)
@@ -85,15 +65,15 @@ def main() -> None:
         tuned = {row["set"]: row["test_map"] for row in csv.DictReader(file) if row["method"] == "opml-plus"}
     done = list(csv.DictReader(arguments.out.open(newline=""))) if arguments.out.exists() else []
     records = {row["set"]: row for row in done}
-    print("| set | size of a vector | as on a network | as it comes | tuned |\n|---|---:|---:|---:|---:|")
+    print(f"| set | size of a vector | {' | '.join(WAYS)} | tuned |\n{'|---' * (3 + len(WAYS))}|")
     for name in arguments.sets:
         with tempfile.TemporaryDirectory() as place:
             size = prepare(name, arguments.data, Path(place))
-            before, now = test_map(Path(place), "before", "--network"), test_map(Path(place), "now")
-        shown = (name, f"{size:.3g}", f"{before:.2f}", f"{now:.2f}", tuned[name])
-        records[name] = dict(zip(("set", "size", "as_on_a_network", "as_it_comes", "tuned"), shown, strict=True))
+            maps = [f"{test_map(Path(place), way, *settings):.2f}" for way, settings in WAYS.items()]
+        shown = (name, f"{size:.3g}", *maps, tuned[name])
+        records[name] = dict(zip(("set", "size", *WAYS, "tuned"), shown, strict=True))
         print(f"| {' | '.join(shown)} |", flush=True)
-    write(arguments.out, [records[name] for name in SETS if name in records])
+        write(arguments.out, [records[name] for name in SETS if name in records])
 
 
 if __name__ == "__main__":

@@ -187,3 +187,20 @@ def test_corrected_labels_survive_a_checkpoint(tmp_path):
     methods[1].load_state_dict(load_state(tmp_path / "state.safetensors")["method"])
     assert methods[1].targets.labels.same_as(methods[0].targets.labels)
     assert not methods[1].targets.labels.same_as(rows.labels)
+
+
+@every_method
+def test_whether_a_loss_sums_over_labels_or_is_their_mean_is_said(name):
+    """Three times as many labels, all but unlikely: a sum stays what it was, and a mean becomes a third."""
+    observed = torch.full((4, 3), -1, dtype=torch.int8)
+    observed[range(4), [0, 1, 2, 0]] = 1
+    pulls = []
+    for more in (0, 6):
+        method = lively(name)
+        method.begin(torch.cat([observed, torch.full((4, more), -1, dtype=torch.int8)], dim=1))
+        logits = torch.cat([torch.zeros(4, 3), torch.full((4, more), -30.0)], dim=1).requires_grad_()
+        method(logits, torch.arange(4)).backward()
+        pulls.append(logits.grad[0, 0].item())
+    assert pulls[0] < 0
+    expected = 1 if method.sums_labels else 1 / 3
+    assert pulls[1] / pulls[0] == pytest.approx(expected, rel=0.25)

@@ -47,6 +47,8 @@ configs = st.builds(
         LinearConfig,
         epochs=st.integers(1, 1000),
         batch_size=st.integers(1, 1000),
+        scaled=st.booleans(),
+        penalty=st.floats(0, 1e6),
         optimiser=st.builds(LinearOptimiserConfig, lr=positive, ema=ema),
     ),
     finetune=st.builds(
@@ -76,9 +78,11 @@ def test_the_defaults_of_the_stages():
     assert asdict(Config().linear) == {
         "epochs": 25,
         "batch_size": 16,
+        "scaled": True,
+        "penalty": 0.3,
         "optimiser": {
             **{"name": "adam", "lr": 3e-4, "momentum": 0.9, "weight_decay": 0.0},
-            **{"schedule": "constant", "warmup_epochs": 0.0, "ema": None},
+            **{"schedule": "cosine", "warmup_epochs": 0.0, "ema": None},
         },
     }
     assert asdict(Config().finetune) == {
@@ -181,6 +185,8 @@ def test_a_file_that_is_not_there(tmp_path):
         ({"data": {"seed": -1}}, "data.seed must be 0 or more, got -1"),
         ({"seed": 2**32}, "seed must be below 4294967296, got 4294967296"),
         ({"linear": {"optimiser": {"momentum": -0.1}}}, "linear.optimiser.momentum must be 0 or more"),
+        ({"linear": {"penalty": -1}}, "linear.penalty must be 0 or more"),
+        ({"linear": {"scaled": "maybe"}}, "linear.scaled must be true or false, got 'maybe'"),
         ({"linear": {"optimiser": {"weight_decay": -1}}}, "linear.optimiser.weight_decay must be 0 or more"),
         ({"linear": {"optimiser": {"warmup_epochs": -1}}}, "linear.optimiser.warmup_epochs must be 0 or more"),
         ({"linear": {"optimiser": {"ema": 1.0}}}, "linear.optimiser.ema must be below 1, got 1.0"),

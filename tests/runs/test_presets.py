@@ -79,13 +79,9 @@ def test_it_makes_every_method(name, method):
         create_method(method, **made.method.options, **({"epochs": epochs} if METHODS[method].needs_epochs else {}))
         if name in PAPER:
             assert (made.model.backbone, made.model.image_size) == ("resnet50.tv_in1k", 448)
-            linear = made.linear
-            assert (linear.epochs, linear.batch_size, linear.optimiser.name, linear.optimiser.lr) == (
-                25,
-                16,
-                "adam",
-                3e-4,
-            )
+            linear, optimiser = made.linear, made.linear.optimiser
+            assert (linear.epochs, linear.batch_size, linear.scaled, linear.penalty) == (25, 16, False, 0.0)
+            assert (optimiser.name, optimiser.lr, optimiser.schedule) == ("adam", 3e-4, "constant")
 
 
 def test_every_method_named_in_the_file_exists():

@@ -9,7 +9,7 @@ from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, tiny_config
 
-GIVEN = ("model.backbone=vectors", "model.image_size=none")
+GIVEN = ("model.backbone=vectors", "model.image_size=none", "linear.scaled=true")
 
 
 @pytest.fixture

@@ -26,6 +26,9 @@ SETTINGS = (
     "finetune.optimiser.head_lr_multiplier=1",
     "finetune.epochs=2",
     "linear.epochs=3",
+    "linear.scaled=false",
+    "linear.penalty=0.0",
+    "linear.optimiser.schedule=constant",
     "seed=3",
 )
 

@@ -93,6 +93,10 @@ class FeatureSource:
         """The mean over the rows of the sums of their features' absolute values."""
         return float(self._some(rows).double().abs().sum(1).mean())
 
+    def variance(self, rows: Indices) -> float:
+        """How much the rows vary: the sum of their features' variances."""
+        return float(self._some(rows).double().var(0, correction=0).sum())
+
     def _some(self, rows: Indices) -> Tensor:
         """Features of some of the rows, which stand for all."""
         some = rows[:: -(-len(rows) // _ROWS_TO_MEASURE)]

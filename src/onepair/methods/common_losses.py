@@ -43,6 +43,8 @@ class Asymmetric(FixedTargets):
 class ZLPR(FixedTargets):
     """ZLPR loss of the observed labels."""
 
+    sums_labels = True
+
     def __init__(self) -> None:
         super().__init__(ZLPRLoss())
 
@@ -70,6 +72,8 @@ class Hill(FixedTargets):
 )
 class TwoWay(FixedTargets):
     """Two-way loss of the observed labels; T_p = 4 and T_n = 1 in its author's work."""
+
+    sums_labels = True
 
     def __init__(self, *, positive_temperature: float = 4.0, negative_temperature: float = 1.0) -> None:
         super().__init__(TwoWayLoss(positive_temperature, negative_temperature))

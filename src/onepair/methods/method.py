@@ -24,6 +24,7 @@ class Method(nn.Module):
     keeps_matrix: bool = False  # True: has a number for every cell (N, L), so that there must not be too many of them
     needs_priors: bool = False  # True: `take_priors` is called before `end_epoch`, after epochs 1, 2, 4, 8, …
     lr_multiplier: float = 1.0  # of the learning rate, for the method's own parameters
+    sums_labels: bool = False  # True: the loss of a row sums over its labels; False: it is their mean
     boost: float = 1.0  # of the classifier's activations above 0 at every place of the image; 1: it is not needed
 
     observed: Observed  # (N, L) int8 of 1, 0, -1; never changed

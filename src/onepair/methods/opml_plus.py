@@ -47,6 +47,7 @@ class OPMLPlus(Method):
     """
 
     needs_priors = True
+    sums_labels = True
 
     missing: Tensor  # R
 

@@ -27,6 +27,8 @@ class OPMLFamily(Method):
     after epoch `correction_start` and are made anew every epoch. `gamma_gradient` lets the gradient through γ.
     """
 
+    sums_labels = True
+
     class_ap: Tensor  # (L,)
     targets: Tensor | CorrectedRows  # (N, L) int8: the observed labels, corrected
 

@@ -283,11 +283,13 @@ def all_settings() -> list[Setting]:
 def value_text(value: object) -> str:
     """A value as one would write it after --set; nothing for what is blank.
 
-    >>> [value_text(value) for value in (None, 0.0001, 0, ("cat", "dog"), {}, "")]
-    ['none', '0.0001', '0', 'cat,dog', '', '']
+    >>> [value_text(value) for value in (None, 0.0001, 0, True, ("cat", "dog"), {}, "")]
+    ['none', '0.0001', '0', 'true', 'cat,dog', '', '']
     """
     if value is None:
         return NOTHING
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple):
@@ -296,12 +298,14 @@ def value_text(value: object) -> str:
 
 
 def _settings_of(section: Any, prefix: str) -> Iterator[Setting]:
-    for each in fields(section):
-        value, key = getattr(section, each.name), f"{prefix}{each.name}"
+    """A section's own settings, then those of the sections in it."""
+    values = {each.name: getattr(section, each.name) for each in fields(section)}
+    for name, value in values.items():
+        if not is_dataclass(value):
+            yield Setting(f"{prefix}{name}", value, _meaning(type(section), name))
+    for name, value in values.items():
         if is_dataclass(value):
-            yield from _settings_of(value, f"{key}.")
-        else:
-            yield Setting(key, value, _meaning(type(section), each.name))
+            yield from _settings_of(value, f"{prefix}{name}.")
 
 
 def _meaning(section: Any, name: str) -> str:

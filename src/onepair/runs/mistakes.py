@@ -7,6 +7,7 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 _RULES = {
+    "bool_type": "be true or false",
     "int_type": "be a whole number",
     "float_type": "be a number",
     "string_type": "be text",

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic.dataclasses import dataclass
 
-from onepair.runs.values import CHECKED, Above, AtLeast, Count, OrNothing, Share
+from onepair.runs.values import CHECKED, Above, AtLeast, Count, OrNothing, Share, Switch
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -35,9 +35,12 @@ class LinearOptimiserConfig(OptimiserConfig):
     name: Literal["sgd", "adam", "adamw"] = "adam"
     """The rule: sgd, adam or adamw."""
     lr: Above = 3e-4
-    """The learning rate on a network's features; on vectors and texts times as much as they are smaller; not sgd's."""
+    """The learning rate on features of a usual size; on others times as much as they are smaller, unless it is sgd's or
+    features are not scaled."""
     weight_decay: AtLeast = 0.0
-    """How strongly weights are pulled towards 0."""
+    """How strongly weights are pulled towards 0, beside the stage's penalty."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """The learning rate over time: constant, or cosine, which falls to 0 along half a cosine."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -66,6 +69,12 @@ class LinearConfig(StageConfig):
 
     epochs: Count = 25
     """Passes over the training images."""
+    scaled: Switch = True
+    """Whether neither size nor place of the features matters: learning begins at weights of 0, on features less their
+    mean, at a rate that goes by their size; "false" takes features and rate as they are, and draws the weights."""
+    penalty: AtLeast = 0.3
+    """How strongly weights are held near 0, in units of what the features vary: 1 / C of OPMLClassifier; not adamw's,
+    which has weight_decay."""
     optimiser: LinearOptimiserConfig = LinearOptimiserConfig()
     """How the weights move."""
 

@@ -25,6 +25,7 @@ def _names(value: Any) -> Any:
     return tuple(names_in(value) or ()) if isinstance(value, str) else value
 
 
+Switch = Annotated[bool, Strict()]
 Count = Annotated[int, Strict(), Field(gt=0)]
 Seed = Annotated[int, Strict(), Field(ge=0, lt=2**32)]
 Above = Annotated[float, Strict(), Field(gt=0)]

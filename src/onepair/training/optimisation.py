@@ -19,28 +19,36 @@ class Group(NamedTuple):
     module: nn.Module
     lr_factor: float = 1.0  # on the learning rate
     decays: bool = True  # whether weight decay pulls it towards 0
+    penalty: float = 0.0  # λ of λ/2 ‖w‖² in the loss, which rules other than adamw know as weight decay
+    only: str | None = None  # the name of the one parameter that is meant
+
+    def members(self) -> list[nn.Parameter]:
+        """The parameters that learn, as the module has them now: a strategy may have put others in their place."""
+        named = self.module.named_parameters()
+        return [each for name, each in named if each.requires_grad and self.only in (None, name)]
+
+    def weight_decay(self, config: OptimiserConfig) -> float:
+        decay = config.weight_decay if self.decays else 0.0
+        return decay if config.name == "adamw" else decay + self.penalty
 
 
 _USUAL_SIZE = 271.0  # of features: EfficientNet-Lite0's on VOC 2012, on which the learning rate was chosen
 
 
-def begin_on_vectors(head: nn.Linear, size: float, config: OptimiserConfig) -> list[Group]:
-    """What learns on vectors of any size as fast as on the features of a network, from weights of 0.
+def head_groups(head: nn.Linear, config: OptimiserConfig, *, size: float | None, penalty: float) -> list[Group]:
+    """The weights and the bias of a head; with the size of features, so that it learns on any as fast as on others.
 
     A step of Adam moves every weight by about the learning rate, and so a score by that times the sum of the absolute
     values of a vector, whose mean is `size`; for the bias that sum is 1. A step of SGD goes by the gradient, and stays
     as it is.
 
-    >>> groups = begin_on_vectors(nn.Linear(512, 20), 18.0, OptimiserConfig(name="adam"))  # CLIP's, of length 1
-    >>> [round(group.lr_factor, 1) for group in groups]
-    [15.1, 271.0]
+    >>> groups = head_groups(nn.Linear(512, 20), OptimiserConfig(name="adam"), size=18.0, penalty=0.1)  # as CLIP's
+    >>> [(group.only, round(group.lr_factor, 1), group.penalty) for group in groups]
+    [('weight', 15.1, 0.1), ('bias', 271.0, 0.0)]
     """
-    for parameter in head.parameters():
-        nn.init.zeros_(parameter)
-    if config.name == "sgd":
-        return [Group(head)]
-    weight, bias = (nn.ParameterList([each]) for each in (head.weight, head.bias))
-    return [Group(weight, _USUAL_SIZE / size if size > 0 else 1.0), Group(bias, _USUAL_SIZE)]
+    by_size = size is not None and config.name != "sgd"
+    factors = (_USUAL_SIZE / size if size else 1.0, _USUAL_SIZE) if by_size else (1.0, 1.0)
+    return [Group(head, factors[0], penalty=penalty, only="weight"), Group(head, factors[1], only="bias")]
 
 
 def about_zero(weights: Mapping[str, Tensor], centre: Tensor | None) -> dict[str, Tensor]:
@@ -63,10 +71,10 @@ def make_optimiser(config: OptimiserConfig, groups: Iterable[Group]) -> Optimize
             "params": members,
             "lr": config.lr * group.lr_factor,
             "base_lr": config.lr * group.lr_factor,
-            "weight_decay": config.weight_decay if group.decays else 0.0,
+            "weight_decay": group.weight_decay(config),
         }
         for group in groups
-        if (members := [parameter for parameter in group.module.parameters() if parameter.requires_grad])
+        if (members := group.members())
     ]
     if config.name == "sgd":
         fused = not any(is_spread(member) for group in parameters for member in group["params"])

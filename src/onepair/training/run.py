@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
+from torch import nn
 
 from onepair.data.loading import image_batches
 from onepair.data.problems import Problem
@@ -37,7 +38,7 @@ from onepair.runs.without_images import WITHOUT_IMAGES
 from onepair.training.fixed import Fixed
 from onepair.training.loop import EpochRecord, Stage, Trainer
 from onepair.training.machine import Machine, Narrator, Silence
-from onepair.training.optimisation import Group, about_zero, begin_on_vectors
+from onepair.training.optimisation import Group, about_zero, head_groups
 from onepair.training.processes import gathered, on_first, patiently
 from onepair.training.sharding import cpu_state, load_whole
 from onepair.training.stopping import Requests
@@ -212,16 +213,24 @@ class _Run:
         return ObservedRows(observed) if observed.is_large else torch.from_numpy(observed.dense())
 
     def _linear(self) -> Stage:
-        head, source = copy.deepcopy(self.classifier.head), self._features()  # a strategy may change what it trains
-        optimiser, given = self.config.linear.optimiser, isinstance(self.backbone, GivenVectors)
+        config, head = self.config.linear, copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
+        train, classes = self.task.train, len(self.task.table.classes)
+        source = self._features().centred(train) if config.scaled else self._features()
+        if config.scaled:
+            for parameter in head.parameters():
+                nn.init.zeros_(parameter)
+        # The loss is a mean over the rows, and for most methods over their labels, too: so must the penalty be.
+        per_row = config.penalty * source.variance(train) / len(train) if config.penalty else 0.0
+        penalty = per_row if self.method.sums_labels else per_row / classes
+        size = source.size(train) if config.scaled else None
         return Stage(
             name="linear",
             model=head,
             classifier=head,
             source=source,
-            groups=begin_on_vectors(head, source.size(self.task.train), optimiser) if given else [Group(head)],
-            config=self.config.linear,
-            scoring_batch=max(1, min(FEATURES_TO_SCORE, CELLS_TO_SCORE // len(self.task.table.classes))),
+            groups=head_groups(head, config.optimiser, size=size, penalty=penalty),
+            config=config,
+            scoring_batch=max(1, min(FEATURES_TO_SCORE, CELLS_TO_SCORE // classes)),
         )
 
     def _features(self) -> FeatureSource:
@@ -229,9 +238,8 @@ class _Run:
         if not isinstance(backbone, GivenVectors):
             return FeatureSource(self.fixed.features(backbone, self.task).by_row)
         if table.vectors is not None:
-            return FeatureSource(table.vectors, device).centred(self.task.train)
-        vectors = backbone.vectors_of(table, np.arange(len(table)))
-        return FeatureSource(torch.from_numpy(vectors).to(device)).centred(self.task.train)
+            return FeatureSource(table.vectors, device)
+        return FeatureSource(torch.from_numpy(backbone.vectors_of(table, np.arange(len(table)))).to(device))
 
     def _finetune(self) -> Stage:
         config, head = self.config.finetune, self.classifier.to(self.fabric.device).head
