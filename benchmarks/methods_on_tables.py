@@ -163,16 +163,20 @@ def held(
 ) -> tuple[Parts, Tensor, torch.optim.Optimizer]:
     """All parts, and the features to learn from, less a centre; and what `onepair train` would learn on them with."""
     rows = np.arange(len(features))
-    source = FeatureSource(features).centred(rows)
+    source = FeatureSource(features).levelled(rows)
     penalty = AS_IT_COMES.penalty * source.variance(rows) / len(rows)
     penalty = penalty if method.sums_labels else penalty / layer.out_features
     for parameter in layer.parameters():
         nn.init.zeros_(parameter)
     groups = head_groups(layer, AS_IT_COMES.optimiser, size=source.size(rows), penalty=penalty)
-    centre = torch.zeros(features.shape[1]) if source.centre is None else source.centre
-    train, validation, test = (Part(part.features - centre, part.labels) for part in parts[:3])
     optimiser = make_optimiser(AS_IT_COMES.optimiser, groups)
-    return Parts(train, validation, test, parts.rates), features - centre, optimiser
+
+    def levelled(given: Tensor) -> Tensor:
+        moved = given if source.centre is None else given - source.centre
+        return moved if source.scale is None else moved / source.scale
+
+    train, validation, test = (Part(levelled(part.features), part.labels) for part in parts[:3])
+    return Parts(train, validation, test, parts.rates), levelled(features), optimiser
 
 
 def learn(

@@ -53,7 +53,7 @@ def test_vectors_of_zeros_but_for_a_few_stay_as_they_are(trained_on, vectors):
     sparse = np.where(np.random.default_rng(1).random(vectors.shape) < 0.4, vectors, 0)
     run = trained_on(sparse)
     source = FeatureSource(run.table.vectors)
-    assert source.centred(run.task.train) is source
+    assert source.levelled(run.task.train) is source
     assert run.results.test_map > 0.6
 
 

@@ -7,9 +7,10 @@ from torch.nn import functional as F
 
 from onepair.data.features import extract_features
 from onepair.inference.choice import Engines
-from onepair.inference.inputs import FeatureSource
+from onepair.inference.inputs import FeatureSource, Shard
 from onepair.runs.checkpoint import load_state
 from onepair.runs.finished import FinishedRun
+from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of
 
 AS_IT_COMES = (
     "linear.scaled=true",
@@ -110,8 +111,29 @@ def test_variance_is_about_the_mean_wherever_that_is():
     features = torch.tensor([[1.0, 10.0], [3.0, 10.0], [5.0, 16.0]])
     expected = (4 + 0 + 4) / 3 + (4 + 4 + 16) / 3
     rows = np.arange(3)
-    for source in (FeatureSource(features), FeatureSource(features).centred(rows), FeatureSource(features + 100)):
+    for source in (FeatureSource(features), FeatureSource(features).levelled(rows), FeatureSource(features + 100)):
         assert source.variance(rows) == pytest.approx(expected)
+
+
+def test_a_feature_in_much_smaller_units_is_brought_down_to_what_others_may_vary():
+    random = np.random.default_rng(0)
+    features = torch.from_numpy(random.normal(size=(500, 5)) * [1, 1, 2, 1, 1000] + 7).float()
+    rows = np.arange(500)
+    source = FeatureSource(features).levelled(rows)
+    assert source.scale[:4].tolist() == [1, 1, 1, 1]
+    (batch,) = source.batches(rows, batch_size=500, shard=Shard(), training=False)
+    deviations = batch.inputs.std(0, correction=0)
+    assert float(deviations[4]) == pytest.approx(3 * float(deviations.median()), rel=1e-3)
+    assert batch.inputs.mean(0).abs().max() < 0.01
+    assert FeatureSource(features[:, :4]).levelled(rows).scale is None
+
+
+def test_a_feature_in_much_smaller_units_does_not_drown_the_others(run_on):
+    random = np.random.default_rng(0)
+    labels = np.maximum(labels_of(TRAIN + TEST), 0)
+    telling = labels @ random.normal(size=(len(CLASSES), 12)) + 0.3 * random.normal(size=(len(labels), 12))
+    noise = 1e5 * random.normal(size=(len(labels), 1))
+    assert run_on(np.hstack([telling, noise])).results.test_map > 0.9
 
 
 def test_constant_features_have_nothing_to_be_held_by(run_on):

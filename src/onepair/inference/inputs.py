@@ -20,6 +20,7 @@ from onepair.data.vectors import Vectors
 from onepair.labels import Indices
 
 _ROWS_TO_MEASURE = 1024
+_MOST_VARIED = 3.0  # deviations of the median feature, that one may have; those of networks have less
 
 
 class Shard(NamedTuple):
@@ -59,6 +60,7 @@ class FeatureSource:
     features: Tensor | Vectors  # (N, D)
     device: torch.device | None = None  # of the model, where that is not the features' own
     centre: Tensor | None = None  # (D,), taken from every row
+    scale: Tensor | None = None  # (D,), which every row is then divided by
 
     def batches(
         self,
@@ -82,12 +84,21 @@ class FeatureSource:
                 taken = self.features[mine].float()
             else:
                 taken = torch.from_numpy(self.features.take(mine.cpu().numpy())).to(device).float()
-            yield Inputs(taken if self.centre is None else taken - self.centre, batch)
+            taken = taken if self.centre is None else taken - self.centre
+            yield Inputs(taken if self.scale is None else taken / self.scale, batch)
 
-    def centred(self, rows: Indices) -> "FeatureSource":
-        """The same about the mean of the rows, unless most values are 0, as in counts of words."""
-        some = self._some(rows)
-        return self if (some == 0).double().mean() > 0.5 else replace(self, centre=some.double().mean(0).float())
+    def levelled(self, rows: Indices) -> "FeatureSource":
+        """The same about the mean of the rows, unless most values are 0, as in counts of words.
+
+        A feature in smaller units than the others, which varies beyond measure, is brought down to what others may.
+        """
+        some = self._some(rows).double()
+        if (some == 0).double().mean() > 0.5:
+            return self
+        deviation = some.std(0, correction=0)
+        usual = deviation[deviation > 0].median() if deviation.any() else deviation.new_ones(())
+        scale = (deviation / (_MOST_VARIED * usual)).clamp(min=1).float()
+        return replace(self, centre=some.mean(0).float(), scale=scale if (scale > 1).any() else None)
 
     def size(self, rows: Indices) -> float:
         """The mean over the rows of the sums of their features' absolute values."""

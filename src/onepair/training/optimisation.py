@@ -51,17 +51,17 @@ def head_groups(head: nn.Linear, config: OptimiserConfig, *, size: float | None,
     return [Group(head, factors[0], penalty=penalty, only="weight"), Group(head, factors[1], only="bias")]
 
 
-def about_zero(weights: Mapping[str, Tensor], centre: Tensor | None) -> dict[str, Tensor]:
-    """The weights of a head for vectors as they are, of those that it has learned for vectors less a centre (D,).
+def about_zero(weights: Mapping[str, Tensor], centre: Tensor | None, scale: Tensor | None) -> dict[str, Tensor]:
+    """The weights of a head for vectors as they are, of those that it learned for (vectors - centre) / scale, (D,).
 
-    >>> about_zero({"weight": torch.tensor([[2.0]]), "bias": torch.tensor([1.0])}, torch.tensor([3.0]))["bias"]
-    tensor([-5.])
+    >>> learned = {"weight": torch.tensor([[2.0]]), "bias": torch.tensor([1.0])}
+    >>> about_zero(learned, torch.tensor([3.0]), torch.tensor([4.0]))
+    {'weight': tensor([[0.5000]]), 'bias': tensor([-0.5000])}
     """
-    if centre is None:
-        return dict(weights)
-    weight, bias = weights["weight"], weights["bias"]
-    moved = bias.double() - weight.double() @ centre.double().to(weight.device)
-    return {"weight": weight, "bias": moved.to(bias.dtype)}
+    weight, bias = (weights[name].double() for name in ("weight", "bias"))
+    weight = weight if scale is None else weight / scale.double().to(weight.device)
+    bias = bias if centre is None else bias - weight @ centre.double().to(weight.device)
+    return {name: moved.to(weights[name].dtype) for name, moved in (("weight", weight), ("bias", bias))}
 
 
 def make_optimiser(config: OptimiserConfig, groups: Iterable[Group]) -> Optimizer:

@@ -204,7 +204,8 @@ class _Run:
             trainer.run()
             load_whole(trainer.stage.model, trainer.best)
             if isinstance(trainer.stage.source, FeatureSource):
-                self.classifier.head.load_state_dict(about_zero(trainer.best, trainer.stage.source.centre))
+                source = trainer.stage.source
+                self.classifier.head.load_state_dict(about_zero(trainer.best, source.centre, source.scale))
             self.records += trainer.progress.records
         return self._finish(trainer)
 
@@ -215,7 +216,7 @@ class _Run:
     def _linear(self) -> Stage:
         config, head = self.config.linear, copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
         train, classes = self.task.train, len(self.task.table.classes)
-        source = self._features().centred(train) if config.scaled else self._features()
+        source = self._features().levelled(train) if config.scaled else self._features()
         if config.scaled:
             for parameter in head.parameters():
                 nn.init.zeros_(parameter)
