@@ -39,7 +39,8 @@ from onepair.inference.inputs import FeatureSource
 from onepair.labels import NEGATIVE, POSITIVE, Labels
 from onepair.methods import METHODS, Method, create_method
 from onepair.runs.stages import LinearConfig
-from onepair.training.optimisation import head_groups, lr_factor, make_optimiser, set_lr
+from onepair.training.on_features import begin_on_features
+from onepair.training.optimisation import lr_factor, make_optimiser, set_lr
 
 IMAGES = ("voc2012", "coco80")
 SETS = (*IMAGES, *TABLES)
@@ -161,22 +162,12 @@ def run(contestant: Contestant, lr: float | None, parts: Parts, seed: int) -> Ou
 def held(
     layer: nn.Linear, method: Method, parts: Parts, features: Tensor
 ) -> tuple[Parts, Tensor, torch.optim.Optimizer]:
-    """All parts, and the features to learn from, less a centre; and what `onepair train` would learn on them with."""
+    """All parts, and the features to learn from, as `onepair train` would take them, and what it would learn with."""
     rows = np.arange(len(features))
-    source = FeatureSource(features).levelled(rows)
-    penalty = AS_IT_COMES.penalty * source.variance(rows) / len(rows)
-    penalty = penalty if method.sums_labels else penalty / layer.out_features
-    for parameter in layer.parameters():
-        nn.init.zeros_(parameter)
-    groups = head_groups(layer, AS_IT_COMES.optimiser, size=source.size(rows), penalty=penalty)
-    optimiser = make_optimiser(AS_IT_COMES.optimiser, groups)
-
-    def levelled(given: Tensor) -> Tensor:
-        moved = given if source.centre is None else given - source.centre
-        return moved if source.scale is None else moved / source.scale
-
-    train, validation, test = (Part(levelled(part.features), part.labels) for part in parts[:3])
-    return Parts(train, validation, test, parts.rates), levelled(features), optimiser
+    start = begin_on_features(layer, FeatureSource(features), rows, AS_IT_COMES, sums_labels=method.sums_labels)
+    train, validation, test = (Part(start.source.moved(part.features), part.labels) for part in parts[:3])
+    optimiser = make_optimiser(AS_IT_COMES.optimiser, start.groups)
+    return Parts(train, validation, test, parts.rates), start.source.moved(features), optimiser
 
 
 def learn(

@@ -18,19 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from onepair import OPMLClassifier, mean_average_precision, observe_positives
-from onepair.estimator import (
-    Features,
-    Prior,
-    high_rank,
-    label_correction,
-    log_sums,
-    make_objective,
-    one_pair,
-    ranking_score,
-    read_labels,
-    training_ap,
-)
+from onepair.correction import label_correction, training_ap
+from onepair.estimator import ranking_score, read_labels
 from onepair.losses import high_rank_penalty, opml_loss, soft_opml_loss
+from onepair.penalised_opml import Features, Prior, high_rank, log_sums, make_objective, one_pair
 
 NOT_OURS = {
     **dict.fromkeys(

@@ -84,8 +84,12 @@ class FeatureSource:
                 taken = self.features[mine].float()
             else:
                 taken = torch.from_numpy(self.features.take(mine.cpu().numpy())).to(device).float()
-            taken = taken if self.centre is None else taken - self.centre
-            yield Inputs(taken if self.scale is None else taken / self.scale, batch)
+            yield Inputs(self.moved(taken), batch)
+
+    def moved(self, features: Tensor) -> Tensor:
+        """What a model is given of some features."""
+        features = features if self.centre is None else features - self.centre
+        return features if self.scale is None else features / self.scale
 
     def levelled(self, rows: Indices) -> "FeatureSource":
         """The same about the mean of the rows, unless most values are 0, as in counts of words.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -30,38 +30,6 @@ class Group(NamedTuple):
     def weight_decay(self, config: OptimiserConfig) -> float:
         decay = config.weight_decay if self.decays else 0.0
         return decay if config.name == "adamw" else decay + self.penalty
-
-
-_USUAL_SIZE = 271.0  # of features: EfficientNet-Lite0's on VOC 2012, on which the learning rate was chosen
-
-
-def head_groups(head: nn.Linear, config: OptimiserConfig, *, size: float | None, penalty: float) -> list[Group]:
-    """The weights and the bias of a head; with the size of features, so that it learns on any as fast as on others.
-
-    A step of Adam moves every weight by about the learning rate, and so a score by that times the sum of the absolute
-    values of a vector, whose mean is `size`; for the bias that sum is 1. A step of SGD goes by the gradient, and stays
-    as it is.
-
-    >>> groups = head_groups(nn.Linear(512, 20), OptimiserConfig(name="adam"), size=18.0, penalty=0.1)  # as CLIP's
-    >>> [(group.only, round(group.lr_factor, 1), group.penalty) for group in groups]
-    [('weight', 15.1, 0.1), ('bias', 271.0, 0.0)]
-    """
-    by_size = size is not None and config.name != "sgd"
-    factors = (_USUAL_SIZE / size if size else 1.0, _USUAL_SIZE) if by_size else (1.0, 1.0)
-    return [Group(head, factors[0], penalty=penalty, only="weight"), Group(head, factors[1], only="bias")]
-
-
-def about_zero(weights: Mapping[str, Tensor], centre: Tensor | None, scale: Tensor | None) -> dict[str, Tensor]:
-    """The weights of a head for vectors as they are, of those that it learned for (vectors - centre) / scale, (D,).
-
-    >>> learned = {"weight": torch.tensor([[2.0]]), "bias": torch.tensor([1.0])}
-    >>> about_zero(learned, torch.tensor([3.0]), torch.tensor([4.0]))
-    {'weight': tensor([[0.5000]]), 'bias': tensor([-0.5000])}
-    """
-    weight, bias = (weights[name].double() for name in ("weight", "bias"))
-    weight = weight if scale is None else weight / scale.double().to(weight.device)
-    bias = bias if centre is None else bias - weight @ centre.double().to(weight.device)
-    return {name: moved.to(weights[name].dtype) for name, moved in (("weight", weight), ("bias", bias))}
 
 
 def make_optimiser(config: OptimiserConfig, groups: Iterable[Group]) -> Optimizer:

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from torch import nn
 
 from onepair.data.loading import image_batches
 from onepair.data.problems import Problem
@@ -38,7 +37,8 @@ from onepair.runs.without_images import WITHOUT_IMAGES
 from onepair.training.fixed import Fixed
 from onepair.training.loop import EpochRecord, Stage, Trainer
 from onepair.training.machine import Machine, Narrator, Silence
-from onepair.training.optimisation import Group, about_zero, head_groups
+from onepair.training.on_features import begin_on_features, on_plain_features
+from onepair.training.optimisation import Group
 from onepair.training.processes import gathered, on_first, patiently
 from onepair.training.sharding import cpu_state, load_whole
 from onepair.training.stopping import Requests
@@ -204,8 +204,7 @@ class _Run:
             trainer.run()
             load_whole(trainer.stage.model, trainer.best)
             if isinstance(trainer.stage.source, FeatureSource):
-                source = trainer.stage.source
-                self.classifier.head.load_state_dict(about_zero(trainer.best, source.centre, source.scale))
+                self.classifier.head.load_state_dict(on_plain_features(trainer.best, trainer.stage.source))
             self.records += trainer.progress.records
         return self._finish(trainer)
 
@@ -215,23 +214,15 @@ class _Run:
 
     def _linear(self) -> Stage:
         config, head = self.config.linear, copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
-        train, classes = self.task.train, len(self.task.table.classes)
-        source = self._features().levelled(train) if config.scaled else self._features()
-        if config.scaled:
-            for parameter in head.parameters():
-                nn.init.zeros_(parameter)
-        # The loss is a mean over the rows, and for most methods over their labels, too: so must the penalty be.
-        per_row = config.penalty * source.variance(train) / len(train) if config.penalty else 0.0
-        penalty = per_row if self.method.sums_labels else per_row / classes
-        size = source.size(train) if config.scaled else None
+        start = begin_on_features(head, self._features(), self.task.train, config, sums_labels=self.method.sums_labels)
         return Stage(
             name="linear",
             model=head,
             classifier=head,
-            source=source,
-            groups=head_groups(head, config.optimiser, size=size, penalty=penalty),
+            source=start.source,
+            groups=start.groups,
             config=config,
-            scoring_batch=max(1, min(FEATURES_TO_SCORE, CELLS_TO_SCORE // classes)),
+            scoring_batch=max(1, min(FEATURES_TO_SCORE, CELLS_TO_SCORE // head.out_features)),
         )
 
     def _features(self) -> FeatureSource:
