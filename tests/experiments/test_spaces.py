@@ -47,7 +47,17 @@ def test_values_reach_the_method_and_the_last_stage():
     assert (changed.finetune.optimiser.lr, changed.linear) == (0.5, config.linear)
 
 
+def test_a_linear_stage_has_a_penalty_to_choose_unless_it_has_none():
+    config = Config(model=ModelConfig(mode="linear"))
+    assert space_of(config)["penalty"] == Range(0.03, 3.0, log=True)
+    changed = with_values(config, {"lr": 0.5, "penalty": 2.0, "alpha": 0.2})
+    assert (changed.linear.optimiser.lr, changed.linear.penalty) == (0.5, 2.0)
+    assert changed.method.options == {"alpha": 0.2}
+    for free in ({"linear": {"penalty": 0.0}}, {"model": {"mode": "linear-init"}}):
+        assert "penalty" not in space_of(resolve_config(free))
+
+
 def test_an_option_that_is_set_to_nothing_has_no_start():
     config = Config(method=MethodConfig("focal", {"alpha": None}))
-    assert start_of(config) == {"gamma": 2.0, "lr": 3e-4}
+    assert start_of(config) == {"gamma": 2.0, "lr": 3e-4, "penalty": 0.3}
     assert space_of(config)["alpha"] == SPACES["focal"]["alpha"]

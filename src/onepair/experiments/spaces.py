@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from onepair.experiments.records import Values
 from onepair.methods import METHODS
 from onepair.runs.config import Config
+from onepair.runs.stages import LinearConfig
 
-LEARNING_RATES = 10.0  # times and over that of the settings
+AROUND = 10.0  # times and over the learning rate and the penalty of the settings
 
 
 class Range(NamedTuple):
@@ -31,7 +32,7 @@ _HIGH_RANK: Space = {"high_rank_weight": Range(1e-5, 1e-1, log=True)}
 _SOFT: Space = {"epsilon": Range(0.3, 2.0), "gamma_gradient": (False, True)}
 _CORRECT: Space = {"label_num": Range(0.0, 3.0)}
 
-SPACES: Mapping[str, Space] = {  # methods that are not here have nothing to choose but the learning rate
+SPACES: Mapping[str, Space] = {  # methods that are not here have nothing of their own to choose
     "bce-l1": {"weight": Range(1e-7, 1e-3, log=True)},
     "bce-l2": {"weight": Range(1e-6, 1e-2, log=True)},
     "bce-ls": {"smoothing": Range(0.01, 0.3)},
@@ -61,7 +62,7 @@ SPACES: Mapping[str, Space] = {  # methods that are not here have nothing to cho
 
 
 def space_of(config: Config) -> Space:
-    """All that may be chosen: options of the method, and the learning rate of the last stage.
+    """All that may be chosen: options of the method, and the learning rate and the penalty of the last stage.
 
     >>> space_of(Config())["lr"]
     Range(low=3e-05, high=0.003, log=True)
@@ -71,8 +72,11 @@ def space_of(config: Config) -> Space:
         name: choices.around(start[name]) if isinstance(choices, Range) and name in start else choices
         for name, choices in own.items()
     }
-    lr = start["lr"]
-    return {**space, "lr": Range(float(f"{lr / LEARNING_RATES:.4g}"), float(f"{lr * LEARNING_RATES:.4g}"), log=True)}
+    around = {
+        name: Range(float(f"{value / AROUND:.4g}"), float(f"{value * AROUND:.4g}"), log=True)
+        for name, value in _of_last_stage(config).items()
+    }
+    return {**space, **around}
 
 
 def start_of(config: Config) -> Values:
@@ -80,13 +84,22 @@ def start_of(config: Config) -> Values:
     options = {**METHODS[config.method.name].defaults, **config.method.options}
     known = {name: options.get(name) for name in SPACES.get(config.method.name, {})}
     start = {name: value for name, value in known.items() if value is not None}
-    return {**start, "lr": config.stages[config.last_stage].optimiser.lr}
+    return {**start, **_of_last_stage(config)}
+
+
+def _of_last_stage(config: Config) -> dict[str, float]:
+    """The numbers of the last stage to choose; no penalty where there is none."""
+    stage = config.stages[config.last_stage]
+    penalty = {"penalty": stage.penalty} if isinstance(stage, LinearConfig) and stage.penalty > 0 else {}
+    return {"lr": stage.optimiser.lr, **penalty}
 
 
 def with_values(config: Config, values: Values) -> Config:
-    """The configuration with other options of the method, and another learning rate of the last stage."""
-    options = {name: value for name, value in values.items() if name != "lr"}
+    """The configuration with other options of the method, and other numbers of the last stage."""
+    chosen = _of_last_stage(config)
+    options = {name: value for name, value in values.items() if name not in chosen}
     stage = config.stages[config.last_stage]
-    faster = replace(stage, optimiser=replace(stage.optimiser, lr=values["lr"]))
+    own = {name: values[name] for name in chosen if name != "lr" and name in values}
+    changed = replace(stage, optimiser=replace(stage.optimiser, lr=values["lr"]), **own)
     method = replace(config.method, options={**config.method.options, **options})
-    return replace(config, method=method, **{config.last_stage: faster})  # type: ignore[arg-type]
+    return replace(config, method=method, **{config.last_stage: changed})  # type: ignore[arg-type]
