@@ -126,6 +126,9 @@ def test_a_feature_in_much_smaller_units_is_brought_down_to_what_others_may_vary
     assert float(deviations[4]) == pytest.approx(3 * float(deviations.median()), rel=1e-3)
     assert batch.inputs.mean(0).abs().max() < 0.01
     assert FeatureSource(features[:, :4]).levelled(rows).scale is None
+    constant = torch.full((500, 9), 0.1) + 1e-9 * torch.rand(500, 9, generator=torch.Generator().manual_seed(0))
+    assert FeatureSource(torch.hstack([features[:, :4], constant])).levelled(rows).scale is None
+    assert FeatureSource(constant).levelled(rows).scale is None
 
 
 def test_a_feature_in_much_smaller_units_does_not_drown_the_others(run_on):

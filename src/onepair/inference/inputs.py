@@ -1,5 +1,6 @@
 """Where a model's inputs come from: features in memory, images on disk, or what a frozen part makes of images."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from onepair.data.vectors import Vectors
 from onepair.labels import Indices
 
 _ROWS_TO_MEASURE = 1024
+_ROUNDING = 1e-6  # of a feature's largest value: it is constant if it varies by less
 _MOST_VARIED = 3.0  # deviations of the median feature, that one may have; those of networks have less
 
 
@@ -100,8 +102,9 @@ class FeatureSource:
         if (some == 0).double().mean() > 0.5:
             return self
         deviation = some.std(0, correction=0)
-        usual = deviation[deviation > 0].median() if deviation.any() else deviation.new_ones(())
-        scale = (deviation / (_MOST_VARIED * usual)).clamp(min=1).float()
+        varying = deviation[deviation > _ROUNDING * some.abs().amax(0)]
+        most = _MOST_VARIED * varying.median() if len(varying) else math.inf
+        scale = (deviation / most).clamp(min=1).float()
         return replace(self, centre=some.mean(0).float(), scale=scale if (scale > 1).any() else None)
 
     def size(self, rows: Indices) -> float:
