@@ -28,10 +28,17 @@ def chart() -> Drawing:
             [100 * float(records[each, name]["test_map"]) / float(held[each, CEILING]["test_map"]) for each in SETS]
             for records in (free, held)
         ]
-        axes.hlines(places, *ends, color=look["color"], linewidth=1.2)
+        axes.hlines(places, ends[0], ends[1], color=look["color"], linewidth=1.2)
         for values, words, fill in zip(ends, ("free", "held"), ("white", look["color"]), strict=True):
-            dots = {"marker": look["marker"], "color": look["color"], "markerfacecolor": fill}
-            axes.plot(values, places, linestyle="none", label=f"{title}, {words}", **dots)
+            axes.plot(
+                values,
+                places,
+                linestyle="none",
+                marker=look["marker"],
+                color=look["color"],
+                markerfacecolor=fill,
+                label=f"{title}, {words}",
+            )
     labels = [f"{each} ({held[each, BASELINE]['classes']})" for each in SETS]
     axes.set(yticks=range(len(SETS)), yticklabels=labels, xlabel="test mAP, % of BCE with all labels and held weights")
     axes.invert_yaxis()
