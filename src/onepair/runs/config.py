@@ -298,14 +298,13 @@ def value_text(value: object) -> str:
 
 
 def _settings_of(section: Any, prefix: str) -> Iterator[Setting]:
-    """A section's own settings, then those of the sections in it."""
+    """Every setting of a section, where its own come before those of the sections in it."""
     values = {each.name: getattr(section, each.name) for each in fields(section)}
-    for name, value in values.items():
-        if not is_dataclass(value):
-            yield Setting(f"{prefix}{name}", value, _meaning(type(section), name))
-    for name, value in values.items():
-        if is_dataclass(value):
-            yield from _settings_of(value, f"{prefix}{name}.")
+    for name in sorted(values, key=lambda name: bool(prefix) and is_dataclass(values[name])):
+        if is_dataclass(values[name]):
+            yield from _settings_of(values[name], f"{prefix}{name}.")
+        else:
+            yield Setting(f"{prefix}{name}", values[name], _meaning(type(section), name))
 
 
 def _meaning(section: Any, name: str) -> str:
