@@ -76,12 +76,21 @@ def test_a_row_is_scored_by_the_model_that_it_was_held_out_of(scored):
     assert found.scores.shape == found.observed.shape
     assert np.isfinite(found.scores).all()
     assert found.sample_scores.shape == (FOLDS, len(found.run.task.validation), len(CLASSES))
-    for part in range(1, FOLDS + 1):
-        fold = RunFolder(run.path / "finding" / "folds" / f"{part}-of-{FOLDS}")
+    folds = [RunFolder(run.path / "finding" / "folds" / f"{part}-of-{FOLDS}") for part in range(1, FOLDS + 1)]
+    level = np.mean([fold.scores("validation").mean(0) for fold in folds], axis=0)
+    for part, fold in enumerate(folds, start=1):
         assert fold.config() == replace(run.config(), data=replace(run.config().data, fold=f"{part}/{FOLDS}"))
         held_out = prepare_task(fold.config().data).test
-        np.testing.assert_array_equal(found.scores[np.isin(found.rows, held_out)], fold.scores("test"))
-        np.testing.assert_array_equal(found.sample_scores[part - 1], fold.scores("validation"))
+        apart = fold.scores("validation").mean(0) - level
+        expected = {split: fold.scores(split) - apart for split in ("test", "validation")}
+        np.testing.assert_allclose(found.scores[np.isin(found.rows, held_out)], expected["test"], atol=1e-6)
+        np.testing.assert_allclose(found.sample_scores[part - 1], expected["validation"], atol=1e-6)
+
+
+def test_models_of_all_folds_score_the_same_images_alike_on_average(scored):
+    _, found, _ = scored
+    means = found.sample_scores.mean(1)
+    np.testing.assert_allclose(means, np.broadcast_to(means[0], means.shape), atol=1e-5)
 
 
 def test_the_scores_are_not_those_of_the_run_itself(scored, place):
@@ -136,9 +145,11 @@ def test_validation_images_with_holes_are_searched_too_until_an_audit_fills_them
     np.testing.assert_array_equal(found.observed, labels[found.rows])
     np.testing.assert_array_equal(found.sample, labels[np.setdiff1d(task.validation, holes)])
     folds = [FinishedRun(run.path / "finding" / "folds" / f"{part}-of-2") for part in (1, 2)]
+    levels = [fold.scores("validation").mean(0) for fold in folds]
     for place_of, row in enumerate(holes.tolist()):
         expected = folds[place_of % 2].scores("validation")[task.validation.tolist().index(row)]
-        np.testing.assert_array_equal(found.scores[found.rows.tolist().index(row)], expected)
+        expected = expected - levels[place_of % 2] + np.mean(levels, axis=0)
+        np.testing.assert_allclose(found.scores[found.rows.tolist().index(row)], expected, atol=1e-6)
 
     opened = FinishedRun(run.path)
     sample = draw(opened, "validation", 10**6, 0)
@@ -205,11 +216,14 @@ def test_images_that_are_there_again_take_the_place_of_no_other(place, tmp_path)
     found, _ = again(run, tmp_path)
     np.testing.assert_array_equal(found.rows, np.setdiff1d(task.train, [task.train[4], task.train[-1]]))
     assert len(found.sample) == len(task.validation) - 1
-    for part in range(1, FOLDS + 1):
-        fold = FinishedRun(run.path / "finding" / "folds" / f"{part}-of-{FOLDS}")
+    folds = [FinishedRun(run.path / "finding" / "folds" / f"{part}-of-{FOLDS}") for part in range(1, FOLDS + 1)]
+    level = np.mean([fold.scores("validation")[:-1].mean(0) for fold in folds], axis=0)
+    for part, fold in enumerate(folds, start=1):
         own = np.isin(fold.rows("test"), found.rows)
-        np.testing.assert_array_equal(found.scores[np.isin(found.rows, fold.rows("test"))], fold.scores("test")[own])
-        np.testing.assert_array_equal(found.sample_scores[part - 1], fold.scores("validation")[:-1])
+        shown, expected = found.scores[np.isin(found.rows, fold.rows("test"))], fold.scores("test")[own]
+        apart = fold.scores("validation")[:-1].mean(0) - level
+        np.testing.assert_allclose(shown, expected - apart, atol=1e-6)
+        np.testing.assert_allclose(found.sample_scores[part - 1], fold.scores("validation")[:-1] - apart, atol=1e-6)
 
 
 def test_a_fold_of_one_image_that_has_gone_is_left_out(tmp_path):

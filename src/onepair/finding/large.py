@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from onepair.finding.by_blocks import BlockFinding, Score, find_by_blocks
-from onepair.finding.folds import models_of
+from onepair.finding.folds import apart, models_of
 from onepair.finding.found import MOST, Finding, choose
 from onepair.finding.summary import ClassSummary
 from onepair.inference.choice import Engines
@@ -36,6 +36,7 @@ class FoldScores:
     rows: Indices  # (N,) of the table
     model: Indices  # (N,) which of the models
     models: Sequence[Score]  # each from rows of the table to scores
+    higher: NDArray[np.float32]  # (K, L), than the others each of them scores
 
     def __call__(self, places: Indices) -> NDArray[np.float32]:
         chosen = self.model[places]
@@ -43,7 +44,7 @@ class FoldScores:
         parts = [score(self.rows[places[each]]) for score, each in zip(self.models, own, strict=True) if len(each)]
         scores = np.empty((len(places), parts[0].shape[1]), np.float32)
         scores[np.concatenate(own)] = np.concatenate(parts)
-        return scores
+        return scores - self.higher[chosen]
 
 
 def find_large(
@@ -64,19 +65,20 @@ def find_large(
     models, gone = _scorers(run, folds, fabric, machine, watch)
     there = np.flatnonzero((model >= 0) & ~np.isin(run.searched, gone))
     rows, table = run.searched[there], run.table
-    complete = np.setdiff1d(run.in_full, gone)
-    for fold in folds:
-        complete = np.intersect1d(complete, fold.task.validation)
+    higher = _higher(run, folds, models, gone)
+    complete = np.intersect1d(run.in_full, _seen_by_all(run, folds, gone))
     complete = complete[judged_places(len(complete), len(table.classes))]
     observed, most = run.known.take(rows), max(MOST, top or 0)  # so that fewer are the first of the same
     watch.say(f"looking through {len(rows):,} images for the likeliest of {len(table.classes):,} classes")
     found = find_by_blocks(
         observed,
-        FoldScores(rows, model[there], models),
+        FoldScores(rows, model[there], models, higher),
         per_class=max(_FEWEST_OF_A_CLASS, 2 * most // len(table.classes)),
         top=most,
         full=run.known[complete] if len(complete) else None,
-        full_scores=FoldScores(complete, np.arange(len(complete)) % len(models), models)(np.arange(len(complete)))
+        full_scores=FoldScores(complete, np.arange(len(complete)) % len(models), models, higher)(
+            np.arange(len(complete))
+        )
         if len(complete)
         else None,
         asked=None if table.asked is None else table.asked.take(rows),
@@ -93,6 +95,25 @@ def find_large(
         basis=f"a random sample of {found.sample:,} of {counted(len(rows), 'image')}, if {found.sentence}",
         suspects=False,
     )
+
+
+def _seen_by_all(run: FinishedRun, folds: Sequence[FinishedRun], gone: Indices) -> Indices:
+    """The validation rows that every fold has."""
+    rows: Indices = np.setdiff1d(run.task.validation, gone)
+    for fold in folds:
+        rows = np.intersect1d(rows, fold.task.validation)
+    return rows
+
+
+def _higher(
+    run: FinishedRun, folds: Sequence[FinishedRun], models: Sequence[Score], gone: Indices
+) -> NDArray[np.float32]:
+    """How much higher than the others each model scores, by validation images or a sample of them."""
+    rows, classes = _seen_by_all(run, folds, gone), len(run.table.classes)
+    rows = rows[judged_places(len(rows), classes)]
+    if len(rows) == 0:
+        return np.zeros((len(models), classes), np.float32)
+    return apart(np.stack([score(rows).mean(0) for score in models]))
 
 
 def _scorers(

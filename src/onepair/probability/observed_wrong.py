@@ -10,6 +10,7 @@ from onepair.probability.tally import Tally
 
 _EM_STEPS, _ROUNDS = 200, 4
 _HARDLY_ANY = 0.5  # wrong labels, that lines need not be fitted anew for
+_MOST = 0.5  # of all labels, that people do not get wrong
 
 
 def with_observed(observed: Labels, unknown: Floats, logits: Floats, *, drawn: int) -> Floats:
@@ -55,9 +56,12 @@ def _wrong(observed: Labels, logits: Floats, value: int, drawn: int) -> Floats:
 
 
 def _posterior_of_share(log_ratios: Floats) -> Floats:
-    """Which of some values come from the other of two densities, where the share that does is not known."""
+    """Which of some values come from the other of two densities, where the share that does is not known.
+
+    None, where it would be most of them: then the densities are wrong, as those of scores that a few images gave.
+    """
     posterior = np.full(len(log_ratios), 0.01)
     for _ in range(_EM_STEPS):
         share = np.clip(posterior.mean(), 1e-9, 1 - 1e-9)
         posterior = expit(log_ratios + np.log(share / (1 - share)))
-    return posterior
+    return posterior if posterior.mean() < _MOST else np.zeros_like(posterior)
