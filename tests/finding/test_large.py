@@ -53,7 +53,8 @@ def test_images_are_scored_by_the_models_that_they_were_held_out_of(place, monke
     folds, model = models_of(run, configs, shared=machine.shared)
     models, gone = large._scorers(run, folds, machine.fabric("32-true"), machine, watch)
     assert len(gone) == 0
-    scores = large.FoldScores(run.searched, model, models, large._higher(run, folds, models, gone))
+    higher = large._higher(models, large._seen_by_all(run, folds, gone), len(run.table.classes))
+    scores = large.FoldScores(run.searched, model, models, higher)
     np.testing.assert_allclose(scores(np.arange(len(model))), held.scores, atol=1e-5)
     some = np.array([29, 2, 17, 3])
     np.testing.assert_allclose(scores(some), held.scores[some], atol=1e-5)

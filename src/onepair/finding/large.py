@@ -65,8 +65,9 @@ def find_large(
     models, gone = _scorers(run, folds, fabric, machine, watch)
     there = np.flatnonzero((model >= 0) & ~np.isin(run.searched, gone))
     rows, table = run.searched[there], run.table
-    higher = _higher(run, folds, models, gone)
-    complete = np.intersect1d(run.in_full, _seen_by_all(run, folds, gone))
+    seen = _seen_by_all(run, folds, gone)
+    higher = _higher(models, seen, len(table.classes))
+    complete = np.intersect1d(run.in_full, seen)
     complete = complete[judged_places(len(complete), len(table.classes))]
     observed, most = run.known.take(rows), max(MOST, top or 0)  # so that fewer are the first of the same
     watch.say(f"looking through {len(rows):,} images for the likeliest of {len(table.classes):,} classes")
@@ -105,12 +106,9 @@ def _seen_by_all(run: FinishedRun, folds: Sequence[FinishedRun], gone: Indices) 
     return rows
 
 
-def _higher(
-    run: FinishedRun, folds: Sequence[FinishedRun], models: Sequence[Score], gone: Indices
-) -> NDArray[np.float32]:
-    """How much higher than the others each model scores, by validation images or a sample of them."""
-    rows, classes = _seen_by_all(run, folds, gone), len(run.table.classes)
-    rows = rows[judged_places(len(rows), classes)]
+def _higher(models: Sequence[Score], seen: Indices, classes: int) -> NDArray[np.float32]:
+    """How much higher than the others each model scores, by rows that no model was fitted to or a sample of them."""
+    rows = seen[judged_places(len(seen), classes)]
     if len(rows) == 0:
         return np.zeros((len(models), classes), np.float32)
     return apart(np.stack([score(rows).mean(0) for score in models]))
