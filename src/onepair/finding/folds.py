@@ -97,26 +97,23 @@ def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -
     with holes are searched too, each by one of the models, as training images are. An image that was there for the run
     and not for the models is left out, and so is one that was there for the models alone.
     """
-    task, rows = run.task, run.searched
-    scores = np.full((len(rows), len(task.table.classes)), np.nan, np.float32)
-    model_of = np.full(len(rows), -1)
-    by_model = []
-    for number, each in enumerate(configs):
-        done = FinishedRun(_fold(run, each).path, shared=shared)
-        by_model.append(np.full((len(task.validation), scores.shape[1]), np.nan, np.float32))
-        _take_scores(scores, rows, done, "test")
-        _take_scores(by_model[-1], task.validation, done, "validation")
-        model_of[np.isin(rows, done.task.test)] = number
-    validation, holes = np.stack(by_model), np.isin(task.validation, rows)
+    task, rows, classes = run.task, run.searched, len(run.table.classes)
+    folds, model = models_of(run, configs, shared=shared)
+    scores = np.full((len(rows), classes), np.nan, np.float32)
+    validation = np.full((len(folds), len(task.validation), classes), np.nan, np.float32)
+    for number, fold in enumerate(folds):
+        _take_scores(scores, rows, fold, "test")
+        _take_scores(validation[number], task.validation, fold, "validation")
+    holes = np.flatnonzero(np.isin(task.validation, rows))
+    places = np.searchsorted(rows, task.validation[holes])
+    scores[places] = validation[model[places], holes]
     seen = np.isfinite(validation).all((0, 2))
     if seen.any():
         higher = apart(validation[:, seen].mean(1))
-        validation = validation - higher[:, None]
-        scores[model_of >= 0] -= higher[model_of[model_of >= 0]]
-    model = np.arange(holes.sum()) % len(configs)
-    scores[np.searchsorted(rows, task.validation[holes])] = validation[model, np.flatnonzero(holes)]
-    read = np.isfinite(scores).all(1)
-    complete = np.isin(task.validation, run.in_full) & np.isfinite(validation).all((0, 2))
+        validation -= higher[:, None]
+        scores -= higher[model]
+    read = np.isfinite(scores).all(1) & (model >= 0)
+    complete = np.isin(task.validation, run.in_full) & seen
     sample = run.known[task.validation[complete]]
     return OutOfSample(run, rows[read], run.known[rows[read]], scores[read], sample, validation[:, complete])
 
