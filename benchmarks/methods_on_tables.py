@@ -50,7 +50,6 @@ SPARSE_RATES = (5e-3, 2.5e-2, 1.25e-1)  # rows of length 1 need larger weights t
 IMAGE_RATES = (1e-4, 3e-4, 1e-3)  # features as the network gives them
 BATCH = 32
 EPOCHS, PATIENCE = 30, 6  # at most, and without a better validation mAP
-AS_IT_COMES = LinearConfig()
 LEAST_GAP = 1.0  # points; a share of less says nothing
 
 
@@ -127,26 +126,27 @@ def read_images(folder: Path, name: str) -> Data:
     return Data(features[train], labels[train], features[test], labels[test])
 
 
-def run(contestant: Contestant, lr: float | None, parts: Parts, seed: int) -> Outcome:
+def run(contestant: Contestant, how: float | LinearConfig, parts: Parts, seed: int) -> Outcome:
     """Train with one draw of the one positive; the test mAP at the best epoch on validation.
 
-    Without a learning rate, as `onepair train` does.
+    With a learning rate weights are free; with a stage of `onepair train` they are held, as it does.
     """
     features, observed = shown(contestant, parts.train, seed)
-    epochs = EPOCHS if lr else AS_IT_COMES.epochs
+    stage = how if isinstance(how, LinearConfig) else None
+    epochs = stage.epochs if stage else EPOCHS
     torch.manual_seed(seed)
     layer = nn.Linear(features.shape[1], observed.shape[1])
     scheduled = {"epochs": epochs} if METHODS[contestant.method].needs_epochs else {}
     method = create_method(contestant.method, **scheduled)
     method.begin(torch.from_numpy(observed))
-    if lr:
-        optimiser: torch.optim.Optimizer = torch.optim.Adam(layer.parameters(), lr=lr, fused=True)
+    if isinstance(how, LinearConfig):
+        parts, features, optimiser = held(layer, method, parts, features, how)
     else:
-        parts, features, optimiser = held(layer, method, parts, features)
+        optimiser = torch.optim.Adam(layer.parameters(), lr=how, fused=True)
     priors = torch.from_numpy(parts.validation.labels.mean(0))
     best = Outcome(-1.0, -1.0, 0)
     for epoch in range(1, epochs + 1):
-        learn(layer, method, optimiser, features, falling_in=None if lr else epoch)
+        learn(layer, method, optimiser, features, epoch, stage)
         with torch.no_grad():
             if method.needs_priors:
                 method.take_priors(priors)
@@ -154,19 +154,19 @@ def run(contestant: Contestant, lr: float | None, parts: Parts, seed: int) -> Ou
             validation_map = mean_ap(layer, parts.validation)
             if validation_map > best.validation_map:
                 best = Outcome(validation_map, mean_ap(layer, parts.test), epoch)
-        if lr and epoch - best.epoch >= PATIENCE:
+        if not stage and epoch - best.epoch >= PATIENCE:
             break
     return best
 
 
 def held(
-    layer: nn.Linear, method: Method, parts: Parts, features: Tensor
+    layer: nn.Linear, method: Method, parts: Parts, features: Tensor, stage: LinearConfig
 ) -> tuple[Parts, Tensor, torch.optim.Optimizer]:
     """All parts, and the features to learn from, as `onepair train` would take them, and what it would learn with."""
     rows = np.arange(len(features))
-    start = begin_on_features(layer, FeatureSource(features), rows, AS_IT_COMES, sums_labels=method.sums_labels)
+    start = begin_on_features(layer, FeatureSource(features), rows, stage, sums_labels=method.sums_labels)
     train, validation, test = (Part(start.source.moved(part.features), part.labels) for part in parts[:3])
-    optimiser = make_optimiser(AS_IT_COMES.optimiser, start.groups)
+    optimiser = make_optimiser(stage.optimiser, start.groups)
     return Parts(train, validation, test, parts.rates), start.source.moved(features), optimiser
 
 
@@ -175,15 +175,15 @@ def learn(
     method: Method,
     optimiser: torch.optim.Optimizer,
     features: Tensor,
-    *,
-    falling_in: int | None = None,
+    epoch: int,
+    stage: LinearConfig | None,
 ) -> None:
-    """An epoch; if its number is given, one in which the learning rate falls, as in `onepair train`."""
-    batch = BATCH if falling_in is None else AS_IT_COMES.batch_size
+    """An epoch, counted from 1; with a stage the learning rate goes by its schedule."""
+    batch = stage.batch_size if stage else BATCH
     for number, rows in enumerate(torch.split(torch.randperm(len(features)), batch)):
-        if falling_in is not None:
-            passed = falling_in - 1 + number * batch / len(features)
-            set_lr(optimiser, lr_factor(AS_IT_COMES.optimiser, passed, AS_IT_COMES.epochs))
+        if stage:
+            passed = epoch - 1 + number * batch / len(features)
+            set_lr(optimiser, lr_factor(stage.optimiser, passed, stage.epochs))
         optimiser.zero_grad()
         method(layer(features[rows]), rows).backward()
         optimiser.step()
@@ -214,10 +214,10 @@ def measure(
     """A record of every contestant on a set."""
     records = []
     for title, contestant in contestants.items():
-        rates: Sequence[float | None] = (None,) if as_it_comes else parts.rates
-        tried = {lr: run(contestant, lr, parts, SEEDS[0]) for lr in rates}
-        lr = max(tried, key=lambda each: tried[each].validation_map)
-        outcomes = [tried[lr], *(run(contestant, lr, parts, seed) for seed in SEEDS[1:])]
+        ways: Sequence[float | LinearConfig] = (LinearConfig(),) if as_it_comes else parts.rates
+        tried = {way: run(contestant, way, parts, SEEDS[0]) for way in ways}
+        way = max(tried, key=lambda each: tried[each].validation_map)
+        outcomes = [tried[way], *(run(contestant, way, parts, seed) for seed in SEEDS[1:])]
         maps = [outcome.test_map for outcome in outcomes]
         records.append(
             {
@@ -229,7 +229,7 @@ def measure(
                 "test_map": f"{statistics.mean(maps):.2f}",
                 "std": f"{statistics.stdev(maps):.2f}",
                 "validation_map": f"{statistics.mean(outcome.validation_map for outcome in outcomes):.2f}",
-                "lr": lr or "by size",
+                "lr": "by size" if as_it_comes else way,
                 "epochs": " ".join(str(outcome.epoch) for outcome in outcomes),
             }
         )

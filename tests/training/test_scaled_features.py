@@ -1,5 +1,7 @@
 """The linear stage as it comes: neither size nor place of features matters, and weights are held near 0."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,8 @@ from onepair.inference.choice import Engines
 from onepair.inference.inputs import FeatureSource, Shard
 from onepair.runs.checkpoint import load_state
 from onepair.runs.finished import FinishedRun
+from onepair.runs.stages import LinearConfig, LinearOptimiserConfig
+from onepair.training.on_features import begin_on_features
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of
 
 AS_IT_COMES = (
@@ -71,6 +75,28 @@ def test_it_ends_where_the_penalised_problem_has_its_solution(run_on, vectors, p
 def last_weights(run):
     """Where learning has ended, which need not be the best epoch."""
     return load_state(run.path / "linear-last.safetensors")["model"]["weight"].numpy()
+
+
+@pytest.mark.parametrize(
+    ("rows", "config", "longer"),
+    [
+        (1920, LinearConfig(), 1),
+        (10_000, LinearConfig(), 1),
+        (480, LinearConfig(), 2),
+        (480, LinearConfig(epochs=100), 1),
+        (1920, LinearConfig(batch_size=64), 2),
+        (1920, LinearConfig(batch_size=64, optimiser=LinearOptimiserConfig(name="sgd")), 1),
+        (480, LinearConfig(scaled=False), 1),
+    ],
+)
+def test_where_steps_are_few_they_are_longer(rows, config, longer):
+    def rates(config):
+        features = torch.rand(rows, 2, generator=torch.Generator().manual_seed(0))
+        head = torch.nn.Linear(2, 3)
+        start = begin_on_features(head, FeatureSource(features), np.arange(rows), config, sums_labels=True)
+        return np.array([group.lr_factor for group in start.groups])
+
+    assert rates(config) / rates(replace(config, epochs=10_000)) == pytest.approx(longer)
 
 
 def test_a_loss_that_sums_over_labels_is_held_as_one_that_is_their_mean(run_on, vectors):

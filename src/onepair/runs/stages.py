@@ -35,8 +35,8 @@ class LinearOptimiserConfig(OptimiserConfig):
     name: Literal["sgd", "adam", "adamw"] = "adam"
     """The rule: sgd, adam or adamw."""
     lr: Above = 3e-4
-    """The learning rate on features of a usual size; on others times as much as they are smaller, unless it is sgd's or
-    features are not scaled."""
+    """The learning rate on features of a usual size in many steps; times as much as features are smaller, and larger
+    where images are few, unless it is sgd's or features are not scaled."""
     weight_decay: AtLeast = 0.0
     """How strongly weights are pulled towards 0, beside the stage's penalty."""
     schedule: Literal["constant", "cosine"] = "cosine"

@@ -1,6 +1,7 @@
 """A classifier on fixed features: how it begins, and how the weights that it learned become those of plain features."""
 
 from collections.abc import Mapping
+from math import ceil, sqrt
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from onepair.runs.stages import LinearConfig
 from onepair.training.optimisation import Group
 
 _USUAL_SIZE = 271.0  # of features: EfficientNet-Lite0's on VOC 2012, on which the learning rate was chosen
+_ENOUGH_STEPS = 3000  # of training: 25 epochs of 1,920 images in batches of 16
 
 
 class Start(NamedTuple):
@@ -26,8 +28,10 @@ def begin_on_features(
     """Make a head ready to learn from the features of some rows.
 
     If they are to be scaled, neither their size nor their place matters. A step of Adam moves every weight by about the
-    learning rate, and so a score by that times the sum of the absolute values of a row; for the bias that sum is 1. A
-    step of SGD goes by the gradient, and its rate stays as it is.
+    learning rate, and so a score by that times the sum of the absolute values of a row; for the bias that sum is 1.
+    Where rows are few, or batches large, there are too few steps, and they are longer: by the square root of how many
+    times too few, as far as steps in random directions lead. A step of SGD goes by the gradient, and its rate stays as
+    it is.
 
     The penalty of `OPMLClassifier` with C = 1 / `config.penalty`, in a loss that is a mean over the rows:
 
@@ -39,7 +43,7 @@ def begin_on_features(
     >>> head, source = nn.Linear(2, 3), FeatureSource(torch.tensor([[1.0, 0.5], [2.0, 0.5], [3.0, 2.0]]))
     >>> start = begin_on_features(head, source, np.arange(3), LinearConfig(), sums_labels=True)
     >>> [(group.only, round(group.lr_factor), round(group.penalty, 3)) for group in start.groups]
-    [('weight', 203, 0.117), ('bias', 271, 0.0)]
+    [('weight', 2226, 0.117), ('bias', 2969, 0.0)]
     """
     weight_rate = bias_rate = 1.0
     if config.scaled:
@@ -47,8 +51,9 @@ def begin_on_features(
         for parameter in head.parameters():
             nn.init.zeros_(parameter)
         if config.optimiser.name != "sgd":
-            size = source.size(rows)
-            weight_rate, bias_rate = _USUAL_SIZE / size if size > 0 else 1.0, _USUAL_SIZE
+            steps, size = config.epochs * ceil(len(rows) / config.batch_size), source.size(rows)
+            bias_rate = _USUAL_SIZE * sqrt(max(1.0, _ENOUGH_STEPS / steps))
+            weight_rate = bias_rate / size if size > 0 else 1.0
     penalty = config.penalty * source.variance(rows) / len(rows) if config.penalty else 0.0
     penalty = penalty if sums_labels else penalty / head.out_features
     return Start(
