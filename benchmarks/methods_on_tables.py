@@ -175,8 +175,8 @@ def learn(
     method: Method,
     optimiser: torch.optim.Optimizer,
     features: Tensor,
-    epoch: int,
-    stage: LinearConfig | None,
+    epoch: int = 1,
+    stage: LinearConfig | None = None,
 ) -> None:
     """An epoch, counted from 1; with a stage the learning rate goes by its schedule."""
     batch = stage.batch_size if stage else BATCH

@@ -53,7 +53,8 @@ def test_a_linear_stage_has_a_penalty_to_choose_unless_it_has_none():
     changed = with_values(config, {"lr": 0.5, "penalty": 2.0, "alpha": 0.2})
     assert (changed.linear.optimiser.lr, changed.linear.penalty) == (0.5, 2.0)
     assert changed.method.options == {"alpha": 0.2}
-    for free in ({"linear": {"penalty": 0.0}}, {"model": {"mode": "linear-init"}}):
+    adamw = {"linear": {"optimiser": {"name": "adamw"}}}  # which has no penalty
+    for free in ({"linear": {"penalty": 0.0}}, {"model": {"mode": "linear-init"}}, adamw):
         assert "penalty" not in space_of(resolve_config(free))
 
 

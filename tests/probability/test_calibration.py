@@ -65,6 +65,14 @@ def test_a_curve_follows_what_no_line_can():
     assert (np.diff(curve(np.sort(scores, 0)), axis=0) >= 0).all()
 
 
+def test_of_two_scores_the_higher_is_the_more_probable():
+    """Where labels call for a level piece, and beyond the ends, too: whoever ranks by probabilities has no ties."""
+    scores, _, labels = generate(60, np.random.default_rng(0))
+    curve = fit_isotonic(scores, labels)
+    ladder = np.repeat(np.linspace(scores.min() - 2, scores.max() + 2, 1000)[:, None], 3, axis=1)
+    assert (np.diff(curve(ladder), axis=0) > 0).all()
+
+
 @pytest.mark.parametrize("fit", [fit_platt, fit_isotonic])
 def test_a_rare_class_leans_on_the_others(fit):
     """All classes have one truth; the first has 12 known cells."""

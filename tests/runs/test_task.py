@@ -100,7 +100,9 @@ def test_something_to_select_on_is_needed(tmp_path):
 @pytest.mark.parametrize("hidden", [0, -1])
 def test_validation_needs_a_positive(tmp_path, hidden):
     splits, labels = ["train"] * 3 + ["validation"] * 2, [[1, 0, 1, 0]] * 3 + [[0, hidden, 0, 0]] * 2
-    assert "of 2 validation images none has a positive label" in refused(tmp_path, splits, labels)
+    sentence = refused(tmp_path, splits, labels)
+    assert "of 2 validation images none has a positive label" in sentence
+    assert "take the validation split out of the table" in sentence
 
 
 def test_images_can_be_left_out_of_every_split(images):

@@ -13,7 +13,7 @@ from onepair.inference.inputs import FeatureSource, Shard
 from onepair.runs.checkpoint import load_state
 from onepair.runs.finished import FinishedRun
 from onepair.runs.stages import LinearConfig, LinearOptimiserConfig
-from onepair.training.on_features import begin_on_features
+from onepair.training.on_features import begin_on_features, on_plain_features
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of
 
 AS_IT_COMES = (
@@ -73,8 +73,13 @@ def test_it_ends_where_the_penalised_problem_has_its_solution(run_on, vectors, p
 
 
 def last_weights(run):
-    """Where learning has ended, which need not be the best epoch."""
-    return load_state(run.path / "linear-last.safetensors")["model"]["weight"].numpy()
+    """Where learning has ended, which need not be the best epoch, for vectors as they are."""
+    state = load_state(run.path / "linear-last.safetensors")["model"]
+    head = torch.nn.Linear(*reversed(state["weight"].shape))
+    start = begin_on_features(
+        head, FeatureSource(run.table.vectors), run.task.train, run.config.linear, sums_labels=True
+    )
+    return on_plain_features(state, start.source)["weight"].numpy()
 
 
 @pytest.mark.parametrize(
@@ -165,6 +170,34 @@ def test_a_feature_in_much_smaller_units_does_not_drown_the_others(run_on):
     assert run_on(np.hstack([telling, noise])).results.test_map > 0.9
 
 
+def test_among_features_that_are_mostly_0_only_those_far_from_it_are_moved():
+    random = np.random.default_rng(0)
+    words = np.where(random.random((500, 30)) < 0.05, random.integers(1, 4, (500, 30)), 0.0)
+    rows = np.arange(500)
+    assert FeatureSource(torch.from_numpy(words)).levelled(rows).scale is None
+    salary = random.normal(60_000, 15_000, (500, 1))
+    gain = np.where(random.random((500, 1)) < 0.1, random.normal(9_000, 500, (500, 1)), 0.0)
+    source = FeatureSource(torch.from_numpy(np.hstack([words, salary, gain])).float()).levelled(rows)
+    (batch,) = source.batches(rows, batch_size=500, shard=Shard(), training=False)
+    np.testing.assert_array_equal(batch.inputs[:, :30], words)
+    assert batch.inputs[:, 30].mean().abs() < 0.01
+    np.testing.assert_array_equal(batch.inputs[:, 31] == 0, gain[:, 0] == 0)
+    for column in (30, 31):
+        given = batch.inputs[:, column]
+        assert 1 < given[given != 0].square().mean().sqrt() < 3
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e24])
+def test_features_of_any_size_end_in_the_same_scores(run_on, vectors, unit):
+    usual, other = run_on(vectors, out="usual"), run_on(vectors * unit, out="other")
+    np.testing.assert_allclose(other.scores("test"), usual.scores("test"), rtol=1e-2, atol=1e-2)
+
+
 def test_constant_features_have_nothing_to_be_held_by(run_on):
     run = run_on(np.ones((46, 3)))
     assert np.isfinite(run.scores("test")).all()
+
+
+def test_of_epochs_that_are_equally_good_the_last_is_kept(run_on):
+    run = run_on(np.ones((46, 3)), "linear.epochs=3")
+    assert run.results.best_epoch == 3

@@ -88,9 +88,10 @@ def start_of(config: Config) -> Values:
 
 
 def _of_last_stage(config: Config) -> dict[str, float]:
-    """The numbers of the last stage to choose; no penalty where there is none."""
+    """The numbers of the last stage to choose; no penalty where there is none, as with adamw."""
     stage = config.stages[config.last_stage]
-    penalty = {"penalty": stage.penalty} if isinstance(stage, LinearConfig) and stage.penalty > 0 else {}
+    penalised = isinstance(stage, LinearConfig) and stage.optimiser.name != "adamw"
+    penalty = {"penalty": config.linear.penalty} if penalised and config.linear.penalty > 0 else {}
     return {"lr": stage.optimiser.lr, **penalty}
 
 

@@ -23,6 +23,7 @@ from onepair.labels import Indices
 _ROWS_TO_MEASURE = 1024
 _ROUNDING = 1e-6  # of a feature's largest value: it is constant if it varies by less
 _MOST_VARIED = 3.0  # deviations of the median feature, that one may have; those of networks have less
+_FARTHEST = 10.0  # from 0, times the median feature, that one may be where most values are 0; words are within 5
 
 
 class Shard(NamedTuple):
@@ -62,7 +63,7 @@ class FeatureSource:
     features: Tensor | Vectors  # (N, D)
     device: torch.device | None = None  # of the model, where that is not the features' own
     centre: Tensor | None = None  # (D,), taken from every row
-    scale: Tensor | None = None  # (D,), which every row is then divided by
+    scale: Tensor | None = None  # (D,) or a number, which every row is then divided by
 
     def batches(
         self,
@@ -100,12 +101,31 @@ class FeatureSource:
         """
         some = self._some(rows).double()
         if (some == 0).double().mean() > 0.5:
-            return self
+            return self._levelled_about_zero(some)
         deviation = some.std(0, correction=0)
         varying = deviation[deviation > _ROUNDING * some.abs().amax(0)]
         most = _MOST_VARIED * varying.median() if len(varying) else math.inf
         scale = (deviation / most).clamp(min=1).float()
         return replace(self, centre=some.mean(0).float(), scale=scale if (scale > 1).any() else None)
+
+    def _levelled_about_zero(self, some: Tensor) -> "FeatureSource":
+        """The same, but for features that are far from 0: about their mean, if that is not 0 either, and brought down.
+
+        How far a feature is goes by its values other than 0: a word in few rows is no smaller than one in many.
+        """
+        given = some != 0
+        away = _root_mean_square(some, given)
+        usual = away[away > 0].median() if (away > 0).any() else math.inf
+        far = away > _FARTHEST * usual
+        if not far.any():
+            return self
+        centre = torch.where(far & (given.double().mean(0) > 0.5), some.mean(0), 0.0)
+        scale = torch.where(far, (_root_mean_square(some - centre, given) / usual).clamp(min=1), 1.0)
+        return replace(self, centre=centre.float(), scale=scale.float())
+
+    def in_units_of(self, unit: float) -> "FeatureSource":
+        """The same, divided by a number."""
+        return replace(self, scale=torch.tensor(unit) if self.scale is None else unit * self.scale)
 
     def size(self, rows: Indices) -> float:
         """The mean over the rows of the sums of their features' absolute values."""
@@ -120,6 +140,11 @@ class FeatureSource:
         some = rows[:: -(-len(rows) // _ROWS_TO_MEASURE)]
         (part,) = self.batches(some, batch_size=_ROWS_TO_MEASURE, shard=Shard(), training=False)
         return part.inputs
+
+
+def _root_mean_square(values: Tensor, given: Tensor) -> Tensor:
+    """Of each column, over the cells that are given; 0 of none."""
+    return ((values.square() * given).sum(0) / given.sum(0).clamp(min=1)).sqrt()
 
 
 @dataclass(frozen=True, eq=False)

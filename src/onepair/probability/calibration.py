@@ -14,6 +14,7 @@ from onepair.metrics import Floats
 # Lines of single classes scatter about the line of all with a standard deviation of ½: this is its inverse square.
 LINE_PRECISION = 4.0
 _CURVE_POSITIVES = 10.0  # a class with so many positives lies half-way between a curve of its own and its line
+_TILT = 0.02  # of curves, in log odds: half of what one rises beside what the labels say
 _NEWTON_STEPS, _HALVINGS = 100, 30
 
 
@@ -175,8 +176,19 @@ def fit_curves(scores: Floats, targets: Floats, weights: NDArray[Any], lines: Pl
         risen = isotonic_regression(means, sample_weight=mass)
         corner = np.ones(len(at), bool)  # within a level piece only the ends are needed
         corner[1:-1] = (np.diff(risen)[:-1] != 0) | (np.diff(risen)[1:] != 0)
-        curves.append((at[corner], np.clip(risen[corner], 0, 1)))
+        curves.append(_tilted(at[corner], risen[corner]))
     return Isotonic(*zip(*curves, strict=True))
+
+
+def _tilted(at: Floats, heights: Floats) -> tuple[Floats, Floats]:
+    """A curve whose level pieces rise by a little, too, and as far again beyond its ends.
+
+    So of two scores the higher has the higher probability, and nothing is lost to whoever ranks by probabilities.
+    """
+    reach = at[-1] - at[0] or 1.0
+    at, heights = np.array([at[0] - reach, *at, at[-1] + reach]), np.array([heights[0], *heights, heights[-1]])
+    rise = 2 * (at - at[0]) / (at[-1] - at[0]) - 1
+    return at, expit(logit(np.clip(heights, 1e-9, 1 - 1e-9)) + _TILT * rise)
 
 
 def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> float:

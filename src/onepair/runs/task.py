@@ -153,14 +153,17 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
     observed = given if config.observe == "given" else _hide(table, official, config, negatives=with_all_negatives)
     validation = table.rows("validation")
     kept = np.arange(len(official))
-    if len(validation) == 0:
+    if drawn := len(validation) == 0:
         kept, held_out = _split(given, config)
         validation = official[held_out]
     validation_labels = table.labels.take(validation)
     if not validation_labels.has(POSITIVE):
+        others = (
+            "choose others with data.validation or data.seed" if drawn else "take the validation split out of the table"
+        )
         raise DataError(
             f"{config.source}: of {counted(len(validation), 'validation image')} none has a positive label, so no "
-            "epoch is better than another; label some, or choose others with data.validation or data.seed"
+            f"epoch is better than another; label some, or {others}"
         )
     task = Task(
         table=table,

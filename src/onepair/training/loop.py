@@ -149,7 +149,7 @@ class Trainer:
             self.method.take_priors(priors)
         self.method.end_epoch(in_all, scores)
         progress = self.progress
-        if validation_map > progress.best_map:
+        if validation_map >= progress.best_map:  # of equals the later, which has learned more
             progress.best_map, progress.best_epoch = validation_map, epoch
             self.best = {name: tensor.clone() for name, tensor in cpu_state(self.judged).items()}
         record = {

@@ -1,7 +1,7 @@
 """A classifier on fixed features: how it begins, and how the weights that it learned become those of plain features."""
 
 from collections.abc import Mapping
-from math import ceil, sqrt
+from math import ceil, log2, sqrt
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -27,11 +27,12 @@ def begin_on_features(
 ) -> Start:
     """Make a head ready to learn from the features of some rows.
 
-    If they are to be scaled, neither their size nor their place matters. A step of Adam moves every weight by about the
-    learning rate, and so a score by that times the sum of the absolute values of a row; for the bias that sum is 1.
+    If they are to be scaled, neither their size nor their place matters: they are brought to a usual size, but for a
+    factor below 2, so that no number on the way is too small or too large. A step of Adam moves every weight by about
+    the learning rate, and so a score by that times the sum of the absolute values of a row; for the bias that sum is 1.
     Where rows are few, or batches large, there are too few steps, and they are longer: by the square root of how many
-    times too few, as far as steps in random directions lead. A step of SGD goes by the gradient, and its rate stays as
-    it is.
+    times too few, as far as steps in random directions lead. A step of SGD goes by the gradient, and features and rate
+    stay as they are.
 
     The penalty of `OPMLClassifier` with C = 1 / `config.penalty`, in a loss that is a mean over the rows:
 
@@ -42,8 +43,8 @@ def begin_on_features(
     >>> import numpy as np, torch
     >>> head, source = nn.Linear(2, 3), FeatureSource(torch.tensor([[1.0, 0.5], [2.0, 0.5], [3.0, 2.0]]))
     >>> start = begin_on_features(head, source, np.arange(3), LinearConfig(), sums_labels=True)
-    >>> [(group.only, round(group.lr_factor), round(group.penalty, 3)) for group in start.groups]
-    [('weight', 2226, 0.117), ('bias', 2969, 0.0)]
+    >>> [(group.only, round(group.lr_factor)) for group in start.groups]
+    [('weight', 9), ('bias', 2969)]
     """
     weight_rate = bias_rate = 1.0
     if config.scaled:
@@ -53,7 +54,9 @@ def begin_on_features(
         if config.optimiser.name != "sgd":
             steps, size = config.epochs * ceil(len(rows) / config.batch_size), source.size(rows)
             bias_rate = _USUAL_SIZE * sqrt(max(1.0, _ENOUGH_STEPS / steps))
-            weight_rate = bias_rate / size if size > 0 else 1.0
+            if size > 0:
+                unit = 2.0 ** round(log2(size / _USUAL_SIZE))
+                source, weight_rate = source.in_units_of(unit), bias_rate / (size / unit)
     penalty = config.penalty * source.variance(rows) / len(rows) if config.penalty else 0.0
     penalty = penalty if sums_labels else penalty / head.out_features
     return Start(

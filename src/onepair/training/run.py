@@ -214,6 +214,8 @@ class _Run:
 
     def _linear(self) -> Stage:
         config, head = self.config.linear, copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
+        if config.penalty and config.optimiser.name == "adamw":
+            self.say("adamw holds weights by linear.optimiser.weight_decay; linear.penalty does nothing")
         start = begin_on_features(head, self._features(), self.task.train, config, sums_labels=self.method.sums_labels)
         return Stage(
             name="linear",
