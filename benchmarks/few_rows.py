@@ -22,8 +22,7 @@ from tabular import SEEDS, write
 from onepair.runs.stages import LinearConfig, LinearOptimiserConfig
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-ROWS = (50, 100, 200, 400, 800, 1600)
-BATCHES = (64, 256)  # of all rows, beside the usual
+ROWS = ((50, 16), (200, 16), (800, 16), (800, 256))  # and the batch size
 METHODS = ("bce", "gr", "opml-plus")
 
 
@@ -58,8 +57,7 @@ def main() -> None:
     print("|---|---:|---:|---" + "|---:" * len(FACTORS) + "|")
     for name in IMAGES:
         parts = read_parts(arguments.data, name)
-        usual, everything = LinearConfig().batch_size, len(parts.train.labels)
-        for rows, batch in [*((rows, usual) for rows in ROWS), *((everything, batch) for batch in BATCHES)]:
+        for rows, batch in ROWS:
             for record in measure(name, parts, rows, batch):
                 records.append(record)
                 write(arguments.out, records)

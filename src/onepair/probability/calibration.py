@@ -185,7 +185,7 @@ def _tilted(at: Floats, heights: Floats) -> tuple[Floats, Floats]:
 
     So of two scores the higher has the higher probability, and nothing is lost to whoever ranks by probabilities.
     """
-    reach = at[-1] - at[0] or 1.0
+    reach = at[-1] - at[0] or max(1.0, abs(at[0]))
     at, heights = np.array([at[0] - reach, *at, at[-1] + reach]), np.array([heights[0], *heights, heights[-1]])
     rise = 2 * (at - at[0]) / (at[-1] - at[0]) - 1
     return at, expit(logit(np.clip(heights, 1e-9, 1 - 1e-9)) + _TILT * rise)
