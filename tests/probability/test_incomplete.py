@@ -151,6 +151,15 @@ def test_a_class_without_observed_positives_has_few_missing():
     assert infer(scores[kept], observe_positives(labels[kept])).missing.value[0] < 3
 
 
+@pytest.mark.parametrize("negative", [0.0, 0.3])
+def test_one_class_has_as_many_missing_as_all_together(negative):
+    random = np.random.default_rng(5)
+    scores, _, labels = generate(60, random)
+    weak = scores[:, :1] + 2 * random.normal(size=(60, 1))
+    found = infer(weak, hide(labels[:, :1], random, 0.3, negative))
+    assert [float(each) for each in found.total] == [float(each[0]) for each in found.missing]
+
+
 def test_without_any_positive_nothing_can_be_said():
     with pytest.raises(ValueError, match="no positive label is observed"):
         infer([[1.0, 2.0]], [[-1, 0]])

@@ -91,6 +91,8 @@ def infer(
             known[others], lines(matrix[others]), known[full], lines(matrix[full]), weights=rows_weight[full]
         )
         missing, total = weigh(missing, by_class), weigh(total, of_all)
+    if len(value) == 1:  # one class is all of them
+        total = Estimate(*(each.sum() for each in missing))
     return Inference(observation, rates, lines, found.in_any_row, probabilities, missing, total)
 
 
