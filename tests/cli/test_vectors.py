@@ -47,7 +47,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-FAST = ("--set", "linear.epochs=8", "--set", "linear.optimiser.lr=0.02")
+FAST = ("--set", "linear.epochs=8")
 GIVEN = ("--features", "v.npy", "--complete-split", "test")
 
 
