@@ -1,6 +1,6 @@
 """Is the learning rate of a classifier on fixed features the right one where there are few rows, or large batches?
 
-    python benchmarks/few_rows.py DATA_FOLDER [--out results/few_rows.csv]
+    python benchmarks/few_rows.py DATA_FOLDER [--sets voc2012] [--out results/few_rows.csv]
 
 DATA_FOLDER is that of methods_on_py, of which this takes the sets of images, and trains as it does with --held:
 from one positive a row, as `onepair train` would, on some of the training rows, a quarter as many validation rows and
@@ -49,13 +49,14 @@ def measure(name: str, parts: Parts, rows: int, batch: int) -> Iterator[dict[str
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data", type=Path)
+    parser.add_argument("--sets", nargs="*", default=IMAGES, choices=IMAGES)
     parser.add_argument("--out", type=Path, default=Path("results/few_rows.csv"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     records: list[dict[str, Any]] = []
     print(f"| set | rows | batch | method | {' | '.join(f'{factor:g} ×' for factor in FACTORS)} |")
     print("|---|---:|---:|---" + "|---:" * len(FACTORS) + "|")
-    for name in IMAGES:
+    for name in arguments.sets:
         parts = read_parts(arguments.data, name)
         for rows, batch in ROWS:
             for record in measure(name, parts, rows, batch):
