@@ -274,14 +274,16 @@ def standing(records: Sequence[dict[str, Any]]) -> str:
     first: dict[str, float] = {}
     for record in rivals:
         first[record["set"]] = max(first.get(record["set"], 0.0), float(record["test_map"]))
-    behind = [(each["method"], first[each["set"]] - float(each["test_map"]), float(each["std"])) for each in rivals]
-    return "\n".join(
-        f"{title}: first on {sum(each == title and gap == 0 for each, gap, _ in behind)}, "
-        f"first or within its spread on {sum(each == title and gap <= spread for each, gap, spread in behind)} "
-        f"of {len(first)} sets"
-        for title in CONTESTANTS
-        if title not in LIMITS
-    )
+    lines = []
+    for title in dict.fromkeys(record["method"] for record in rivals):
+        own = [record for record in rivals if record["method"] == title]
+        gaps = [first[record["set"]] - float(record["test_map"]) for record in own]
+        within = sum(gap <= float(record["std"]) for gap, record in zip(gaps, own, strict=True))
+        lines.append(
+            f"{title}: first on {gaps.count(0)}, first or within its spread on {within} of {len(own)} sets, "
+            f"behind the first by {statistics.mean(gaps):.2f} on average, {max(gaps):.2f} at most"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
