@@ -25,7 +25,10 @@ def browser():
 
 @pytest.fixture
 def tab(browser):
-    """Opens tabs, and fails the test if the browser complains about a page, other than for being refused an answer."""
+    """Opens tabs, and fails the test if the browser complains about a page, other than for being refused an answer.
+
+    A test names it after its server, so that tabs are closed before the server is.
+    """
     contexts, complaints = [], []
 
     def open_tab(size=DESKTOP, *, beside=None, **options):

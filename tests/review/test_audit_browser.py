@@ -35,7 +35,7 @@ def ticked(page):
     return set(page.locator("[name=ticked]:checked").evaluate_all("boxes => boxes.map((box) => box.value)"))
 
 
-def test_a_whole_audit_by_keyboard(tab, audit, small):
+def test_a_whole_audit_by_keyboard(audit, tab, small):
     desk, page = audit(small), tab()
     page.goto(desk.url)
     for place in range(1, 7):
@@ -57,7 +57,7 @@ def test_a_whole_audit_by_keyboard(tab, audit, small):
     assert len(FinishedRun(desk.run.path).audit) == 5
 
 
-def test_arrows_space_and_escape(tab, audit, small):
+def test_arrows_space_and_escape(audit, tab, small):
     desk, page = audit(small), tab()
     page.goto(desk.url)
     before = ticked(page)
@@ -86,7 +86,7 @@ def test_arrows_space_and_escape(tab, audit, small):
     page.get_by_role("heading", name="Keys").wait_for()
 
 
-def test_three_hundred_classes_are_within_reach(tab, audit, tmp_path):
+def test_three_hundred_classes_are_within_reach(audit, tab, tmp_path):
     desk, page = audit(audit_run(tmp_path / "many", images=12, names=MANY)), tab()
     page.goto(desk.url)
     assert page.locator("[name=ticked]").count() == 300
@@ -104,7 +104,7 @@ def test_three_hundred_classes_are_within_reach(tab, audit, tmp_path):
 
 
 @pytest.mark.parametrize("path", ["", "help", "done", "name"])
-def test_a_narrow_screen_shows_everything(tab, audit, small, path):
+def test_a_narrow_screen_shows_everything(audit, tab, small, path):
     desk, page = audit(small), tab(PHONE, has_touch=True, is_mobile=True)
     page.goto(desk.url + path)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
@@ -117,7 +117,7 @@ def test_a_narrow_screen_shows_everything(tab, audit, small, path):
     page.wait_for_url(lambda url: url.endswith("/image-2"))
 
 
-def test_without_scripts_it_works_too(tab, audit, small):
+def test_without_scripts_it_works_too(audit, tab, small):
     desk, page = audit(small), tab(java_script_enabled=False)
     page.goto(desk.url)
     page.locator(".toggle").last.click()
@@ -130,7 +130,7 @@ def test_without_scripts_it_works_too(tab, audit, small):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_has_the_contrast_of_level_aa(tab, audit, small, scheme):
+def test_all_text_has_the_contrast_of_level_aa(audit, tab, small, scheme):
     desk, page = audit(small), tab(color_scheme=scheme)
     page.goto(desk.url)
     press(page, "Control+Enter")

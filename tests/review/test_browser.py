@@ -36,7 +36,7 @@ def answers(desk):
     return [desk.suggestion(n).answer for n in range(1, len(desk) + 1)]
 
 
-def test_a_whole_review_by_keyboard(tab, review):
+def test_a_whole_review_by_keyboard(review, tab):
     desk, page = review(most=8), tab()
     page.goto(desk.url)
     expected = []
@@ -56,7 +56,7 @@ def test_a_whole_review_by_keyboard(tab, review):
     assert "You said yes" in page.locator(".answered").inner_text()
 
 
-def test_a_whole_review_by_mouse(tab, review):
+def test_a_whole_review_by_mouse(review, tab):
     desk, page = review(most=6), tab()
     page.goto(desk.url)
     page.get_by_role("link", name="By image").click()
@@ -72,7 +72,7 @@ def test_a_whole_review_by_mouse(tab, review):
     page.wait_for_url(re.compile(f"/suggestion/{order[-1]}\\b"))
 
 
-def test_steps_classes_and_added_labels_by_keyboard(tab, review):
+def test_steps_classes_and_added_labels_by_keyboard(review, tab):
     desk, page = review(most=12), tab()
     page.goto(desk.url)
     press(page, "ArrowRight")
@@ -115,7 +115,7 @@ def test_steps_classes_and_added_labels_by_keyboard(tab, review):
     assert page.get_by_role("button", name="Yes Y", exact=True).get_attribute("aria-pressed") == "false"
 
 
-def test_heat_maps_by_key_and_under_the_pointer(tab, review):
+def test_heat_maps_by_key_and_under_the_pointer(review, tab):
     desk, page = review(), tab()
     page.goto(desk.url)
     shading = expect(page.locator(".map"))
@@ -139,7 +139,7 @@ def test_heat_maps_by_key_and_under_the_pointer(tab, review):
     assert image.get_attribute("href") == own
 
 
-def test_the_grid_by_mouse_and_by_keyboard(tab, review):
+def test_the_grid_by_mouse_and_by_keyboard(review, tab):
     desk, page = review(), tab()
     waiting = [cell.file for cell in desk.waiting("cross", 1, True, most=24)]
     page.goto(desk.url + "?label=cross")
@@ -170,7 +170,7 @@ def test_the_grid_by_mouse_and_by_keyboard(tab, review):
     assert page.url.endswith("/grid?label=cross&suggested=0&likely=1")
 
 
-def test_reloading_and_a_second_tab_show_what_is_stored(tab, review):
+def test_reloading_and_a_second_tab_show_what_is_stored(review, tab):
     desk, first = review(), tab()
     first.goto(desk.url)
     second = tab(beside=first)
@@ -182,7 +182,7 @@ def test_reloading_and_a_second_tab_show_what_is_stored(tab, review):
     assert number(second) == 2
 
 
-def test_two_people_do_not_overwrite_each_other(tab, review):
+def test_two_people_do_not_overwrite_each_other(review, tab):
     tab.refusals = True
     desk, ann, ben = review(), tab(), tab()
     for page in (ann, ben):
@@ -230,7 +230,7 @@ def test_nothing_is_lost_when_the_server_is_killed(tab, tmp_path):
 
 
 @pytest.mark.parametrize("path", ["", "grid?label=cross", "classes", "help", "done", "training"])
-def test_a_narrow_screen_shows_everything(tab, review, path):
+def test_a_narrow_screen_shows_everything(review, tab, path):
     desk, page = review(), tab(PHONE, has_touch=True, is_mobile=True)
     page.goto(desk.url + path)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
@@ -249,7 +249,7 @@ def test_a_narrow_screen_shows_everything(tab, review, path):
     assert not page.locator("dialog").is_visible()
 
 
-def test_without_scripts_it_works_too(tab, review):
+def test_without_scripts_it_works_too(review, tab):
     desk, page = review(), tab(java_script_enabled=False)
     page.goto(desk.url)
     page.locator("#no").click()
@@ -287,7 +287,7 @@ CONTRAST = """
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_has_the_contrast_of_level_aa(tab, review, scheme):
+def test_all_text_has_the_contrast_of_level_aa(review, tab, scheme):
     desk, page = review(), tab(color_scheme=scheme)
     page.goto(desk.url)
     press(page, "y")
@@ -300,7 +300,7 @@ def test_all_text_has_the_contrast_of_level_aa(tab, review, scheme):
     assert looked_at > 100
 
 
-def test_what_has_the_focus_is_outlined_and_keeps_it(tab, review):
+def test_what_has_the_focus_is_outlined_and_keeps_it(review, tab):
     desk, page = review(), tab()
     page.goto(desk.url)
     visited = set()
@@ -321,7 +321,7 @@ def test_what_has_the_focus_is_outlined_and_keeps_it(tab, review):
     assert page.locator("#status").inner_text().startswith("You said yes to")
 
 
-def test_the_photo_can_be_looked_at_closely(tab, review):
+def test_the_photo_can_be_looked_at_closely(review, tab):
     desk, page = review(), tab()
     page.goto(desk.url)
     scale = (
@@ -343,7 +343,7 @@ def test_the_photo_can_be_looked_at_closely(tab, review):
     assert page.evaluate(scale) == 1
 
 
-def test_an_image_is_complete_by_one_key(tab, review):
+def test_an_image_is_complete_by_one_key(review, tab):
     desk, page = review(), tab()
     page.goto(desk.url)
     row = desk.suggestion(1).row
@@ -354,7 +354,7 @@ def test_an_image_is_complete_by_one_key(tab, review):
     assert number(page) == 1
 
 
-def test_the_next_image_is_there_before_it_is_asked_for(tab, review):
+def test_the_next_image_is_there_before_it_is_asked_for(review, tab):
     desk, page = review(), tab()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
@@ -369,7 +369,7 @@ def test_the_next_image_is_there_before_it_is_asked_for(tab, review):
     assert not any(coming in url for url in asked)
 
 
-def test_a_disagreement_in_the_grid_is_told(tab, review):
+def test_a_disagreement_in_the_grid_is_told(review, tab):
     tab.refusals = True
     desk, page = review(), tab()
     page.goto(f"{desk.url}grid?label=bar")
