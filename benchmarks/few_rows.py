@@ -2,7 +2,7 @@
 
     python benchmarks/few_rows.py DATA_FOLDER [--sets voc2012] [--out results/few_rows.csv]
 
-DATA_FOLDER is that of methods_on_py, of which this takes the sets of images, and trains as it does with --held:
+DATA_FOLDER is that of methods_on_tables.py, of which this takes the sets of images, and trains as it does with --held:
 from one positive a row, as `onepair train` would, on some of the training rows, a quarter as many validation rows and
 all test rows. The rate is the default, and a half, a quarter, two and four times as much. Test mAP, and validation mAP
 in the file, is the mean over three draws of rows and positives.
