@@ -90,8 +90,7 @@ def start_of(config: Config) -> Values:
 def _of_last_stage(config: Config) -> dict[str, float]:
     """The numbers of the last stage to choose; no penalty where there is none, as with adamw."""
     stage = config.stages[config.last_stage]
-    penalised = isinstance(stage, LinearConfig) and stage.optimiser.name != "adamw"
-    penalty = {"penalty": config.linear.penalty} if penalised and config.linear.penalty > 0 else {}
+    penalty = {"penalty": stage.penalty} if isinstance(stage, LinearConfig) and stage.holds else {}
     return {"lr": stage.optimiser.lr, **penalty}
 
 

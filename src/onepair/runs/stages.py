@@ -78,6 +78,11 @@ class LinearConfig(StageConfig):
     optimiser: LinearOptimiserConfig = LinearOptimiserConfig()
     """How the weights move."""
 
+    @property
+    def holds(self) -> bool:
+        """Whether the penalty does anything: to adamw, whose decay is no part of the loss, it cannot be given."""
+        return self.penalty > 0 and self.optimiser.name != "adamw"
+
 
 @dataclass(frozen=True, config=CHECKED)
 class FinetuneConfig(StageConfig):

@@ -57,7 +57,7 @@ def begin_on_features(
             if size > 0:
                 unit = 2.0 ** round(log2(size / _USUAL_SIZE))
                 source, weight_rate = source.in_units_of(unit), bias_rate / (size / unit)
-    penalty = config.penalty * source.variance(rows) / len(rows) if config.penalty else 0.0
+    penalty = config.penalty * source.variance(rows) / len(rows) if config.holds else 0.0
     penalty = penalty if sums_labels else penalty / head.out_features
     return Start(
         source, [Group(head, weight_rate, penalty=penalty, only="weight"), Group(head, bias_rate, only="bias")]

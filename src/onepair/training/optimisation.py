@@ -19,7 +19,7 @@ class Group(NamedTuple):
     module: nn.Module
     lr_factor: float = 1.0  # on the learning rate
     decays: bool = True  # whether weight decay pulls it towards 0
-    penalty: float = 0.0  # λ of λ/2 ‖w‖² in the loss, which rules other than adamw know as weight decay
+    penalty: float = 0.0  # λ of λ/2 ‖w‖² in the loss, which adam and sgd know as weight decay; none with adamw
     only: str | None = None  # the name of the one parameter that is meant
 
     def members(self) -> list[nn.Parameter]:
@@ -28,8 +28,7 @@ class Group(NamedTuple):
         return [each for name, each in named if each.requires_grad and self.only in (None, name)]
 
     def weight_decay(self, config: OptimiserConfig) -> float:
-        decay = config.weight_decay if self.decays else 0.0
-        return decay if config.name == "adamw" else decay + self.penalty
+        return (config.weight_decay if self.decays else 0.0) + self.penalty
 
 
 def make_optimiser(config: OptimiserConfig, groups: Iterable[Group]) -> Optimizer:

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +23,7 @@ from onepair.methods.observed import Observed, ObservedRows
 from onepair.models import Backbone, Classifier, GivenVectors, TextBackbone, create_backbone, parse_weights
 from onepair.models.depth import Cut, LearningPart, cut_at
 from onepair.probability.decisions import Decisions, fit_decisions
-from onepair.probability.evaluation import evaluate
-from onepair.probability.observation import Process, recognise
+from onepair.probability.observation import recognise
 from onepair.runs.config import Config, ConfigError, ModelConfig
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import Results, RunFolder
@@ -42,6 +40,7 @@ from onepair.training.optimisation import Group
 from onepair.training.processes import gathered, on_first, patiently
 from onepair.training.sharding import cpu_state, load_whole
 from onepair.training.stopping import Requests
+from onepair.training.testing import tested
 from onepair.words import counted, itemised, listed
 
 IMAGES_TO_SCORE = 64
@@ -214,7 +213,7 @@ class _Run:
 
     def _linear(self) -> Stage:
         config, head = self.config.linear, copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
-        if config.penalty and config.optimiser.name == "adamw":
+        if config.penalty and not config.holds:
             self.say("adamw holds weights by linear.optimiser.weight_decay; linear.penalty does nothing")
         start = begin_on_features(head, self._features(), self.task.train, config, sums_labels=self.method.sums_labels)
         return Stage(
@@ -371,32 +370,3 @@ class _Run:
     def _score(self, stage: Stage, rows: Indices) -> NDArray[np.float32]:
         scores = score(self.fabric, stage.model, stage.source, rows, batch_size=stage.scoring_batch)
         return scores.numpy()
-
-
-def tested(scores: NDArray[np.float32], task: Task, decisions: Decisions, process: Process) -> dict[str, Any]:
-    """The figures of `Results` that the test images tell."""
-    rows, sampled = task.test[task.judged("test")], task.sampled("test")
-    labels, asked = task.table.labels[rows], task.table.asked
-    if not (labels == POSITIVE).any():
-        return {"test_note": f"no {f'image of {sampled}' if sampled else 'test image'} has a positive label"}
-    found = evaluate(
-        scores,
-        labels,
-        decisions,
-        task.table.classes,
-        process=process,
-        asked=None if asked is None else asked[rows],
-    )
-    figures: dict[str, Any] = {
-        "test_class_ap": {name: None if np.isnan(each.ap) else each.ap for name, each in found.classes.items()}
-    }
-    if not np.isnan(found.map):
-        figures |= {"test_map": found.map, "test_classes": found.averaged_classes}
-    if found.estimated is not None:
-        figures |= {
-            "test_estimate": tuple(found.estimated.map),
-            "test_note": found.estimated.assumption + found.estimated.over,
-        }
-    if sampled:
-        figures["test_note"] = "; ".join(filter(None, (f"by {sampled}", figures.get("test_note"))))
-    return figures
