@@ -3,8 +3,8 @@
     python benchmarks/finetune_rows.py FOLDER [--out rows.csv]
 
 FOLDER is the --out of the command. Of every run: its test mAP, and validation mAP of the classifier alone (the best
-epoch of the first stage), of the best epoch of the second, and of its last. Best first by test mAP; the first lines are
-of full labels. With --out, lines that are in the file and not in the folder are kept.
+epoch of the first stage), of the best epoch of the second, of its last, and of each in turn. Best first by test mAP;
+the first lines are of full labels. With --out, lines that are in the file and not in the folder are kept.
 """
 
 import argparse
@@ -19,18 +19,21 @@ from onepair.runs.finished import FinishedRun
 
 
 def line(run: FinishedRun) -> dict[str, Any]:
-    maps = {stage: [record for record in run.history if record["stage"] == stage] for stage in ("linear", "finetune")}
-    best = max(maps["finetune"], key=lambda record: float(record["validation_map"]))
+    alone, learning = (
+        [100 * float(record["validation_map"]) for record in run.history if record["stage"] == stage]
+        for stage in ("linear", "finetune")
+    )
     name = run.config.method.name
     return {
         "labels": {"given": "all P, all N"}.get(run.config.data.observe, "1 P"),
         "method": METHODS[name].title,
         "seed": str(run.config.seed),
         "test_map": f"{100 * (run.results.test_map or 0):.2f}",
-        "classifier_alone": f"{100 * max(record['validation_map'] for record in maps['linear']):.2f}",
-        "best": f"{100 * best['validation_map']:.2f}",
-        "best_epoch": str(best["epoch"]),
-        "last": f"{100 * maps['finetune'][-1]['validation_map']:.2f}",
+        "classifier_alone": f"{max(alone):.2f}",
+        "best": f"{max(learning):.2f}",
+        "best_epoch": str(1 + learning.index(max(learning))),
+        "last": f"{learning[-1]:.2f}",
+        "epochs": " ".join(f"{each:.2f}" for each in learning),
     }
 
 
@@ -42,7 +45,7 @@ def main() -> None:
     known: list[dict[str, Any]] = []
     if arguments.out and arguments.out.exists():
         with arguments.out.open(newline="", encoding="utf-8") as file:
-            known = list(csv.DictReader(file))
+            known = [{**each, "epochs": each.get("epochs", "")} for each in csv.DictReader(file)]
     finished = sorted(path.parent for path in (arguments.folder / "runs").glob("*/results.json"))
     lines = {
         (each["labels"], each["method"], each["seed"]): each

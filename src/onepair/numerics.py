@@ -33,12 +33,12 @@ def logdet_gram(matrix: Tensor, *, ridge: float) -> Tensor:
     >>> logdet_gram(torch.eye(2, 3), ridge=1e-6)
     tensor(2.0000e-06)
     """
-    device = matrix.device.type
-    with torch.autocast(device, enabled=False):
-        exact = matrix.to(torch.float32 if device == "mps" else torch.float64)  # Apple GPUs have no float64
+    device = matrix.device
+    with torch.autocast(device.type, enabled=False):
+        exact = (matrix.cpu() if device.type == "mps" else matrix).double()  # Apple GPUs have no float64
         wide = exact if exact.shape[0] <= exact.shape[1] else exact.T
         logdet: Tensor = _LogDetGram.apply(wide, ridge)[0]
-    return logdet.to(torch.promote_types(matrix.dtype, torch.float32))
+    return logdet.to(torch.promote_types(matrix.dtype, torch.float32)).to(device)
 
 
 def _ridged(wide: Tensor, ridge: float) -> Tensor:

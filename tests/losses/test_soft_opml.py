@@ -101,6 +101,17 @@ def test_gradients_can_be_differentiated():
     assert torch.autograd.gradgradcheck(
         lambda s: soft_opml_loss(s, labels, gamma=gamma.detach(), reduction="none"), (logits,)
     )
+    assert torch.autograd.gradgradcheck(
+        lambda s: soft_opml_loss(s, labels, gamma=s.sigmoid() / 2, reduction="none"), (logits,)
+    )
+
+
+def test_a_gradient_that_is_to_be_differentiated_is_the_same_gradient():
+    logits, labels = random_batch(rows=3, classes=4)
+    loss = soft_opml_loss(logits, labels, gamma=logits.sigmoid() / 2)
+    (again,) = torch.autograd.grad(loss, logits, create_graph=True)
+    (plain,) = torch.autograd.grad(loss, logits)
+    torch.testing.assert_close(again, plain)
 
 
 def test_gradient_through_gamma_is_the_callers_choice():

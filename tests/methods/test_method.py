@@ -49,7 +49,8 @@ def test_resumes_bit_for_bit_in_the_middle_of_an_epoch(name):
     whole.step(first)
 
     resumed = Loop(lively(name), labels_of("mixed"))
-    resumed.method.load_state_dict({key: value.clone() for key, value in whole.method.state_dict().items()})
+    whole_part, resumed_part = (torch.nn.ModuleList([loop.method]) for loop in (whole, resumed))  # as in any checkpoint
+    resumed_part.load_state_dict({key: value.clone() for key, value in whole_part.state_dict().items()})
     resumed.classifier.load_state_dict({key: value.clone() for key, value in whole.classifier.state_dict().items()})
     for loop in (whole, resumed):
         loop.losses = [loop.step(rows) for rows in rest]

@@ -69,6 +69,8 @@ def test_the_schedules_begin_and_end_where_they_should():
     assert method.now == pytest.approx((0.0, -2.0, 0.5 + 0.3 / 8, 2 - 1.5 / 8))
     method.end_epoch(7, None)
     assert method.now == pytest.approx((2 * 7 / 8, -2.0, 0.8, 0.5))
+    method.end_epoch(20, None)
+    assert method.now == pytest.approx((2.0, -2.0, 0.8, 0.5))
 
 
 def test_saturated_scores_have_a_finite_loss_and_gradient():

@@ -36,6 +36,12 @@ def test_features_are_pooled_vectors(tiny: Backbone) -> None:
     assert not tiny.training
 
 
+def test_a_head_with_a_layer_of_its_own_gives_wider_features() -> None:
+    backbone = create_backbone("lcnet_050", weights="none", image_size=32)
+    assert backbone.feature_dim == 1280 > backbone.network.num_features
+    assert Classifier(backbone, ["a", "b"]).eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 2)
+
+
 def test_preprocessing_is_the_one_of_the_weights() -> None:
     lite = create_backbone("tf_efficientnet_lite0", weights="none").preprocessing
     assert (lite.size, lite.interpolation, lite.mean, lite.std) == (224, "bicubic", (0.5,) * 3, (0.5,) * 3)

@@ -73,6 +73,16 @@ def test_every_method_trains(train, name):
 def test_a_boosted_classifier_needs_places(train):
     with pytest.raises(ConfigError, match="fixed features do not have; choose --mode finetune"):
         train("method.name=ll-r-boostlu", "model.mode=linear")
+    with pytest.raises(
+        ConfigError, match="features of test_convnext are more than their mean; choose another --backbone"
+    ):
+        train(
+            "method.name=ll-r-boostlu",
+            "model.mode=finetune",
+            "model.backbone=test_convnext",
+            "model.weights=none",
+            "model.image_size=64",
+        )
     done = train("method.name=ll-r-boostlu", "model.mode=linear-init")
     assert load_model(done.folder.path)[0].boost == 5
 

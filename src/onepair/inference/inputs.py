@@ -65,6 +65,10 @@ class FeatureSource:
     centre: Tensor | None = None  # (D,), taken from every row
     scale: Tensor | None = None  # (D,) or a number, which every row is then divided by
 
+    @property
+    def _device(self) -> torch.device | None:
+        return self.features.device if isinstance(self.features, Tensor) else self.device
+
     def batches(
         self,
         rows: Indices,
@@ -80,7 +84,7 @@ class FeatureSource:
         left = np.asarray(order, np.int64)[start * batch_size :]
         if len(left) == 0:
             return
-        device = self.features.device if isinstance(self.features, Tensor) else self.device
+        device = self._device
         for batch in torch.split(torch.from_numpy(left).to(device), batch_size):
             mine = batch[shard.process :: shard.processes] if shard.processes > 1 else batch
             if isinstance(self.features, Tensor):
@@ -99,14 +103,14 @@ class FeatureSource:
 
         A feature in smaller units than the others, which varies beyond measure, is brought down to what others may.
         """
-        some = self._some(rows).double()
+        some = self._some(rows)
         if (some == 0).double().mean() > 0.5:
             return self._levelled_about_zero(some)
         deviation = some.std(0, correction=0)
         varying = deviation[deviation > _ROUNDING * some.abs().amax(0)]
         most = _MOST_VARIED * varying.median() if len(varying) else math.inf
-        scale = (deviation / most).clamp(min=1).float()
-        return replace(self, centre=some.mean(0).float(), scale=scale if (scale > 1).any() else None)
+        scale = (deviation / most).clamp(min=1)
+        return self._moving(some.mean(0), scale if (scale > 1).any() else None)
 
     def _levelled_about_zero(self, some: Tensor) -> "FeatureSource":
         """The same, but for features that are far from 0: about their mean, if that is not 0 either, and brought down.
@@ -121,7 +125,13 @@ class FeatureSource:
             return self
         centre = torch.where(far & (given.double().mean(0) > 0.5), some.mean(0), 0.0)
         scale = torch.where(far, (_root_mean_square(some - centre, given) / usual).clamp(min=1), 1.0)
-        return replace(self, centre=centre.float(), scale=scale.float())
+        return self._moving(centre, scale)
+
+    def _moving(self, centre: Tensor, scale: Tensor | None) -> "FeatureSource":
+        device = self._device
+        return replace(
+            self, centre=centre.float().to(device), scale=None if scale is None else scale.float().to(device)
+        )
 
     def in_units_of(self, unit: float) -> "FeatureSource":
         """The same, divided by a number."""
@@ -129,17 +139,17 @@ class FeatureSource:
 
     def size(self, rows: Indices) -> float:
         """The mean over the rows of the sums of their features' absolute values."""
-        return float(self._some(rows).double().abs().sum(1).mean())
+        return float(self._some(rows).abs().sum(1).mean())
 
     def variance(self, rows: Indices) -> float:
         """How much the rows vary: the sum of their features' variances."""
-        return float(self._some(rows).double().var(0, correction=0).sum())
+        return float(self._some(rows).var(0, correction=0).sum())
 
     def _some(self, rows: Indices) -> Tensor:
-        """Features of some of the rows, which stand for all."""
+        """Features of some of the rows, which stand for all: in float64, and so on the CPU, as Apple GPUs have none."""
         some = rows[:: -(-len(rows) // _ROWS_TO_MEASURE)]
         (part,) = self.batches(some, batch_size=_ROWS_TO_MEASURE, shard=Shard(), training=False)
-        return part.inputs
+        return part.inputs.cpu().double()
 
 
 def _root_mean_square(values: Tensor, given: Tensor) -> Tensor:

@@ -120,6 +120,8 @@ class _SoftPairs(torch.autograd.Function):
         logits, gamma, labels, *gradients = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:2]
         if torch.is_grad_enabled():  # the gradients themselves are to be differentiated
+            # Views of them: where γ was computed from the logits, autograd goes that way itself, and must not go twice.
+            logits, gamma = logits.view_as(logits), gamma.view_as(gamma)
             per_row = _soft_pairs(logits, gamma, labels, *ctx.options)
             inputs = [each for each, needed in zip((logits, gamma), wanted, strict=True) if needed]
             found = iter(torch.autograd.grad(per_row, inputs, upstream, create_graph=True))

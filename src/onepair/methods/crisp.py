@@ -92,10 +92,11 @@ def estimated_priors(scores: Tensor, observed: Tensor, *, chance: float = 0.01, 
     """
     rows = len(scores)
     ordered, order = scores.sort(dim=0, descending=True, stable=True)
-    positive = (observed == POSITIVE).gather(0, order).to(torch.float64)
+    exact = torch.float32 if scores.device.type == "mps" else torch.float64  # Apple GPUs have no float64
+    positive = (observed == POSITIVE).gather(0, order).to(exact)
     number = positive.sum(0).clamp(min=1)
     share_of_positives = positive.cumsum(0) / number
-    share = torch.arange(1, rows + 1, dtype=torch.float64, device=scores.device)[:, None] / rows
+    share = torch.arange(1, rows + 1, dtype=exact, device=scores.device)[:, None] / rows
     doubt = math.log(4 / chance) / 2
     bound = share + (1 + slack) * (math.sqrt(doubt / rows) + (doubt / number).sqrt())
     among_equals = torch.zeros_like(positive, dtype=torch.bool)

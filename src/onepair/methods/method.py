@@ -101,9 +101,9 @@ class EpochAware(Method):
             self._finished = int(self.finished_epochs)
         return self._finished
 
-    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+    def _load_from_state_dict(self, *arguments: Any) -> None:  # also called where the method is part of a module
         self._finished = None
-        return super().load_state_dict(*arguments, **options)
+        super()._load_from_state_dict(*arguments)
 
     def end_epoch(self, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
         self.finished_epochs.fill_(epoch)

@@ -72,7 +72,7 @@ class GeneralisedRobust(EpochAware):
     @property
     def now(self) -> Schedule:
         """The numbers of the epoch that is going on."""
-        before, after = self.finished / self.epochs, min((self.finished + 1) / self.epochs, 1.0)
+        before, after = (min(epoch / self.epochs, 1.0) for epoch in (self.finished, self.finished + 1))
         passed = Schedule(before, before, after, after)
         return Schedule(*(a + share * (b - a) for a, b, share in zip(self.first, self.last, passed, strict=True)))
 

@@ -33,7 +33,8 @@ class Backbone(nn.Module):
         self.name = name
         self.network = network
         self.preprocessing = preprocessing
-        self.feature_dim: int = network.num_features  # type: ignore[assignment]
+        # Some heads of timm's have a layer of their own before the classes, and give what that makes of the features.
+        self.feature_dim: int = getattr(network, "head_hidden_size", None) or network.num_features  # type: ignore[assignment]
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.network(images)

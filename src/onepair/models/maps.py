@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onepair.models.backbone import Backbone, Classifier, Spatial, grid_of
+from onepair.models.backbone import Backbone, Classifier, NoMapsError, Spatial, grid_of
 
 
 def activation_maps(classifier: Classifier, images: Tensor, classes: Tensor | None = None) -> Tensor:
@@ -65,13 +65,25 @@ def places_of(backbone: Backbone, size: int) -> Backbone | None:
 
     None where the features of an image are not the mean of those: then it takes gradients to say where a class is.
     """
-    probe = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
-    with _evaluating(backbone):
-        spatial = backbone.spatial(probe.to(next(backbone.parameters()).device))
+    spatial = _probed(backbone, size)
     if not _is_mean(spatial):
         return None
     places = Places(backbone, spatial.features[0].numel())
     return Backbone(f"{backbone.name}-places", places, replace(backbone.preprocessing, size=size)).eval()
+
+
+def averages_places(backbone: Backbone) -> bool:
+    """Whether the features of an image are the mean of those of its places, and nothing is done to them after."""
+    try:
+        return _is_mean(_probed(backbone, backbone.preprocessing.size))
+    except NoMapsError:
+        return False
+
+
+def _probed(backbone: Backbone, size: int) -> Spatial:
+    probe = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    with _evaluating(backbone):
+        return backbone.spatial(probe.to(next(backbone.parameters()).device))
 
 
 def _averaged(head: nn.Linear, spatial: Spatial, classes: Tensor | None) -> Tensor:

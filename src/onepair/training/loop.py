@@ -198,7 +198,7 @@ class Trainer:
         if len(places) < len(task.validation):  # known positives are known of all rows
             shown = [each.count(POSITIVE) / len(each) for each in (labels, task.validation_labels)]
             priors = priors - shown[0] + shown[1]
-        return torch.from_numpy(priors).to(self.fabric.device)
+        return torch.from_numpy(priors).float().to(self.fabric.device)
 
     def train_epoch(self, epoch: int) -> float:
         """One pass over the training rows, or what is left of it; the mean loss of all its batches."""

@@ -72,9 +72,10 @@ def on_plain_features(weights: Mapping[str, Tensor], source: FeatureSource) -> d
     >>> on_plain_features({"weight": torch.tensor([[2.0]]), "bias": torch.tensor([1.0])}, source)
     {'weight': tensor([[0.5000]]), 'bias': tensor([-0.5000])}
     """
-    weight, bias = (weights[name].double() for name in ("weight", "bias"))
+    weight, bias = (weights[name].cpu().double() for name in ("weight", "bias"))
     if source.scale is not None:
-        weight = weight / source.scale.double().to(weight.device)
+        weight = weight / source.scale.cpu().double()
     if source.centre is not None:
-        bias = bias - weight @ source.centre.double().to(weight.device)
-    return {name: moved.to(weights[name].dtype) for name, moved in (("weight", weight), ("bias", bias))}
+        bias = bias - weight @ source.centre.cpu().double()
+    moved = {"weight": weight, "bias": bias}
+    return {name: moved[name].to(before.dtype).to(before.device) for name, before in weights.items()}

@@ -22,6 +22,7 @@ from onepair.methods import Method
 from onepair.methods.observed import Observed, ObservedRows
 from onepair.models import Backbone, Classifier, GivenVectors, TextBackbone, create_backbone, parse_weights
 from onepair.models.depth import Cut, LearningPart, cut_at
+from onepair.models.maps import averages_places
 from onepair.probability.decisions import Decisions, fit_decisions
 from onepair.probability.observation import recognise
 from onepair.runs.config import Config, ConfigError, ModelConfig
@@ -129,6 +130,11 @@ def _create_classifier(config: Config, task: Task, shared: Shared, *, boost: flo
     # Elsewhere the backbone learns, and each run needs its own; that of texts has learned from a fold's own.
     fixed = wanted.mode == "linear" and wanted.backbone not in WITHOUT_IMAGES
     backbone, random = shared.once(("backbone", wanted, config.seed), make) if fixed else make()
+    if boost != 1 and not averages_places(backbone):
+        raise ConfigError(
+            f"method {config.method.name} applies the classifier at every place of an image, and the features "
+            f"of {wanted.backbone} are more than their mean; choose another --backbone, as tf_efficientnet_lite0"
+        )
     torch.set_rng_state(random)  # the head's weights are drawn after the backbone's, whoever made that
     return Classifier(backbone, task.table.classes, boost=boost)
 
