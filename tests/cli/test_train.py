@@ -35,6 +35,17 @@ def command(in_process, monkeypatch, tmp_path):
     return in_process
 
 
+@pytest.mark.parametrize(
+    ("setting", "process"),
+    [("known=0.1", "fraction"), ("positives=2", "few-positives"), ("boxes=b.csv", "largest-object")],
+)
+def test_what_another_observation_would_need_is_refused(command, images, setting, process):
+    name = setting.partition("=")[0]
+    code, _, errors = command("train", images, *TINY, "--set", f"data.{setting}", "--out", "run")
+    assert code == 2
+    assert f"data.{name} says what is seen with --observe {process}, and here it is single-positive" in errors
+
+
 def test_a_run_and_again(command, images, tmp_path):
     arguments = ("train", images, *TINY, "--method", "opml-sp", "--mode", "finetune", "--out", "run")
     first = onepair(*arguments, cwd=tmp_path / "here")

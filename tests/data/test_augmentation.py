@@ -1,5 +1,6 @@
 """Augmented images: random, but the same for the same seed, epoch and row."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +79,14 @@ def test_the_strong_policy_changes_colours_too(table):
     grey = np.full((30, 30, 3), 90, np.uint8)
     assert all((augment(grey, SMALL, "crop", draw=draw) == 90).all() for draw in range(9))
     assert any((augment(grey, SMALL, "strong", draw=draw) != 90).any() for draw in range(9))
+
+
+def test_threads_do_not_draw_for_each_other(table):
+    draws = [draw for draw in range(12) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda draw: augment(table.pixels[0], SMALL, "strong", draw=draw), draws))
+    alone = {draw: augment(table.pixels[0], SMALL, "strong", draw=draw) for draw in set(draws)}
+    assert all(torch.equal(image, alone[draw]) for draw, image in zip(draws, found, strict=True))
 
 
 def test_nothing_else_draws_from_these_random_numbers(table):

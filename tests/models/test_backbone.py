@@ -42,6 +42,11 @@ def test_a_head_with_a_layer_of_its_own_gives_wider_features() -> None:
     assert Classifier(backbone, ["a", "b"]).eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 2)
 
 
+def test_a_network_without_weights_takes_none() -> None:
+    with pytest.raises(WeightsError, match=r"small-cnn begins with random weights, always: leave out --weights a.pth"):
+        create_backbone("small-cnn", weights=Path("a.pth"))
+
+
 def test_preprocessing_is_the_one_of_the_weights() -> None:
     lite = create_backbone("tf_efficientnet_lite0", weights="none").preprocessing
     assert (lite.size, lite.interpolation, lite.mean, lite.std) == (224, "bicubic", (0.5,) * 3, (0.5,) * 3)

@@ -32,6 +32,11 @@ def test_labels_are_hidden_first_and_split_afterwards(images):
     assert task.selected_on == "full validation labels"
 
 
+def test_a_share_of_no_label_is_refused(images):
+    with pytest.raises(DataError, match=r"data.known=0.001 of 148 labels is none; raise it"):
+        prepare_task(DataConfig(str(images), observe="fraction", known=0.001))
+
+
 def test_seed_and_share_are_those_asked_for(images):
     task = prepare_task(DataConfig(str(images), observe="single-positive", seed=5, validation=0.5))
     kept, held_out = split_validation(TRAIN, fraction=0.5, seed=5)

@@ -87,6 +87,26 @@ def test_a_boosted_classifier_needs_places(train):
     assert load_model(done.folder.path)[0].boost == 5
 
 
+def test_a_batch_of_one_image_takes_the_norms_as_they_are(train):
+    """Where a map is of one place, a batch norm knows no variance of one image."""
+    small = ("model.backbone=test_resnet", "model.weights=none", "model.image_size=32")
+    done = train("model.mode=finetune", "finetune.batch_size=29", "finetune.epochs=1", *small)  # of 30 images
+    assert 0 < done.results.validation_map <= 1
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_held_norms_keep_their_statistics(train, held):
+    done = train("model.mode=finetune", f"finetune.hold_norms={str(held).lower()}")
+    weights = load_model(done.folder.path)[0].state_dict()
+    seen = [int(value) for name, value in weights.items() if name.endswith("num_batches_tracked")]
+    assert seen == [0] * 4 if held else all(seen)
+
+
+def test_what_mode_linear_does_not_do_is_refused(train):
+    with pytest.raises(ConfigError, match=r"model.augment=strong changes images each time they are seen"):
+        train("model.augment=strong")
+
+
 @pytest.mark.parametrize("mode", ["linear", "finetune", "linear-init"])
 @pytest.mark.parametrize("name", ["bce", "role", "opml-sp", "ll-cp", "entmax-apl"])
 def test_a_run_leaves_everything_behind(train, images, mode, name):
@@ -429,6 +449,16 @@ def test_unreadable_images_of_every_split_are_left_out(train, own_images, mode):
     for split, lost in (("train", 0), ("validation", 1), ("test", 1)):
         assert len(opened.rows(split)) == len(task.rows(split)) - lost
         assert opened.scores(split).shape == opened.labels(split).shape
+
+
+def test_validation_images_that_can_be_read_need_a_positive(train, own_images):
+    labels = labels_of(TRAIN + TEST)
+    labels[:3] = [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+    splits = ["validation"] * 3 + ["train"] * (TRAIN - 3) + ["test"] * TEST
+    write_table(own_images, splits, labels)
+    (own_images.parent / "00.png").write_bytes(b"")
+    with pytest.raises(DataError, match="of the 2 validation images that can be read none has a positive label"):
+        train("data.observe=given", source=own_images)
 
 
 @pytest.mark.parametrize("known", [0, -1])

@@ -102,7 +102,7 @@ def chosen_config(
     strict: bool = False,
 ) -> "Config":
     """The configuration that a command line asks for; the later of preset, file, options and --set wins."""
-    from onepair.runs.config import merge, parse_setting, read_config, resolve_config
+    from onepair.runs.config import ConfigError, merge, parse_setting, read_config, resolve_config
     from onepair.runs.presets import with_preset
 
     options: dict[str, Any] = {
@@ -118,4 +118,11 @@ def chosen_config(
     }
     given = {section: {k: v for k, v in values.items() if v is not None} for section, values in options.items()}
     command_line = merge([given, *map(parse_setting, settings or [])])
-    return resolve_config(*with_preset(preset, read_config(file) if file else {}, command_line))
+    config = resolve_config(*with_preset(preset, read_config(file) if file else {}, command_line))
+    for name, process in (("known", "fraction"), ("positives", "few-positives"), ("boxes", "largest-object")):
+        if name in command_line["data"] and config.data.observe != process:
+            raise ConfigError(
+                f"data.{name} says what is seen with --observe {process}, and here it is {config.data.observe}; "
+                f"add --observe {process}, or leave it out"
+            )
+    return config

@@ -1,5 +1,7 @@
 """Training images that look a little different each time, the same ones for the same seed, epoch and row."""
 
+import threading
+
 import torch
 from torch import Tensor
 from torchvision.transforms import v2
@@ -7,6 +9,7 @@ from torchvision.transforms import v2
 from onepair.data.decoding import Pixels
 from onepair.data.preprocessing import Augmentation, Preprocessing
 
+_DRAWING = threading.Lock()  # there is one generator for all threads, and images at URLs come in several
 LEAST = 0.5  # of an image's area that a crop keeps: a smaller one would often leave out what a label speaks of
 
 
@@ -22,7 +25,7 @@ def augment(pixels: Pixels, preprocessing: Preprocessing, augmentation: Augmenta
         augmentation: which.
         draw: decides everything random.
     """
-    with torch.random.fork_rng(devices=[]):
+    with _DRAWING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw)
         augmented: Tensor = _transform(preprocessing, augmentation)(torch.tensor(pixels).permute(2, 0, 1))
     return augmented

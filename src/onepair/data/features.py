@@ -134,7 +134,7 @@ def _extract(
             with np.errstate(over="ignore"):
                 features: Features = computed.scores.astype(np.float16)
             if not np.isfinite(features).all():
-                raise ValueError(
+                raise DataError(
                     "the backbone's features are not finite in half precision; are its weights the right ones?"
                 )
             segment.add([key.tobytes() for key in keys[computed.rows]], features)

@@ -39,6 +39,8 @@ def create_backbone(name: str, *, weights: Weights = None, image_size: int | Non
         image_size: instead of the size the weights were trained with.
     """
     if name == SmallCNN.name:
+        if weights not in (None, "none"):
+            raise WeightsError(f"{name} begins with random weights, always: leave out --weights {weights}")
         return Backbone(name, SmallCNN().to(memory_format=torch.channels_last), _small_preprocessing(image_size)).eval()
     _require_known(name)
     packaged = packages.packaged_weights(name) if weights is None else None

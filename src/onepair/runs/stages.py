@@ -88,6 +88,9 @@ class LinearConfig(StageConfig):
 class FinetuneConfig(StageConfig):
     """The stage that trains the whole network."""
 
+    hold_norms: Switch = False
+    """Whether batch norms keep the means and variances that they have, in place of those of every batch: for a
+    pretrained network and small batches."""
     optimiser: FinetuneOptimiserConfig = FinetuneOptimiserConfig()
     """How the weights move."""
 

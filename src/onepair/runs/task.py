@@ -95,12 +95,19 @@ class Task:
                     f"not one {split} image can be read in {self.table.root}, for the reasons above; if they are "
                     "elsewhere, say where with --folder"
                 )
+        validation_labels = self.validation_labels.take(validation)
+        if not validation_labels.has(POSITIVE):
+            raise DataError(
+                f"{self.table.root}: of the {counted(len(validation_labels), 'validation image')} that can be read "
+                "none has a positive label, so no epoch is better than another; mend or label some"
+            )
         return replace(
             self,
             train=self.train[train],
             observed=self.observed.take(train),
             validation=self.validation[validation],
-            validation_labels=self.validation_labels.take(validation),
+            validation_labels=validation_labels,
+            selected_on=_selected_on(validation_labels),
             test=self.test[test],
         )
 
@@ -221,7 +228,10 @@ def _hide(table: LabelTable, rows: Indices, config: DataConfig, *, negatives: bo
 
 def _observe(full: Labels, table: LabelTable, rows: Indices, config: DataConfig) -> Labels:
     if config.observe == "fraction":
-        return observe_fraction(full, known=config.known, seed=config.seed)
+        observed = observe_fraction(full, known=config.known, seed=config.seed)
+        if (observed == UNKNOWN).all():
+            raise DataError(f"{config.source}: data.known={config.known:g} of {full.size:,} labels is none; raise it")
+        return observed
     if config.observe == "most-frequent":
         return observe_preferred(full, (full == POSITIVE).sum(0))
     if config.observe == "largest-object":

@@ -1,4 +1,4 @@
-"""Batch norms over the whole batch, however many processes compute it."""
+"""Batch norms over the whole batch, however many processes compute it, or by the statistics that they have."""
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -6,11 +6,19 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 from onepair.methods.method import at_least_single
+
+
+def hold_norms(model: nn.Module) -> None:
+    """Let the batch norms of a model that trains keep their means and variances; what they multiply by still learns."""
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            module.eval()
 
 
 def whole_batch_norms(fabric: Fabric) -> AbstractContextManager[object]:

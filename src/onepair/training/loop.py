@@ -26,7 +26,7 @@ from onepair.runs.folder import RunFolder
 from onepair.runs.stages import StageConfig
 from onepair.runs.task import Task
 from onepair.score_blocks import ScoreBlocks
-from onepair.training.batch_norm import whole_batch_norms
+from onepair.training.batch_norm import hold_norms, whole_batch_norms
 from onepair.training.optimisation import Group, averaged, lr_factor, make_optimiser, restore, set_lr
 from onepair.training.saving import Saved, Weights
 from onepair.training.sharding import cpu_state, load_whole, whole
@@ -58,6 +58,7 @@ class Stage:
     groups: list[Group]
     config: StageConfig
     scoring_batch: int
+    hold_norms: bool = False
 
 
 @dataclass
@@ -206,6 +207,8 @@ class Trainer:
         config, optimiser = stage.config, stage.config.optimiser
         moving_lr = optimiser.schedule != "constant" or optimiser.warmup_epochs > 0
         self.model.train()
+        if stage.hold_norms:
+            hold_norms(self.model)
         self.method.train()
         last = time.perf_counter()
         for part in self._training_batches(epoch):
@@ -213,6 +216,8 @@ class Trainer:
             if moving_lr:
                 set_lr(self.optimiser, lr_factor(optimiser, epoch - 1 + done / rows, config.epochs))
             self._draw_from(epoch, progress.batches)
+            if len(part.rows) == 1:  # of which a batch norm knows no variance
+                hold_norms(self.model)
             loss, proof = self._loss(part)
             self.optimiser.zero_grad()
             self.fabric.backward(loss)

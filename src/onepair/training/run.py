@@ -141,6 +141,11 @@ def _create_classifier(config: Config, task: Task, shared: Shared, *, boost: flo
 
 def _cut(wanted: ModelConfig, backbone: Backbone) -> Cut | None:
     """Where the part that learns begins, if not at the images."""
+    if wanted.mode == "linear" and wanted.augment is not None:
+        raise ConfigError(
+            f"model.augment={wanted.augment} changes images each time they are seen, and mode linear computes their "
+            "features once; choose mode finetune or linear-init, or leave it out"
+        )
     if wanted.train_from is None:
         return None
     if wanted.mode == "linear":
@@ -257,6 +262,7 @@ class _Run:
             groups=[Group(self.backbone), Group(head, config.optimiser.head_lr_multiplier)],
             config=config,
             scoring_batch=IMAGES_TO_SCORE,
+            hold_norms=config.hold_norms,
         )
 
     def _source_of_stage(self, cut: Cut, images: ImageSource) -> Source:
