@@ -121,6 +121,7 @@ def test_precision_at_k():
     at_2 = precision_recall_f1(top_k(scores, 2), labels, average="overall")
     assert at_2 == pytest.approx((3 / 4, 3 / 4, 3 / 4))
     assert (top_k(scores, 3)).all()
+    assert top_k(np.array([[-128, 0, 127]], np.int8), 1).tolist() == [[False, False, True]]
 
 
 def slow_ranking(scores, labels):

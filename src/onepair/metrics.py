@@ -197,8 +197,8 @@ def _score_matrix(scores: Any, name: str) -> NDArray[Any]:
     if np.isnan(matrix.max()):
         row, column = (int(i) for i in np.argwhere(np.isnan(matrix))[0])
         raise ValueError(f"{name}: row {row}, column {column} is NaN")
-    if matrix.dtype.kind in "bu":
-        return matrix.astype(np.int64)  # can be negated
+    if matrix.dtype.kind in "biu":
+        return matrix.astype(np.int64, copy=False)  # can be negated
     return matrix.astype(np.float32) if matrix.dtype == np.float16 else matrix
 
 

@@ -103,8 +103,8 @@ def wilson(hits, number):
 def test_a_few_labels_that_are_all_right_make_nothing_sure():
     labels = np.eye(5, 3, dtype=np.int8)
     figures = bootstrap_figures(np.where(labels == 1, 1.0, 0.0), labels, labels == 1)
-    assert figures.precision.value == figures.recall.value == figures.f1.value == 1.0
-    for figure in figures[1:]:
+    assert figures.map.value == figures.precision.value == figures.recall.value == figures.f1.value == 1.0
+    for figure in figures:
         np.testing.assert_allclose(figure[1:], wilson(3, 3), rtol=1e-6)
         assert figure.low < 0.5
     nothing = bootstrap_figures(np.where(labels == 1, 1.0, 0.0), labels, np.zeros(labels.shape, bool))

@@ -28,6 +28,8 @@ def opinions(*said):
         ([("Ann", "yes")], 0, 0, False),
         ([("Ann", "yes"), ("Ann", "no")], 0, 0, False),
         ([("Ann", "yes"), ("Ben", "yes")], 1, 1, False),
+        ([("Ann", "yes"), ("Ann", "no"), ("Ben", "no")], 1, 0, False),  # Ann had come round herself
+        ([("Ann", "yes"), ("Ann", "no"), ("Ben", "yes")], 1, 1, True),
         ([("Ann", "yes"), ("Ben", "no")], 1, 0, True),
         ([("Ann", "yes"), ("Ben", "skip")], 0, 0, False),
         ([("Ann", "yes"), ("Ben", "no"), ("Ann", "no")], 1, 0, False),  # settled

@@ -63,7 +63,8 @@ def bootstrap_figures(
     """The figures of a model with the intervals that hold 95 % of them in resamples of the images.
 
     Resamples of a few labels that are all right are all right, too, which makes nothing sure: precision, recall and F1
-    have at least Wilson's interval for as many labels.
+    have at least Wilson's interval for as many labels, and so has the mAP of a ranking without a mistake for as many
+    positives.
 
     Args:
         scores: (N, L).
@@ -89,7 +90,8 @@ def bootstrap_figures(
     tail = 50 * (1 - CONFIDENCE)
     ends = [np.percentile(each, [tail, 100 - tail]).tolist() for each in resampled]
     of = (predictions.sum(), positives.sum(), (predictions.sum() + positives.sum()) / 2)
-    least = [(1.0, 0.0), *(_wilson(hits.sum(), number) for number in of)]
+    perfect = positives.sum() if values[0] == 1 else 0.0
+    least = [_wilson(perfect, perfect) if perfect else (1.0, 0.0), *(_wilson(hits.sum(), number) for number in of)]
     return Figures(
         *(
             Figure(float(value), min(low, lowest), max(high, highest))

@@ -20,20 +20,23 @@ class Opinions:
 
     def __init__(self) -> None:
         self._first: dict[Place, dict[str, Answer]] = {}
+        self._last: dict[Place, dict[str, Answer]] = {}
         self._open: dict[Place, bool] = {}  # in the order in which the disagreements came up
 
     def note(self, entry: Entry) -> None:
         place = entry.file, entry.label
-        said = self._first.setdefault(place, {})
+        said, now = self._first.setdefault(place, {}), self._last.setdefault(place, {})
         if entry.undoes is not None or entry.answer not in ("yes", "no"):
             if entry.undoes is not None:
                 said.pop(entry.who, None)
+                now.pop(entry.who, None)
             self._open[place] = self._open.get(place, False) and len(set(said.values())) > 1
             return
-        differs = any(answer != entry.answer for who, answer in said.items() if who != entry.who)
+        differs = any(answer != entry.answer for who, answer in now.items() if who != entry.who)
         # A second answer to a disagreement is by somebody who knows of it, and settles it.
         self._open[place] = differs and not self._open.get(place, False) and entry.who not in said
         said.setdefault(entry.who, entry.answer)
+        now[entry.who] = entry.answer
 
     def by(self, who: str) -> set[Place]:
         """What somebody has answered."""
