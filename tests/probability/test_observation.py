@@ -231,3 +231,16 @@ def test_what_is_said_of_the_process_counts(process, drawn):
 
 def test_a_row_with_a_sure_positive_is_not_empty():
     np.testing.assert_allclose(not_empty(np.array([[1.0, 0.5], [0.5, 0.5], [0.0, 0.0]])), [1.0, 0.75, 0.0], atol=1e-9)
+
+
+def test_rows_whose_labels_are_all_shown_are_not_looked_at_in_full_where_no_negative_is():
+    """Labels that come together are shown together, too: of positives alone no row tells that nothing is left out."""
+    random = np.random.default_rng(1)
+    first = random.random(800) < 0.3
+    truth = np.stack([first, *(first & (random.random(800) < 0.8) for _ in range(2))], axis=1)
+    labels = np.where(truth & (random.random(truth.shape) < 0.5), POSITIVE, UNKNOWN).astype(np.int8)
+    assert (labels == POSITIVE).all(1).sum() > 10
+    for process in ("auto", "positives-at-random"):
+        assert not recognise(labels, process=process).free.any()
+    labels[:50] = truth[:50]
+    assert recognise(labels).free[:50].all()

@@ -240,11 +240,12 @@ def _looked_at(given: Mask, negative: Mask) -> tuple[Mask, Mask]:
     """Rows (N,) that were looked at in full, and rows by one of a few lists of classes.
 
     Rows that are known in full by chance, as some are where most labels are, say as much of the chances to be observed
-    as all others: those looked at in full are more than that.
+    as all others: those looked at in full are more than that. Where none of them shows a negative, they are rows with
+    every label, all of which happen to be shown: labels that come together are shown together, too.
     """
     full: Mask = np.asarray(given.all(1))
     by_chance = len(full) * given.mean(0).prod()
-    in_full: Mask = np.asarray(full & (full.sum() > 2 * by_chance + 2))
+    in_full: Mask = np.asarray(full & bool(negative[full].any()) & (full.sum() > 2 * by_chance + 2))
     by_list: Mask = np.zeros(len(full), bool)
     rows = np.flatnonzero(~in_full & negative.any(1) & (given.sum(1) >= 2))
     if len(rows) == 0:
