@@ -55,6 +55,20 @@ def test_drawn_labels_are_judged_as_labels_are():
     np.testing.assert_array_equal(drawn[1:], [(truth & (scores > 0)).sum(0), (scores > 0).sum(0), truth.sum(0)])
 
 
+def test_cells_of_one_score_are_judged_together_whatever_their_order():
+    scores, labels, chance = some_probabilities(classes=3)
+    scores = np.round(scores)
+    moves, found = [Draw(1.0, 0.0)] * 2, []
+    for order in (np.argsort(-chance[:, 0]), np.argsort(chance[:, 0])):
+        own, random = [each[order] for each in (scores, labels, chance)], np.random.default_rng(1)
+        expected, drawn = _counts(own[0], own[0] > 0, own[1], own[2], moves, random)
+        truth = np.random.default_rng(1).random(scores.shape) < own[2]
+        by_scikit = [average_precision_score(truth[:, i], own[0][:, i]) for i in range(3)]
+        np.testing.assert_allclose(drawn[0], by_scikit, rtol=1e-6)
+        found.append(expected[0])
+    np.testing.assert_allclose(*found)
+
+
 def test_draws_expect_the_number_of_labels_they_stand_for():
     _, labels, chance = some_probabilities()
     unknown, total = labels == UNKNOWN, Estimate(*map(np.float64, (2000, 900, 3500)))

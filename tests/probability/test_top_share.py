@@ -55,3 +55,15 @@ def test_where_nothing_is_known_the_cells_of_no_class_are_looked_at():
     labels[:, 0] = UNKNOWN
     with_it, without = most_missing(scores, labels)[0][1:], most_missing(scores[:, 1:], labels[:, 1:])[0]
     np.testing.assert_array_equal(with_it, without)
+
+
+def test_the_order_of_rows_of_one_score_makes_no_difference():
+    scores, _, labels = positives_at_random(3.0, 0.3)
+    scores = np.round(scores)
+    order = np.argsort(-labels, axis=0, kind="stable")
+    first, last = (
+        most_missing(np.take_along_axis(scores, each, 0), np.take_along_axis(labels, each, 0))
+        for each in (order, order[::-1])
+    )
+    np.testing.assert_array_equal(first[0], last[0])
+    assert first[1] == last[1]

@@ -183,10 +183,13 @@ def _counts(
     by the first of the moves, and what labels have that are drawn by the others.
 
     A cell counts as positive by its probability p. Average precision adds up the precision at each positive, which that
-    one is sure to be part of: p_i (1 + Σ p_j of those above) / i is expected of the i-th.
+    one is sure to be part of: p_i (1 + Σ p_j of those above) / i is expected of the i-th. Cells of one score are above
+    each other, and all have the rank of the last of them.
     """
     unknown, logits = labels == UNKNOWN, _unsure(probabilities)
-    order, rank = np.argsort(-scores, axis=0, kind="stable"), np.arange(1, len(scores) + 1)[:, None]
+    order = np.argsort(-scores, axis=0, kind="stable")
+    last = _last_of_ties(np.take_along_axis(scores, order, 0))
+    tied = bool((last != np.arange(len(scores))[:, None]).any())
     chosen, found = predicted.sum(0), []
     for number, (factor, step) in enumerate(moves):
         chance = np.where(unknown, expit(factor * logits + step), probabilities)
@@ -194,9 +197,24 @@ def _counts(
             chance = (random.random(chance.shape) < chance).astype(np.float64)
         right, positives = (chance * predicted).sum(0), chance.sum(0)
         falling = np.take_along_axis(chance, order, 0)
-        gains = falling * (np.cumsum(falling, axis=0) - falling + 1) / rank
+        above = np.cumsum(falling, axis=0)
+        above = np.take_along_axis(above, last, 0) if tied else above
+        gains = falling * (above - falling + 1) / (last + 1)
         found.append([gains.sum(0) / np.maximum(positives, 1e-9), right, chosen, positives])
     return np.array(found)
+
+
+def _last_of_ties(falling: NDArray[Any]) -> NDArray[np.intp]:
+    """Where the run of equal scores ends that each of the falling scores (N, L) is in, by column.
+
+    >>> _last_of_ties(np.array([[0.9], [0.5], [0.5], [0.1]])).ravel()
+    array([0, 2, 2, 3])
+    """
+    ends = np.ones(falling.shape, bool)
+    ends[:-1] = falling[:-1] != falling[1:]
+    places = np.where(ends, np.arange(len(falling))[:, None], len(falling))
+    last: NDArray[np.intp] = np.minimum.accumulate(places[::-1], axis=0)[::-1]
+    return last
 
 
 def _shares(right: Floats, chosen: Floats, positives: Floats) -> tuple[Floats, Floats, Floats]:

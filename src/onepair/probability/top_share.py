@@ -42,12 +42,13 @@ def _best_top(scores: Floats, labels: Labels) -> tuple[int, int]:
     """How many positives are observed among how many cells at the top; known negatives are left out."""
     candidates = labels != NEGATIVE
     order = np.argsort(-scores[candidates], kind="stable")
-    found = np.cumsum(labels[candidates][order] == POSITIVE)
+    falling, found = scores[candidates][order], np.cumsum(labels[candidates][order] == POSITIVE)
     if len(found) == 0 or found[-1] == 0:
         return 0, 0
     bound = _wilson_low(found, np.arange(1, len(found) + 1), Z)
     # Of many cuts some look good by chance, the smallest most of all.
     bound[found < min(max(_FEWEST, found[-1] / 10), found[-1])] = 0
+    bound[:-1][falling[:-1] == falling[1:]] = 0  # no top ends between cells of one score
     best = int(np.argmax(bound))
     return int(found[best]), best + 1
 
