@@ -43,8 +43,8 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `epsilon`, `label_num` and `high_rank_weight` make it OPML-SP. After each solution the targets are estimated anew
     from its scores, and the problem is solved again from there, `rounds` times.
 
-    Labels y are a matrix (rows, classes) of 1 (positive), 0 (negative), and -1 or NaN (unknown). For scores of rows that
-    a model has not seen, fit and score the folds one by one: scikit-learn's `cross_val_predict`, asked for scores,
+    Labels y are a matrix (rows, classes) of 1 (positive), 0 (negative), and -1 or NaN (unknown). For scores of rows
+    that a model has not seen, fit and score the folds one by one: scikit-learn's `cross_val_predict`, asked for scores,
     numbers the values of every column anew, so that unknown labels become negative.
 
     Args:

@@ -163,3 +163,18 @@ def test_one_class_has_as_many_missing_as_all_together(negative):
 def test_without_any_positive_nothing_can_be_said():
     with pytest.raises(ValueError, match="no positive label is observed"):
         infer([[1.0, 2.0]], [[-1, 0]])
+
+
+@pytest.mark.parametrize(("positive", "negative"), [(0.1, 0.1), (0.2, 0.0), (0.5, 0.1)])
+def test_of_a_class_that_is_known_less_than_others_more_may_be_missing(positive, negative):
+    """Negatives that are known of other classes say nothing of its positives."""
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        scores = random.normal(0, 1.5, (600, 8))
+        labels = (random.random(scores.shape) < expit(3 * scores - 4)).astype(np.int8)
+        observed = labels.copy()
+        observed[:, 7:] = hide(labels[:, 7:], random, positive, negative)
+        found = infer(scores, observed)
+        assert found.missing.low[7] < missing_of(labels, observed)[7] < found.missing.high[7]
+        assert found.total == tuple(each[7] for each in found.missing)
+        np.testing.assert_array_equal(found.missing.high[:7], 0)

@@ -91,7 +91,7 @@ def infer(
             known[others], lines(matrix[others]), known[full], lines(matrix[full]), weights=rows_weight[full]
         )
         missing, total = weigh(missing, by_class), weigh(total, of_all)
-    if len(value) == 1:  # one class is all of them
+    if (most > 0).sum() == 1:  # one class is all of them
         total = Estimate(*(each.sum() for each in missing))
     return Inference(observation, rates, lines, found.in_any_row, probabilities, missing, total)
 
@@ -167,14 +167,15 @@ def _ends(ratios: Floats, weights: Floats) -> tuple[Floats, Floats]:
 def _reach(
     missing: Estimate, total: Estimate, scores: Floats, labels: Labels, cells: KnownCells
 ) -> tuple[Estimate, Estimate]:
-    """Estimates that reach up to what the top of the scores allows, the less so the more negatives are known."""
-    negatives = cells.negative.sum() + (cells.sampled - cells.sampled_positive).sum()
-    weight = float(1 - negatives / max(negatives + cells.unknown.sum(), 1)) ** _FORGETTING
+    """Estimates that reach up to what the top of the scores allows, the less so the more negatives of it are known."""
+    negatives = (cells.negative + cells.sampled - cells.sampled_positive).sum(0)
+    unknown = cells.unknown.sum(0)
+    unsure = unknown / np.maximum(negatives + unknown, 1)
+    weight, of_all = unsure**_FORGETTING, float(unknown @ unsure / max(unknown.sum(), 1)) ** _FORGETTING
     each, together = most_missing(scores, labels)
-    return (
-        missing._replace(high=missing.high + weight * np.maximum(each - missing.high, 0)),
-        total._replace(high=total.high + weight * np.maximum(together - total.high, 0)),
-    )
+    highest = missing.high + weight * np.maximum(each - missing.high, 0)
+    in_all = total.high + of_all * np.maximum(together - total.high, 0)
+    return missing._replace(high=highest), total._replace(high=np.maximum(in_all, highest.max()))
 
 
 def _interval(value: Floats, error: Floats, doubt: Floats, spread: tuple[Floats, Floats], most: Floats) -> Estimate:

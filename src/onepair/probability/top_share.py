@@ -29,9 +29,9 @@ def most_missing(scores: Floats, labels: Labels) -> tuple[Floats, float]:
     """
     tops = np.array([_best_top(*column) for column in zip(scores.T, labels.T, strict=True)], np.float64)
     found, cells = tops.T
-    together = found.sum() / max(cells.sum(), 1)
-    found, cells = found + _POOLED * together, cells + _POOLED
     observed, unknown = (labels == POSITIVE).sum(0), (labels == UNKNOWN).sum(0)
+    together = unknown @ found / max(unknown @ cells, 1)  # the top of a class of which all is known is pure
+    found, cells = found + _POOLED * together, cells + _POOLED
     least, share = (np.clip(_wilson_low(found, cells, z), 0.01, 0.99) for z in (Z, 1.0))
     by_class = np.minimum((observed + _UNSEEN) * (1 - least) / least, unknown)
     of_all = float(np.minimum(observed * (1 - share) / share, unknown).sum())
