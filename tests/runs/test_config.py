@@ -88,6 +88,7 @@ def test_the_defaults_of_the_stages():
     assert asdict(Config().finetune) == {
         "epochs": 10,
         "batch_size": 16,
+        "hold_norms": False,
         "optimiser": {
             **{"name": "sgd", "lr": 1e-4, "momentum": 0.9, "weight_decay": 1e-3, "head_lr_multiplier": 10.0},
             **{"schedule": "constant", "warmup_epochs": 0.0, "ema": None},
