@@ -64,11 +64,8 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         test: whether test images are looked at, in the end; a search for settings must not.
     """
     method = method_of(config)
-    if method.boost != 1 and config.model.mode == "linear":
-        raise ConfigError(
-            f"method {config.method.name} looks at every place of an image, which fixed features do not have; choose "
-            "--mode finetune or linear-init"
-        )
+    if config.model.mode == "linear":
+        _require_fixed(config, method)
     fabric = machine.fabric(config.precision)
     for name, stage in config.stages.items():
         if machine.strategy == "fsdp" and stage.optimiser.ema is not None:
@@ -97,6 +94,26 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         results = _Run(fabric, config, folder, machine, task, method, classifier, cut, watch, requests, test).run()
         fabric.barrier()
     return results
+
+
+def _require_fixed(config: Config, method: Method) -> None:
+    """Refuse what mode linear, which computes features once and leaves the network as it is, cannot do."""
+    wanted = config.model
+    if method.boost != 1:
+        raise ConfigError(
+            f"method {config.method.name} looks at every place of an image, which fixed features do not have; choose "
+            "--mode finetune or linear-init"
+        )
+    if wanted.augment is not None:
+        raise ConfigError(
+            f"model.augment={wanted.augment} changes images each time they are seen, and mode linear computes their "
+            "features once; choose mode finetune or linear-init, or leave it out"
+        )
+    if wanted.train_from is not None:
+        raise ConfigError(
+            f"model.train_from={wanted.train_from} is where fine-tuning begins, and mode linear does none; "
+            "choose mode finetune or linear-init, or leave it out"
+        )
 
 
 def _require_inputs(config: Config, task: Task) -> None:
@@ -141,19 +158,7 @@ def _create_classifier(config: Config, task: Task, shared: Shared, *, boost: flo
 
 def _cut(wanted: ModelConfig, backbone: Backbone) -> Cut | None:
     """Where the part that learns begins, if not at the images."""
-    if wanted.mode == "linear" and wanted.augment is not None:
-        raise ConfigError(
-            f"model.augment={wanted.augment} changes images each time they are seen, and mode linear computes their "
-            "features once; choose mode finetune or linear-init, or leave it out"
-        )
-    if wanted.train_from is None:
-        return None
-    if wanted.mode == "linear":
-        raise ConfigError(
-            f"model.train_from={wanted.train_from} is where fine-tuning begins, and mode linear does none; "
-            "choose mode finetune or linear-init, or leave it out"
-        )
-    return cut_at(backbone, wanted.train_from)
+    return None if wanted.train_from is None else cut_at(backbone, wanted.train_from)
 
 
 class _Run:
