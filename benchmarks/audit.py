@@ -1,6 +1,6 @@
 """What an audit buys: finding the hidden labels of VOC 2012 where validation images show one positive each as well.
 
-    python benchmarks/audit.py VOCdevkit [--folds 5] [--draws 5] [--audited 100] [--limits] [--runs DIR] [--out FILE]
+    python benchmarks/audit.py VOCdevkit [--draws 5] [--audited 100] [--limits] [--runs DIR] [--out FILE]
 
 A linear classifier on EfficientNet-Lite0 features is trained and selected on single positives alone. Then 0, 50, 100,
 200 and all validation images are audited, with the truth as the person's answers, each number with several draws. The
@@ -25,7 +25,7 @@ from onepair.data.labeltable import LabelTable
 from onepair.data.reading import read_dataset
 from onepair.data.table_writing import write_table
 from onepair.files import write_atomically
-from onepair.finding.folds import OutOfSample, score_out_of_sample
+from onepair.finding.folds import OutOfSample, read_solved
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN, Labels, observe_positives, split_validation
 from onepair.metrics import average_precision
@@ -119,7 +119,6 @@ def limits(scored: OutOfSample, truth: Labels) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data")
-    parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--audited", type=int, nargs="+", default=AUDITED)
     parser.add_argument("--limits", action="store_true")
@@ -138,7 +137,7 @@ def main() -> None:
             for seed in range(arguments.draws if 0 < images < everything else 1):
                 audited = audit(run, truth, images, seed)
                 after = FinishedRun(folder.path, shared=machine.shared)
-                scored = score_out_of_sample(after, arguments.folds, machine=machine, watch=narration)
+                scored = read_solved(after)
                 if arguments.limits:
                     print(audited, seed, limits(scored, truth.labels[scored.rows]), flush=True)
                     continue

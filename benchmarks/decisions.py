@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.estimator import OPMLClassifier
 from onepair.labels import NEGATIVE, UNKNOWN, Labels, observe_positives, split_validation
+from onepair.linear.estimator import OPMLClassifier
 from onepair.metrics import precision_recall_f1
 from onepair.probability import fit_decisions
 from onepair.probability.calibration import expected_calibration_error

@@ -1,6 +1,6 @@
 """Methods on sets of 6 to 374 labels from one positive per row: does one set of options fit them all?
 
-    python benchmarks/methods_on_tables.py DATA_FOLDER [--sets emotions yeast] [--methods opml-plus] [--held]
+    python benchmarks/methods_on_tables.py DATA_FOLDER [--sets emotions yeast] [--methods opml-plus]
         [--out results/methods_on_tables.csv]
 
 DATA_FOLDER holds the folder `tabular`, whose sets, splits and scaling are those of tabular.py, and two sets of images,
@@ -9,10 +9,6 @@ of the training rows. The other fifth, with all their labels, choose the learnin
 positive, and in each draw the best epoch; from their labels come the class priors, too, for methods that use them.
 Options are the defaults. Test mAP is the mean over three draws. The gap is that between BCE from single positives and
 BCE from all labels. What is in the file and not measured anew is kept.
-
-With --held, every method trains as `onepair train` does: on features less their mean, from weights of 0, which a
-penalty holds near it, at one learning rate that falls; nothing but the best epoch is chosen. Its file is
-methods_on_tables_held.csv.
 
 Beside the methods, what BCE reaches that is told more than they can know: all labels; of every row one positive and all
 that are negative; and all labels of so few rows that they have no more positives than a method is shown.
@@ -35,12 +31,8 @@ from torch import Tensor, nn
 
 from onepair import mean_average_precision, observe_positives, split_validation
 from onepair.data.voc import read as read_voc
-from onepair.inference.inputs import FeatureSource
 from onepair.labels import NEGATIVE, POSITIVE, Labels
 from onepair.methods import METHODS, Method, create_method
-from onepair.runs.stages import LinearConfig
-from onepair.training.on_features import begin_on_features
-from onepair.training.optimisation import lr_factor, make_optimiser, set_lr
 
 IMAGES = ("voc2012", "coco80")
 SETS = (*IMAGES, *TABLES)
@@ -126,27 +118,19 @@ def read_images(folder: Path, name: str) -> Data:
     return Data(features[train], labels[train], features[test], labels[test])
 
 
-def run(contestant: Contestant, how: float | LinearConfig, parts: Parts, seed: int) -> Outcome:
-    """Train with one draw of the one positive; the test mAP at the best epoch on validation.
-
-    With a learning rate weights are free; with a stage of `onepair train` they are held, as it does.
-    """
+def run(contestant: Contestant, rate: float, parts: Parts, seed: int) -> Outcome:
+    """Train with one draw of the one positive; the test mAP at the best epoch on validation."""
     features, observed = shown(contestant, parts.train, seed)
-    stage = how if isinstance(how, LinearConfig) else None
-    epochs = stage.epochs if stage else EPOCHS
     torch.manual_seed(seed)
     layer = nn.Linear(features.shape[1], observed.shape[1])
-    scheduled = {"epochs": epochs} if METHODS[contestant.method].needs_epochs else {}
+    scheduled = {"epochs": EPOCHS} if METHODS[contestant.method].needs_epochs else {}
     method = create_method(contestant.method, **scheduled)
     method.begin(torch.from_numpy(observed))
-    if isinstance(how, LinearConfig):
-        parts, features, optimiser = held(layer, method, parts, features, how)
-    else:
-        optimiser = torch.optim.Adam(layer.parameters(), lr=how, fused=True)
+    optimiser = torch.optim.Adam(layer.parameters(), lr=rate, fused=True)
     priors = torch.from_numpy(parts.validation.labels.mean(0))
     best = Outcome(-1.0, -1.0, 0)
-    for epoch in range(1, epochs + 1):
-        learn(layer, method, optimiser, features, epoch, stage)
+    for epoch in range(1, EPOCHS + 1):
+        learn(layer, method, optimiser, features)
         with torch.no_grad():
             if method.needs_priors:
                 method.take_priors(priors)
@@ -154,36 +138,14 @@ def run(contestant: Contestant, how: float | LinearConfig, parts: Parts, seed: i
             validation_map = mean_ap(layer, parts.validation)
             if validation_map > best.validation_map:
                 best = Outcome(validation_map, mean_ap(layer, parts.test), epoch)
-        if not stage and epoch - best.epoch >= PATIENCE:
+        if epoch - best.epoch >= PATIENCE:
             break
     return best
 
 
-def held(
-    layer: nn.Linear, method: Method, parts: Parts, features: Tensor, stage: LinearConfig
-) -> tuple[Parts, Tensor, torch.optim.Optimizer]:
-    """All parts, and the features to learn from, as `onepair train` would take them, and what it would learn with."""
-    rows = np.arange(len(features))
-    start = begin_on_features(layer, FeatureSource(features), rows, stage, sums_labels=method.sums_labels)
-    train, validation, test = (Part(start.source.moved(part.features), part.labels) for part in parts[:3])
-    optimiser = make_optimiser(stage.optimiser, start.groups)
-    return Parts(train, validation, test, parts.rates), start.source.moved(features), optimiser
-
-
-def learn(
-    layer: nn.Linear,
-    method: Method,
-    optimiser: torch.optim.Optimizer,
-    features: Tensor,
-    epoch: int = 1,
-    stage: LinearConfig | None = None,
-) -> None:
-    """An epoch, counted from 1; with a stage the learning rate goes by its schedule."""
-    batch = stage.batch_size if stage else BATCH
-    for number, rows in enumerate(torch.split(torch.randperm(len(features)), batch)):
-        if stage:
-            passed = epoch - 1 + number * batch / len(features)
-            set_lr(optimiser, lr_factor(stage.optimiser, passed, stage.epochs))
+def learn(layer: nn.Linear, method: Method, optimiser: torch.optim.Optimizer, features: Tensor) -> None:
+    """An epoch."""
+    for rows in torch.split(torch.randperm(len(features)), BATCH):
         optimiser.zero_grad()
         method(layer(features[rows]), rows).backward()
         optimiser.step()
@@ -208,16 +170,13 @@ def mean_ap(layer: nn.Linear, part: Part) -> float:
     return 100 * mean_average_precision(layer(part.features), part.labels).value
 
 
-def measure(
-    name: str, parts: Parts, contestants: Mapping[str, Contestant], *, as_it_comes: bool
-) -> list[dict[str, Any]]:
+def measure(name: str, parts: Parts, contestants: Mapping[str, Contestant]) -> list[dict[str, Any]]:
     """A record of every contestant on a set."""
     records = []
     for title, contestant in contestants.items():
-        ways: Sequence[float | LinearConfig] = (LinearConfig(),) if as_it_comes else parts.rates
-        tried = {way: run(contestant, way, parts, SEEDS[0]) for way in ways}
-        way = max(tried, key=lambda each: tried[each].validation_map)
-        outcomes = [tried[way], *(run(contestant, way, parts, seed) for seed in SEEDS[1:])]
+        tried = {rate: run(contestant, rate, parts, SEEDS[0]) for rate in parts.rates}
+        rate = max(tried, key=lambda each: tried[each].validation_map)
+        outcomes = [tried[rate], *(run(contestant, rate, parts, seed) for seed in SEEDS[1:])]
         maps = [outcome.test_map for outcome in outcomes]
         records.append(
             {
@@ -229,7 +188,7 @@ def measure(
                 "test_map": f"{statistics.mean(maps):.2f}",
                 "std": f"{statistics.stdev(maps):.2f}",
                 "validation_map": f"{statistics.mean(outcome.validation_map for outcome in outcomes):.2f}",
-                "lr": "by size" if as_it_comes else way,
+                "lr": rate,
                 "epochs": " ".join(str(outcome.epoch) for outcome in outcomes),
             }
         )
@@ -291,17 +250,15 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--sets", nargs="*", default=SETS)
     parser.add_argument("--methods", nargs="*", default=list(CONTESTANTS), choices=CONTESTANTS)
-    parser.add_argument("--held", action="store_true", help="train as onepair train does")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("results/methods_on_tables.csv"))
     arguments = parser.parse_args()
-    out = arguments.out or Path("results") / f"methods_on_tables{'_held' if arguments.held else ''}.csv"
     torch.set_num_threads(1)
     contestants = {title: CONTESTANTS[title] for title in arguments.methods}
-    records = read_records(out)
+    records = read_records(arguments.out)
     for name in arguments.sets:
-        for record in measure(name, read_parts(arguments.data, name), contestants, as_it_comes=arguments.held):
+        for record in measure(name, read_parts(arguments.data, name), contestants):
             records[name, record["method"]] = record
-        write(out, in_order(records))
+        write(arguments.out, in_order(records))
         print(f"{name} done", flush=True)
     print("\n" + table(in_order(records)) + "\n\n" + standing(in_order(records)))
 

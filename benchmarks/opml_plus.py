@@ -2,7 +2,8 @@
 
     python benchmarks/opml_plus.py VOCdevkit [--seeds 3] [--runs DIR] [--out results/voc2012/opml_plus.csv]
 
-Linear classifiers on EfficientNet-Lite0 features, Adam at 3e-4, batch 16, 25 epochs, all options as they come.
+Linear classifiers on EfficientNet-Lite0 features, by the published protocol: Adam at 3e-4, batch 16, 25
+epochs, all options as they come.
 Runs that are done are kept; the same command goes on.
 """
 
@@ -103,6 +104,7 @@ def main() -> None:
                 "data": {"source": arguments.data, **LABELS[kind]},
                 "model": {"backbone": "tf_efficientnet_lite0", "mode": "linear"},
                 "method": {"name": method},
+                "linear": {"protocol": "epochs"},
                 "seed": seed,
             }
         )

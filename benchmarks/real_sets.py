@@ -66,10 +66,15 @@ def _table(folder: Path, name: str) -> tuple[NDArray[Any], Labels]:
 
 
 def _voc(folder: Path) -> tuple[NDArray[Any], Labels]:
-    """Rows of the features are in the order of all file names."""
+    features, labels, _ = read_voc_rows(folder)
+    return features, labels
+
+
+def read_voc_rows(folder: Path) -> tuple[NDArray[Any], Labels, NDArray[Any]]:
+    """Features, labels and splits; rows of the features are in the order of all file names."""
     table = read_voc(folder / "VOCdevkit")
     order = np.argsort([Path(file).name for file in table.files])
-    return np.load(next(folder.glob("features_*.npy"))), table.labels[order]
+    return np.load(next(folder.glob("features_*.npy"))), table.labels[order], table.split[order]
 
 
 def train_scores(
@@ -101,4 +106,4 @@ def train_scores(
 
 
 def _fit(features: Any, observed: Labels, *, gives_negatives: bool) -> OPMLClassifier:
-    return OPMLClassifier(tol=1e-2, unknown="ignore" if gives_negatives else "negative").fit(features, observed)
+    return OPMLClassifier(method="bce-known" if gives_negatives else "opml-ls", tol=1e-2).fit(features, observed)

@@ -3,12 +3,12 @@
     python benchmarks/review_orders.py VOCdevkit --runs DIR [--seeds 3] [--out results/review_orders_voc2012.csv]
         [--chart docs/images/review-orders.svg]
 
-Linear classifiers on EfficientNet-Lite0 features, as `onepair start` trains them: training and validation images show
-one positive each, test images have all of their labels and are never asked about. A simulated person answers what
-`onepair find` suggests of an OPML+ run with the truth, in each order of the review and in a random one; then `onepair
-labels` and `onepair train` do what they do for people. Every other method then learns from the first 300 of these
-answers, surest first: is any worse than without them? A seed draws the positives that are shown, the validation images,
-the weights and the random order.
+Linear classifiers on EfficientNet-Lite0 features, by the published protocol (linear.protocol=epochs): training and
+validation images show one positive each, test images have all of their labels and are never asked about. A simulated
+person answers what `onepair find` suggests of an OPML+ run with the truth, in each order of the review and in a random
+one; then `onepair labels` and `onepair train` do what they do for people. Every other method then learns from the first
+300 of these answers, surest first: is any worse than without them? A seed draws the positives that are shown, the
+validation images, the weights and the random order.
 """
 
 import argparse
@@ -127,6 +127,7 @@ def configuration(source: Path, method: str, seed: int) -> Config:
             "data": {"source": str(source), "seed": seed},
             "model": {"backbone": "tf_efficientnet_lite0", "mode": "linear"},
             "method": {"name": method},
+            "linear": {"protocol": "epochs"},
             "seed": seed,
         }
     )

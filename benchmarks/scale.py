@@ -51,7 +51,7 @@ Vectors = NDArray[np.float32]
 WIDTH_OF_VECTORS, TRUE_LABELS, VALIDATION = 128, 3, 0.02
 COLUMNS = ("rows", "classes", "step", "seconds", "cpu_seconds", "gigabytes", "figure")
 AIM_GIGABYTES = 8.0
-SETTINGS = ("--set", "linear.epochs=2", "--set")
+SETTINGS = ("--set", "linear.protocol=epochs", "--set", "linear.epochs=2", "--set")
 BATCHES = {"opml-plus": 512, "opml-sp": 128}  # whose penalty costs the more for each image, the more there are of them
 STEPS = ("train opml-sp", "train opml-plus", "find", "predict", "evaluate")
 

@@ -80,7 +80,7 @@ def run(data: str, out: Path) -> None:
         features(data, backbone=backbone)
     with step("train: learning"):
         train(data, method=METHOD, mode="linear", backbone=backbone, out=out)
-    with step("find: folds"):
+    with step("find: ranks"):
         find(out, maps=False)
     with step("find: heat maps"):
         find(out)

@@ -67,14 +67,14 @@ CONTESTANTS = {
     "k-NN": Contestant(nearest, [{"n_neighbors": k} for k in (5, 10, 20, 40, 80, 160)]),
     "OPML": Contestant(
         OPMLClassifier,
-        [{"C": C, "smoothing": smoothing} for C in (1, 3, 10) for smoothing in (0.0, 0.01)],
+        [{"C": C, "method": method} for C in (1, 3, 10) for method in ("opml-plus", "opml-ls")],
         assumes_negative=False,
     ),
 }
 
 
-def read(path: Path, *, scaled: bool = True) -> Data:
-    """A set, split and scaled, or as it is."""
+def read(path: Path) -> Data:
+    """A set, split and scaled."""
     with np.load(path, allow_pickle=False) as file:
         features, labels = file["X"], file["Y"].astype(np.int8)
         split = file.get("split")
@@ -87,8 +87,6 @@ def read(path: Path, *, scaled: bool = True) -> Data:
         train, test = np.split(order, [round(0.7 * len(order))])
     else:
         train, test = np.flatnonzero(split == "train"), np.flatnonzero(split == "test")
-    if not scaled:
-        return Data(features[train], labels[train], features[test], labels[test])
     is_sparse = (features != 0).mean() < SPARSE
     given = csr_array(features) if is_sparse else features
     scaler = (Normalizer() if is_sparse else StandardScaler()).fit(given[train])

@@ -63,7 +63,7 @@ def prepare(data: Features, share: float, seed: int) -> Planted:
     part = np.arange(len(searched)) % FOLDS
     for fold in range(FOLDS):
         kept = part != fold
-        model = OPMLClassifier(tol=1e-2, unknown="negative").fit(data.features[searched[kept]], shown[kept])
+        model = OPMLClassifier(method="opml-ls", tol=1e-2).fit(data.features[searched[kept]], shown[kept])
         scores[~kept] = model.decision_function(data.features[searched[~kept]])
         by_model.append(model.decision_function(data.features[aside]))
     return Planted(data.labels[searched], shown, scores, data.labels[aside], np.stack(by_model))

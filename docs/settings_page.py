@@ -8,7 +8,7 @@ from onepair.runs.config import Setting, all_settings, value_text
 PAGE = Path(__file__).parent / "settings.md"
 HEAD = """# All settings
 
-Each can be given to `onepair train`, as `--set linear.optimiser.lr=0.001`, or in a TOML file with `--config`.
+Each can be given to `onepair train`, as `--set linear.penalty=0.3`, or in a TOML file with `--config`.
 `onepair config --explain` shows the same with your own values. [How they work together](how-to/settings.md).
 """
 

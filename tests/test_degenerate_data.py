@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from onepair import OPMLClassifier, observe_positives
-from tests.test_estimator import make_problem
+from tests.linear.problems import make_problem
 
 
 def degenerate(kind):
@@ -61,7 +61,7 @@ DEGENERATE = (
 @pytest.mark.parametrize("kind", DEGENERATE)
 def test_degenerate_data_has_a_finite_answer(kind):
     X, y = degenerate(kind)
-    for options in ({}, {"unknown": "ignore"}, {"epsilon": 1.0, "label_num": 0.5, "high_rank_weight": 1e-3}):
+    for options in ({}, {"method": "bce-known"}, {"method": "opml-sp", "C": 1.0, "max_iter": 20}, {"method": "ridge"}):
         with np.errstate(all="raise", under="ignore"):
             model = OPMLClassifier(**options).fit(X, y)
         scores, chances = model.decision_function(X), model.predict_proba(X)

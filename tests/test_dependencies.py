@@ -149,13 +149,13 @@ def test_the_other_commands_need_no_extra(tmp_path, arguments):
 
 def test_all_modules_of_the_base_import_without_extras():
     """All that is no part of an extra: the commands, and the rooms up to training and finding."""
-    rooms = ("data", "finding", "inference", "losses", "methods", "models", "probability", "runs", "training")
+    rooms = ("data", "finding", "inference", "linear", "losses", "methods", "models", "probability", "runs", "training")
     modules = [
         ".".join(file.relative_to(ROOT / "src").with_suffix("").parts)
         for room in rooms
         for file in sorted((ROOT / "src" / "onepair" / room).glob("[!_]*.py"))
     ]
-    modules += ["onepair.report.wording", "onepair.estimator", "onepair.experiments.comparison", "onepair.cli.study"]
+    modules += ["onepair.report.wording", "onepair.experiments.comparison", "onepair.cli.study"]
     script = WITHOUT_EXTRAS.replace("from onepair.cli.main import main\nmain()", "") + (
         "import importlib\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
     )

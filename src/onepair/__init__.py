@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onepair.estimator import OPMLClassifier
     from onepair.inference.prediction import load
     from onepair.labels import (
         NEGATIVE,
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
         split_validation,
         validate_labels,
     )
+    from onepair.linear.calibrated import CalibratedMultiLabel
+    from onepair.linear.estimator import OPMLClassifier
     from onepair.losses import OPMLLoss, SoftOPMLLoss, ZLPRLoss, high_rank_penalty, opml_loss, soft_opml_loss, zlpr_loss
     from onepair.metrics import average_precision, mean_average_precision
 
@@ -22,7 +23,8 @@ __version__ = "0.1.0"
 
 # Where each public name lives. A name is imported when it is first used, so that `import onepair` stays instant.
 _HOMES = {
-    "onepair.estimator": ["OPMLClassifier"],
+    "onepair.linear.calibrated": ["CalibratedMultiLabel"],
+    "onepair.linear.estimator": ["OPMLClassifier"],
     "onepair.labels": [
         "NEGATIVE",
         "POSITIVE",
@@ -50,6 +52,7 @@ __all__ = [
     "NEGATIVE",
     "POSITIVE",
     "UNKNOWN",
+    "CalibratedMultiLabel",
     "OPMLClassifier",
     "OPMLLoss",
     "SoftOPMLLoss",

@@ -91,7 +91,7 @@ def test_decide_and_evaluate_use_what_was_audited(run, in_process):
     code, output, errors = in_process("decide", run)
     assert (code, errors) == (0, "")
     assert "on the labels of 12 validation images" in output
-    assert "of 20 validation images these are audited in full" in output
+    assert "of 20 images these are audited in full" in output
     assert FinishedRun(run).decisions.to_dict() != before
     code, output, _ = in_process("evaluate", run, "--split", "validation")
     assert code == 0

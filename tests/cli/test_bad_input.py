@@ -82,7 +82,7 @@ SPOILED = {
         "other classes": lambda run: change(run / "model.json", classes=["red"]),
         "preprocessing": lambda run: change(run / "model.json", preprocessing=7),
         "decisions": lambda run: change(run / "model.json", decisions={"thresholds": "high"}),
-        "results": lambda run: change(run / "results.json", best_epoch=...),
+        "results": lambda run: change(run / "results.json", selected_on=...),
         "a folder": lambda run: ((run / "results.json").unlink(), (run / "results.json").mkdir()),
     },
     "decide": {

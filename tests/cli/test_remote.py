@@ -11,7 +11,7 @@ from onepair.runs.finished import FinishedRun
 
 pytestmark = pytest.mark.usefixtures("alone")
 
-TRAIN = ("--mode", "linear", "--backbone", "small-cnn", "--set", "model.image_size=16", "--set", "linear.epochs=1")
+TRAIN = ("--mode", "linear", "--backbone", "small-cnn", "--set", "model.image_size=16")
 
 
 @pytest.fixture

@@ -113,13 +113,11 @@ def start_on(in_process, lines):
 def test_five_images_are_enough(photos, in_process):
     code, output, errors = start_on(in_process, ["file,tags", *(f"{row:02}.png,red" for row in range(5))])
     assert code == 0, errors
-    assert "fold 4 of 4" in errors
+    assert "fold" not in errors.replace("out of fold", "")  # nothing is trained to find labels
     assert "by these, every model reaches 100" in output
 
 
 def test_one_image_is_too_few(photos, in_process):
     code, _, errors = start_on(in_process, ["file,tags", "00.png,red"])
     assert code == 2
-    assert errors.endswith(
-        "labels.csv: 1 image is too few: one at least to train on, and one to select the best epoch by\n"
-    )
+    assert errors.endswith("1 image is too few: of two at least, each is judged by a model of the other\n")

@@ -66,7 +66,7 @@ def test_a_run_and_again(command, images, tmp_path):
 
 def test_settings_win_over_options_and_options_over_the_file(command, images, tmp_path):
     (tmp_path / "a.toml").write_text(
-        'finetune.epochs = 7\n[linear]\nepochs = 1\nbatch_size = 5\n[method]\nname = "role"\n'
+        'finetune.epochs = 7\n[linear]\nprotocol = "epochs"\nepochs = 1\nbatch_size = 5\n[method]\nname = "role"\n'
     )
     network = ("--backbone", "small-cnn", "--mode", "linear", "--set", "model.image_size=16")
     options = ("--config", tmp_path / "a.toml", "--method", "opml", "--set", "linear.batch_size=6", "--out", "run")

@@ -47,7 +47,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-FAST = ("--set", "linear.epochs=8")
 GIVEN = ("--features", "v.npy", "--complete-split", "test")
 
 
@@ -62,7 +61,7 @@ def test_the_whole_way_on_vectors(folder, in_process):
         assert code == 0, errors
         return output, errors
 
-    output, errors = run("train", "labels.csv", *GIVEN, *FAST, "--out", "run")
+    output, errors = run("train", "labels.csv", *GIVEN, "--out", "run")
     assert "test mAP" in output
     finished = FinishedRun(folder / "run")
     assert finished.results.test_map > 0.8
@@ -277,7 +276,7 @@ def test_vectors_of_several_files_are_told_apart(folder, in_process):
     for name in ("one", "other"):
         (folder / name).mkdir()
         np.save(folder / name / "x.npy", vectors[:2])
-    assert in_process("train", "labels.csv", *GIVEN, *FAST, "--out", "run")[0] == 0
+    assert in_process("train", "labels.csv", *GIVEN, "--out", "run")[0] == 0
     assert in_process("predict", "run", "one/x.npy", "other/x.npy", "--out", "found.csv")[0] == 0
     assert [row["file"] for row in read_csv(folder / "found.csv")] == [
         *("one/x.npy:0", "one/x.npy:1", "other/x.npy:0", "other/x.npy:1"),
@@ -290,7 +289,7 @@ def test_names_with_a_semicolon_are_told_apart_in_predictions(folder, in_process
     lines = [f"{file},{split},{int('cat' in names)},{int('dog' in names)}" for file, split, names in rows]
     (folder / "wide.csv").write_text("\n".join(["file,split,cat;black,dog", *lines]))
     np.save(folder / "fewer.npy", np.delete(vectors_and_labels()[0], 7, axis=0))
-    assert in_process("train", "wide.csv", "--features", "fewer.npy", *FAST, "--out", "run")[0] == 0
+    assert in_process("train", "wide.csv", "--features", "fewer.npy", "--out", "run")[0] == 0
     assert in_process("predict", "run", "fewer.npy", "--out", "found.csv")[0] == 0
     both = [
         row["labels"] for row in read_csv(folder / "found.csv") if "cat" in row["labels"] and "dog" in row["labels"]
@@ -305,7 +304,7 @@ def test_an_image_in_two_splits_is_asked_about_once_and_answered_for_both(folder
     for place, row in ((41, 0), (42, 1), (43, 2)):  # of training rows
         lines[place] = f"id {row},train,{CLASSES[row]}"
     (folder / "labels.csv").write_text("\n".join(lines))
-    assert in_process("train", "labels.csv", *GIVEN, *FAST, "--out", "run")[0] == 0
+    assert in_process("train", "labels.csv", *GIVEN, "--out", "run")[0] == 0
     code, output, errors = in_process("find", "run", "--folds", "2", "--min-probability", "0")
     assert code == 0, errors
     found = read_csv(folder / "run" / "finding" / "suggestions.csv")

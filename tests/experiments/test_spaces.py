@@ -47,18 +47,16 @@ def test_values_reach_the_method_and_the_last_stage():
     assert (changed.finetune.optimiser.lr, changed.linear) == (0.5, config.linear)
 
 
-def test_a_linear_stage_has_a_penalty_to_choose_unless_it_has_none():
+def test_a_classifier_that_is_solved_for_has_no_learning_rate_to_choose():
     config = Config(model=ModelConfig(mode="linear"))
-    assert space_of(config)["penalty"] == Range(0.03, 3.0, log=True)
-    changed = with_values(config, {"lr": 0.5, "penalty": 2.0, "alpha": 0.2})
-    assert (changed.linear.optimiser.lr, changed.linear.penalty) == (0.5, 2.0)
-    assert changed.method.options == {"alpha": 0.2}
-    adamw = {"linear": {"optimiser": {"name": "adamw"}}}  # which has no penalty
-    for free in ({"linear": {"penalty": 0.0}}, {"model": {"mode": "linear-init"}}, adamw):
-        assert "penalty" not in space_of(resolve_config(free))
+    assert "lr" not in space_of(config)
+    assert with_values(config, {"alpha": 0.2}).method.options == {"alpha": 0.2}
+    published = resolve_config({"linear": {"protocol": "epochs"}})
+    assert space_of(published)["lr"] == Range(3e-5, 3e-3, log=True)
+    assert with_values(published, {"lr": 0.5}).linear.optimiser.lr == 0.5
 
 
 def test_an_option_that_is_set_to_nothing_has_no_start():
     config = Config(method=MethodConfig("focal", {"alpha": None}))
-    assert start_of(config) == {"gamma": 2.0, "lr": 3e-4, "penalty": 0.3}
+    assert start_of(config) == {"gamma": 2.0}
     assert space_of(config)["alpha"] == SPACES["focal"]["alpha"]

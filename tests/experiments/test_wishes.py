@@ -35,7 +35,7 @@ def test_those_of_digits_are_the_demos(run):
     assert learning(make_config(DIGITS, row, {}, seed=0, wishes=Wishes())) == learning(demo_config(run, 20))
 
 
-def test_a_dataset_of_ones_own_has_the_defaults_and_the_network_of_the_paper():
+def test_a_dataset_of_ones_own_has_the_protocol_and_the_network_of_the_paper():
     config = make_config(Dataset("mine", "mine.csv"), SP, {}, seed=3, wishes=Wishes(mode="linear"))
     assert config == resolve_config(
         {},
@@ -43,6 +43,7 @@ def test_a_dataset_of_ones_own_has_the_defaults_and_the_network_of_the_paper():
             "data": {"source": "mine.csv", "observe": "single-positive"},
             "model": {"mode": "linear", "backbone": "resnet50.tv_in1k"},
             "method": {"name": "opml-sp"},
+            "linear": {"protocol": "epochs"},
             "seed": 3,
         },
     )

@@ -19,7 +19,7 @@ def scored(labels):
     table = SimpleNamespace(asked=None, classes=CLASSES, files=[f"{row}.jpg" for row in range(ROWS)])
     run = SimpleNamespace(table=table, config=SimpleNamespace(data=SimpleNamespace(process="auto")))
     nothing = known[:0], np.empty((5, 0, len(CLASSES)), np.float32)
-    return OutOfSample(run, np.arange(ROWS), known, scores, *nothing)
+    return OutOfSample(run, np.arange(ROWS), known, scores, *nothing, folds=5)
 
 
 def test_where_labels_do_not_tell_how_many_are_missing_the_surest_are_suggested():

@@ -51,7 +51,7 @@ def test_images_are_scored_by_the_models_that_they_were_held_out_of(place, monke
     machine = machine_of(place)
     train_folds(run, 3, machine=machine, watch=watch)
     folds, model = models_of(run, configs, shared=machine.shared)
-    models, gone = large._scorers(run, folds, machine.fabric("32-true"), machine, watch)
+    models, gone = large._scorers(run, [fold.classifier for fold in folds], machine.fabric("32-true"), machine, watch)
     assert len(gone) == 0
     higher = large._higher(models, large._seen_by_all(run, folds, gone), len(run.table.classes))
     scores = large.FoldScores(run.searched, model, models, higher)

@@ -28,6 +28,8 @@ NAMES = [
     "opml-correct",
     "opml-sp",
     "opml-plus",
+    "opml-ls",
+    "ridge",
     "bce-known",
     "bce-pw",
     "bce-pw-bound",

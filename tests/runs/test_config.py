@@ -45,12 +45,12 @@ configs = st.builds(
     method=st.builds(MethodConfig, name=text, options=st.dictionaries(text, values)),
     linear=st.builds(
         LinearConfig,
+        protocol=st.just("epochs"),
         epochs=st.integers(1, 1000),
         batch_size=st.integers(1, 1000),
-        scaled=st.booleans(),
-        penalty=st.floats(0, 1e6),
         optimiser=st.builds(LinearOptimiserConfig, lr=positive, ema=ema),
-    ),
+    )
+    | st.builds(LinearConfig, penalty=st.just("auto") | positive),
     finetune=st.builds(
         FinetuneConfig, optimiser=st.builds(FinetuneOptimiserConfig, lr=positive, head_lr_multiplier=positive)
     ),
@@ -64,25 +64,25 @@ def test_toml_gives_the_same_configuration_back(config):
 
 def test_a_file_is_read_and_defaults_fill_the_rest(tmp_path):
     (tmp_path / "a.toml").write_text(
-        "[finetune]\nepochs = 3\n[linear.optimiser]\nlr = 1\n"
+        "[finetune]\nepochs = 3\noptimiser.lr = 1\n[linear]\npenalty = 2\n"
         '[method]\nname = "role"\n[method.options]\nexpected_positives = 2\n'
     )
     assert build_config(read_config(tmp_path / "a.toml")) == Config(
-        finetune=FinetuneConfig(epochs=3),
-        linear=LinearConfig(optimiser=LinearOptimiserConfig(lr=1.0)),
+        finetune=FinetuneConfig(epochs=3, optimiser=FinetuneOptimiserConfig(lr=1.0)),
+        linear=LinearConfig(penalty=2.0),
         method=MethodConfig("role", {"expected_positives": 2}),
     )
 
 
 def test_the_defaults_of_the_stages():
     assert asdict(Config().linear) == {
+        "protocol": "solve",
+        "penalty": "auto",
         "epochs": 25,
         "batch_size": 16,
-        "scaled": True,
-        "penalty": 0.3,
         "optimiser": {
             **{"name": "adam", "lr": 3e-4, "momentum": 0.9, "weight_decay": 0.0},
-            **{"schedule": "cosine", "warmup_epochs": 0.0, "ema": None},
+            **{"schedule": "constant", "warmup_epochs": 0.0, "ema": None},
         },
     }
     assert asdict(Config().finetune) == {
@@ -186,8 +186,10 @@ def test_a_file_that_is_not_there(tmp_path):
         ({"data": {"seed": -1}}, "data.seed must be 0 or more, got -1"),
         ({"seed": 2**32}, "seed must be below 4294967296, got 4294967296"),
         ({"linear": {"optimiser": {"momentum": -0.1}}}, "linear.optimiser.momentum must be 0 or more"),
-        ({"linear": {"penalty": -1}}, "linear.penalty must be 0 or more"),
-        ({"linear": {"scaled": "maybe"}}, "linear.scaled must be true or false, got 'maybe'"),
+        ({"linear": {"penalty": -1}}, "linear.penalty must be a number above 0, or auto, got -1"),
+        ({"linear": {"penalty": True}}, "linear.penalty must be a number above 0, or auto, got True"),
+        ({"linear": {"epochs": 9}}, "linear.epochs belongs to the published protocol"),
+        ({"linear": {"protocol": "epochs", "penalty": 1.0}}, "linear.penalty is the solver's"),
         ({"linear": {"optimiser": {"weight_decay": -1}}}, "linear.optimiser.weight_decay must be 0 or more"),
         ({"linear": {"optimiser": {"warmup_epochs": -1}}}, "linear.optimiser.warmup_epochs must be 0 or more"),
         ({"linear": {"optimiser": {"ema": 1.0}}}, "linear.optimiser.ema must be below 1, got 1.0"),
@@ -237,6 +239,7 @@ OPEN = [each.key for each in all_settings() if each.default is None and each.key
 
 @pytest.mark.parametrize("key", OPEN)
 def test_none_unsets_a_setting(key):
+    below = {"linear": {"protocol": "epochs"}} if key.startswith("linear.") else {}
     some = {
         "data.images": "a",
         "data.boxes": "a",
@@ -245,7 +248,7 @@ def test_none_unsets_a_setting(key):
         "model.augment": "crop",
         "model.train_from": "blocks.5",
     }.get(key, 0.5)
-    layers = [parse_setting(f"{key}={some}"), parse_setting(f"{key}=none")]
+    layers = [merge([below, parse_setting(f"{key}={value}")]) for value in (some, "none")]
     assert flatten(build_config(layers[0]))[key] == some
     assert flatten(build_config(merge(layers)))[key] is None
 

@@ -197,7 +197,7 @@ def test_results_make_a_run_finished(tmp_path):
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"[" * 100_000, "is not JSON"),
         (b"[1]", "is damaged, it: input should be"),
-        (b'{"method": "bce"}', "is damaged, best_epoch: field required"),
+        (b'{"method": "bce"}', "is damaged, selected_on: field required"),
         (
             b'{"method": "bce", "best_epoch": 1, "selected_on": "", "validation_map": "high"}',
             "is damaged, validation_map: input should be a valid number",

@@ -80,7 +80,7 @@ def test_it_makes_every_method(name, method):
         if name in PAPER:
             assert (made.model.backbone, made.model.image_size) == ("resnet50.tv_in1k", 448)
             linear, optimiser = made.linear, made.linear.optimiser
-            assert (linear.epochs, linear.batch_size, linear.scaled, linear.penalty) == (25, 16, False, 0.0)
+            assert (linear.protocol, linear.epochs, linear.batch_size) == ("epochs", 25, 16)
             assert (optimiser.name, optimiser.lr, optimiser.schedule) == ("adam", 3e-4, "constant")
 
 

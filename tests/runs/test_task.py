@@ -73,7 +73,7 @@ def test_unknown_validation_labels_stay_unknown(tmp_path):
     labels = np.array([[1, -1, 0, -1]] * 10, np.int8)
     task = prepare_task(DataConfig(str(write_table(tmp_path / "labels.csv", ["train"] * 10, labels))))
     np.testing.assert_array_equal(task.validation_labels, [[1, UNKNOWN, 0, UNKNOWN]] * 2)
-    words = "observed validation labels, with an estimate of what the unknown ones are"
+    words = "observed labels of validation images, with an estimate of what the unknown ones are"
     assert (
         task.selected_on == f"{words}; by these, every model reaches 100"
     )  # all of them are positive of the first class

@@ -54,9 +54,6 @@ def assert_same(two, one):
         np.testing.assert_allclose(two.scores(split), one.scores(split), rtol=1e-4, atol=1e-4)
 
 
-SCALED = ("method.name=opml-plus", "linear.scaled=true", "linear.penalty=0.3", "linear.optimiser.lr=0.0003")
-
-
 # 30 rows in batches of 7: parts of 4 and 3, and at the end of 1 and 1; in batches of 29, of 15 and 14, of 1 and none.
 @pytest.mark.parametrize("batch_size", [7, 29])
 @pytest.mark.parametrize(
@@ -66,7 +63,6 @@ SCALED = ("method.name=opml-plus", "linear.scaled=true", "linear.penalty=0.3", "
         ("method.name=opml-sp", "method.options.label_num=2"),
         ("method.name=role", "linear.optimiser.name=sgd"),
         ("method.name=ll-r", "method.options.delta=0.1"),
-        SCALED,
     ],
     ids=lambda settings: settings[0],
 )
@@ -126,7 +122,6 @@ def test_the_model_of_two_processes_is_the_one_that_was_scored(images, cache, tm
         ("method.name=opml-sp", "method.options.label_num=2"),
         ("method.name=bce-l2", "linear.optimiser.name=sgd"),
         ("method.name=role", "linear.batch_size=29"),
-        SCALED,
     ],
     ids=lambda settings: settings[0],
 )

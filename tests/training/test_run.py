@@ -252,7 +252,7 @@ def test_the_head_and_the_first_stage_have_rates_of_their_own(train, monkeypatch
     settings = ("linear.optimiser.lr=0.5", "finetune.optimiser.head_lr_multiplier=10")
     train("model.mode=linear-init", *settings, "method.name=role", out="a")
     train("model.mode=linear", "finetune.optimiser.lr=0.5", out="b")
-    assert rates == [[0.5, 0.5, 5.0], [0.01, 0.1, 0.1], [0.01, 0.01]]  # the head's weights and its bias; the method
+    assert rates == [[0.5, 5.0], [0.01, 0.1, 0.1], [0.01]]  # the head, the network, the method
 
 
 def test_averaged_weights_are_the_ones_evaluated(train):

@@ -26,9 +26,7 @@ SETTINGS = (
     "finetune.optimiser.head_lr_multiplier=1",
     "finetune.epochs=2",
     "linear.epochs=3",
-    "linear.scaled=false",
-    "linear.penalty=0.0",
-    "linear.optimiser.schedule=constant",
+    "linear.protocol=epochs",
     "seed=3",
 )
 
@@ -63,8 +61,13 @@ def write_images(folder: Path) -> Path:
     return write_table(folder / "labels.csv", ["train"] * TRAIN + ["test"] * TEST, labels)
 
 
+SOLVED = "linear.protocol=solve"
+
+
 def tiny_config(source, *settings):
-    return build_config(merge([parse_setting(text) for text in (f"data.source='{source}'", *SETTINGS, *settings)]))
+    """A configuration by epochs, but for what `settings` say; with `SOLVED` among them, of a classifier solved for."""
+    usual = [text for text in SETTINGS if not (SOLVED in settings and text.startswith("linear."))]
+    return build_config(merge([parse_setting(text) for text in (f"data.source='{source}'", *usual, *settings)]))
 
 
 class Listener:

@@ -63,7 +63,7 @@ def _print_runs(runs: "Sequence[TestedRun]") -> None:
         table.add_row(
             escape(run.name),
             run.run.title,
-            str(run.run.results.best_epoch),
+            "–" if run.run.results.best_epoch is None else str(run.run.results.best_epoch),
             points(run.run.results.validation_map),
             points(run.test_map),
             points(run.summary().f1),

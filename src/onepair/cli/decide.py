@@ -35,8 +35,9 @@ def decide(
 ) -> None:
     """Choose the thresholds and the calibration of a run anew.
 
-    Training has chosen the best F1. What is chosen here, on the validation images too, is stored with the model, for
-    evaluate, predict and export. Images that were audited have all of their labels, so after an audit these count.
+    Training has chosen the best F1. What is chosen here, by the validation images or by out-of-fold scores of the
+    training images, is stored with the model, for evaluate, predict and export. Images that were audited have all of
+    their labels, so after an audit these count.
     """
     from onepair.files import writing
     from onepair.probability import fit_decisions
@@ -48,7 +49,7 @@ def decide(
         raise UserError(f"--precision belongs to --rule precision, and this is --rule {rule}; leave one of them out")
     opened = FinishedRun(run)
     sample, asked = opened.sample("validation"), opened.asked("validation")
-    scores, labels = opened.scores("validation")[sample], opened.labels("validation")[sample]
+    scores, labels = opened.scores("validation")[sample], opened.known[opened.rows("validation")[sample]]
     known_by: dict[str, Any] = {
         "process": opened.config.data.process,
         "asked": None if asked is None else asked[sample],
@@ -69,7 +70,7 @@ def decide(
     if sampled := opened.sampled("validation"):
         typer.echo(f"calibration, thresholds and figures are {sampled}")
     if opened.audit is not None and opened.audit.split == "validation":
-        images = counted(len(labels), "validation image")
+        images = counted(len(labels), "image")
         typer.echo(f"of {images} these are audited in full; calibration and thresholds use them")
 
 

@@ -23,7 +23,7 @@ def find(
         int | None,
         typer.Option(
             min=2,
-            help="Parts of the training images, each judged by a model of the others; fewer of few images.",
+            help="Parts of the training images, each judged by a model of the others; of a fine-tuned network alone.",
             show_default="5",
         ),
     ] = None,
@@ -47,8 +47,8 @@ def find(
 ) -> int:
     """Find labels that are probably missing, and observed ones that are probably wrong.
 
-    Trains one model per fold as the run was trained, so that no image is judged by a model that has learned from it.
-    The same command again goes on where it stopped.
+    No image is judged by a model that was fitted to it. On fixed features a run has such out-of-fold scores already;
+    a fine-tuned network is trained once more for each fold. The same command again goes on where it stopped.
     """
     from onepair.finding.suggestions import require_writable
     from onepair.runs.finished import FinishedRun

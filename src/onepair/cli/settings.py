@@ -69,7 +69,7 @@ Address = Annotated[
 ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file of settings; onepair config prints one.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as linear.epochs=9; 'none' is no value."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as linear.penalty=0.3; 'none' is no value."),
 ]
 
 

@@ -151,7 +151,10 @@ def _print(results: "Results", folder: Path) -> None:
     """The outcome of a run, in three lines."""
     from onepair.probability.estimation import Figure
 
-    best = f"best epoch {results.best_epoch}, validation mAP {100 * results.validation_map:.2f}"
+    if results.best_epoch is None:
+        best = f"penalty {results.penalty:g}, estimated mAP {100 * results.validation_map:.2f}"
+    else:
+        best = f"best epoch {results.best_epoch}, validation mAP {100 * results.validation_map:.2f}"
     typer.echo(f"{best} ({results.selected_on})")
     if results.test_map is not None:
         basis = f", {results.test_note}" if results.test_note and results.test_estimate is None else ""

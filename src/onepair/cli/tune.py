@@ -51,7 +51,7 @@ def tune(
     workers: Workers = None,
     strict: Strict = False,
 ) -> None:
-    """Search the options of a method, the learning rate and the penalty that give the best validation mAP.
+    """Search the options of a method, and in fine-tuning the learning rate, that give the best validation mAP.
 
     The first trial is the settings as they are; test images are never looked at. The same command again goes on where
     it stopped, with --trials also further. Several processes, also on machines with a common folder, may run the

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 from onepair.experiments.records import Values
 from onepair.methods import METHODS
 from onepair.runs.config import Config
-from onepair.runs.stages import LinearConfig
 
-AROUND = 10.0  # times and over the learning rate and the penalty of the settings
+AROUND = 10.0  # times and over the learning rate of the settings
 
 
 class Range(NamedTuple):
@@ -62,10 +61,10 @@ SPACES: Mapping[str, Space] = {  # methods that are not here have nothing of the
 
 
 def space_of(config: Config) -> Space:
-    """All that may be chosen: options of the method, and the learning rate and the penalty of the last stage.
+    """All that may be chosen: options of the method, and the learning rate of the last stage if it has one.
 
-    >>> space_of(Config())["lr"]
-    Range(low=3e-05, high=0.003, log=True)
+    >>> space_of(Config())["trust"]
+    Range(low=0.03, high=0.9, log=True)
     """
     own, start = SPACES.get(config.method.name, {}), start_of(config)
     space = {
@@ -88,18 +87,16 @@ def start_of(config: Config) -> Values:
 
 
 def _of_last_stage(config: Config) -> dict[str, float]:
-    """The numbers of the last stage to choose; no penalty where there is none, as with adamw."""
-    stage = config.stages[config.last_stage]
-    penalty = {"penalty": stage.penalty} if isinstance(stage, LinearConfig) and stage.holds else {}
-    return {"lr": stage.optimiser.lr, **penalty}
+    """The numbers of the last stage to choose: none where it is solved, for then the penalty chooses itself."""
+    return {} if config.solves else {"lr": config.stages[config.last_stage].optimiser.lr}
 
 
 def with_values(config: Config, values: Values) -> Config:
     """The configuration with other options of the method, and other numbers of the last stage."""
-    chosen = _of_last_stage(config)
-    options = {name: value for name, value in values.items() if name not in chosen}
+    options = {name: value for name, value in values.items() if name != "lr"}
+    config = replace(config, method=replace(config.method, options={**config.method.options, **options}))
+    if "lr" not in values:
+        return config
     stage = config.stages[config.last_stage]
-    own = {name: values[name] for name in chosen if name != "lr" and name in values}
-    changed = replace(stage, optimiser=replace(stage.optimiser, lr=values["lr"]), **own)
-    method = replace(config.method, options={**config.method.options, **options})
-    return replace(config, method=method, **{config.last_stage: changed})  # type: ignore[arg-type]
+    changed = replace(stage, optimiser=replace(stage.optimiser, lr=values["lr"]))
+    return replace(config, **{config.last_stage: changed})  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from onepair.experiments.datasets import Dataset
 from onepair.experiments.records import Row, Values, values_text
 from onepair.runs.config import Config, MethodConfig, ModelConfig, differences
 from onepair.runs.folder import Results, RunFolder
-from onepair.runs.stages import LinearConfig, LinearOptimiserConfig
+from onepair.runs.stages import LinearConfig
 
 
 class _Failure(BaseModel):
@@ -120,7 +120,7 @@ def unique(cells: Iterable[Cell]) -> list[Cell]:
 _FIRST = Config(
     model=ModelConfig("resnet50.tv_in1k", mode="finetune"),
     method=MethodConfig("opml-sp"),
-    linear=LinearConfig(scaled=False, penalty=0.0, optimiser=LinearOptimiserConfig(schedule="constant")),
+    linear=LinearConfig(protocol="epochs"),
 )
 
 

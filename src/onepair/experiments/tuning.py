@@ -14,7 +14,7 @@ from onepair.experiments.study_cells import Cell, make_cell
 from onepair.experiments.working import SECONDS_BETWEEN_LOOKS, StudyNarrator, claimed, do
 from onepair.files import BusyError, write_atomically, writing
 from onepair.methods import find_method
-from onepair.runs.config import Config, to_toml
+from onepair.runs.config import Config, ConfigError, to_toml
 from onepair.runs.folder import RunFolder
 from onepair.runs.learning import method_of
 from onepair.runs.task import task_of
@@ -52,6 +52,10 @@ class Tuning:
         method_of(config)  # refuses what cannot be
         self.out, self.config, self.trials, self.machine, self.watch = out, config, trials, machine, watch
         self.space = space_of(config)
+        if not self.space:
+            raise ConfigError(
+                f"method {config.method.name} has no option to choose, and the penalty chooses itself; just train it"
+            )
         self.dataset = Dataset(Path(config.data.source).stem, config.data.source, config.data.format)
         self.row = Row(find_method(config.method.name).title, config.method.name)
 
@@ -61,7 +65,7 @@ class Tuning:
         folder.require_usable(self.config)
         if (self.out / "config.toml").exists():
             folder.require_same(folder.config(), self.config)
-        task_of(self.config.data, self.machine.shared)  # or a sentence on the dataset, before anything is written
+        task_of(self.config, self.machine.shared)  # or a sentence on the dataset, before anything is written
         with writing(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
             write_atomically(self.out / "config.toml", to_toml(self.config).encode())

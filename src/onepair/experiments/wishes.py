@@ -59,4 +59,5 @@ def make_config(
     if length := wishes.epochs or epochs:
         last["epochs"] = length
     below = preset(dataset.name, row.method) if dataset.name in preset_titles() else {"model": {"backbone": PAPER}}
+    below = merge([{"linear": {"protocol": "epochs"}}, below])
     return resolve_config(below, merge([chosen, {STAGES[mode][-1]: last}, *settings, *wishes.others]))

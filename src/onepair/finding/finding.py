@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onepair.files import locked, write_atomically, writing
-from onepair.finding.folds import OutOfSample, is_large, read_folds, train_folds
+from onepair.finding.folds import OutOfSample, is_large, read_folds, read_solved, train_folds
 from onepair.finding.found import Finding, choose
 from onepair.finding.large import find_large
 from onepair.finding.rank import rank
 from onepair.finding.summary import summarise
 from onepair.probability.judgement import judge
+from onepair.runs.config import Config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.runs.without_images import WITHOUT_IMAGES
@@ -47,7 +48,8 @@ def find_labels(
 
     Args:
         run: a finished run.
-        folds: how many models are trained, each without one part of the rows; by default 5, fewer for fewer rows.
+        folds: how many models are trained, each without one part of the rows; by default 5, fewer for fewer rows. A
+            run that was solved for has its out-of-fold scores, and trains none.
         top: keep at most so many suggestions.
         min_probability: keep those that are at least so probable.
         maps: whether to compute where in its image each suggested label is.
@@ -55,19 +57,18 @@ def find_labels(
             others have nothing left to do, and end.
     """
     folder = run.path / "finding"
-    parts = folds or max(2, min(FOLDS, len(run.task.train)))
     fabric = machine.fabric(run.config.precision)
     fabric.launch()  # before the folder is held: the processes that this starts are not to find it taken
     with ExitStack() as held:
         on_first(fabric, lambda: held.enter_context(_held(folder)))
-        configs = train_folds(run, parts, machine=machine, watch=watch if fabric.is_global_zero else Silence())
+        configs = _fold_configs(run, folds, machine, watch if fabric.is_global_zero else Silence())
         leave_to_first(fabric)
         if is_large(run):
             found = find_large(
                 run, configs, fabric=fabric, machine=machine, watch=watch, top=top, min_probability=min_probability
             )
         else:
-            scored = read_folds(run, configs, shared=machine.shared)
+            scored = read_solved(run) if run.config.solves else read_folds(run, configs, shared=machine.shared)
             found = find_in(scored, top=top, min_probability=min_probability)
         if lost := np.setdiff1d(run.searched, found.rows).tolist():
             names = listed([run.table.files[row] for row in lost])
@@ -80,6 +81,16 @@ def find_labels(
         elif maps:
             _write_maps(folder / "maps.npy", run, found, fabric.device, machine, watch)
     return found
+
+
+def _fold_configs(run: FinishedRun, folds: int | None, machine: Machine, watch: Narrator) -> list[Config]:
+    """The configurations of the folds, which are trained now; none where the run has out-of-fold scores already."""
+    if run.config.solves:
+        if folds is not None:
+            watch.say("the run has out-of-fold scores already: --folds does nothing")
+        return []
+    parts = folds or max(2, min(FOLDS, len(run.task.train)))
+    return train_folds(run, parts, machine=machine, watch=watch)
 
 
 @contextmanager
@@ -108,7 +119,7 @@ def find_in(scored: OutOfSample, *, top: int | None = None, min_probability: flo
         missing=judgement.total,
         rows=scored.rows,
         files=[table.files[row] for row in scored.rows.tolist()],
-        folds=len(scored.sample_scores),
+        folds=scored.folds,
         basis=judgement.basis,
     )
 

@@ -32,6 +32,7 @@ class OutOfSample:
     scores: NDArray[np.float32]  # (N, L), each row by one model that was not fitted to it
     sample: Labels  # (M, L), of validation images that have all of their labels
     sample_scores: NDArray[np.float32]  # (K, M, L)
+    folds: int
 
 
 def score_out_of_sample(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrator) -> OutOfSample:
@@ -53,10 +54,10 @@ def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrat
             f"{run.path}: is a fold, which has no part of its own to be held out; name the run it belongs to"
         )
     # What cannot be is refused before any fold is trained, and a number of folds before there are so many of them.
-    task_of(replace(config.data, fold=f"{folds}/{folds}"), machine.shared)
+    task_of(replace(config, data=replace(config.data, fold=f"{folds}/{folds}")), machine.shared)
     configs = [replace(config, data=replace(config.data, fold=f"{part}/{folds}")) for part in range(1, folds + 1)]
     for each in configs:
-        task_of(each.data, machine.shared)
+        task_of(each, machine.shared)
     for part, each in enumerate(configs, start=1):
         fold = _fold(run, each)
         if not fold.finished:
@@ -65,6 +66,26 @@ def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrat
         if is_first():
             _drop_weights(fold.path, kept=(WEIGHTS,) if is_large(run) else ())
     return configs
+
+
+def read_solved(run: FinishedRun) -> OutOfSample:
+    """What a run that was solved for says of rows that it was not fitted to: nothing is trained.
+
+    Training images have their out-of-fold scores, and validation images, if the dataset names some, those of the model
+    of all training images.
+    """
+    task, rows, classes = run.task, run.searched, len(run.table.classes)
+    scores = np.empty((len(rows), classes), np.float32)
+    scores[np.searchsorted(rows, task.train)] = run.scores("train")
+    sample, sample_scores = np.zeros((0, classes), np.int8), np.zeros((1, 0, classes), np.float32)
+    if not task.out_of_fold:
+        of_validation = run.scores("validation")
+        holes = np.isin(task.validation, rows)
+        scores[np.searchsorted(rows, task.validation[holes])] = of_validation[holes]
+        complete = np.isin(task.validation, run.in_full)
+        sample, sample_scores = run.known[task.validation[complete]], of_validation[None, complete]
+    models = run.folds()
+    return OutOfSample(run, rows, run.known[rows], scores, sample, sample_scores, 0 if models is None else len(models))
 
 
 def is_large(run: FinishedRun) -> bool:
@@ -115,7 +136,8 @@ def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -
     read = np.isfinite(scores).all(1) & (model >= 0)
     complete = np.isin(task.validation, run.in_full) & seen
     sample = run.known[task.validation[complete]]
-    return OutOfSample(run, rows[read], run.known[rows[read]], scores[read], sample, validation[:, complete])
+    known = run.known[rows[read]]
+    return OutOfSample(run, rows[read], known, scores[read], sample, validation[:, complete], len(folds))
 
 
 def apart(means: NDArray[np.float32]) -> NDArray[np.float32]:

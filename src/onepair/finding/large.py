@@ -17,8 +17,10 @@ from onepair.inference.scoring import score_images
 from onepair.inference.torch_engine import TorchEngine
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
+from onepair.models import Classifier
 from onepair.runs.config import Config
 from onepair.runs.finished import FinishedRun
+from onepair.runs.fold_models import FoldModels
 from onepair.runs.task import judged_places
 from onepair.runs.without_images import WITHOUT_IMAGES
 from onepair.training.fixed import Fixed
@@ -61,12 +63,17 @@ def find_large(
 
     The other arguments are those of `find_labels`. What differs from finding in few labels is told by `find_by_blocks`.
     """
-    folds, model = models_of(run, configs, shared=machine.shared)
-    models, gone = _scorers(run, folds, fabric, machine, watch)
+    table, solved = run.table, run.folds() if run.config.solves else None
+    if solved is None:
+        folds, model = models_of(run, configs, shared=machine.shared)
+        models, gone = _scorers(run, [fold.classifier for fold in folds], fabric, machine, watch)
+        seen = _seen_by_all(run, folds, gone)
+        higher = _higher(models, seen, len(table.classes))
+    else:
+        models, model, gone, seen = _solved(run, solved, fabric, machine, watch)
+        higher = np.zeros((len(models), len(table.classes)), np.float32)
     there = np.flatnonzero((model >= 0) & ~np.isin(run.searched, gone))
-    rows, table = run.searched[there], run.table
-    seen = _seen_by_all(run, folds, gone)
-    higher = _higher(models, seen, len(table.classes))
+    rows = run.searched[there]
     complete = np.intersect1d(run.in_full, seen)
     complete = complete[judged_places(len(complete), len(table.classes))]
     observed, most = run.known.take(rows), max(MOST, top or 0)  # so that fewer are the first of the same
@@ -92,10 +99,25 @@ def find_large(
         missing=found.total,
         rows=rows,
         files=[table.files[row] for row in rows.tolist()],
-        folds=len(folds),
+        folds=len(models),
         basis=f"a random sample of {found.sample:,} of {counted(len(rows), 'image')}, if {found.sentence}",
         suspects=False,
     )
+
+
+def _solved(
+    run: FinishedRun, solved: FoldModels, fabric: Fabric, machine: Machine, watch: Narrator
+) -> tuple[list[Score], Indices, Indices, Indices]:
+    """The scorers of a run that was solved for, which of them is to score each searched row, rows that have gone, and
+    validation rows that none was fitted to.
+    """
+    models, gone = _scorers(
+        run, [solved.classifier(run.classifier, number) for number in range(len(solved))], fabric, machine, watch
+    )
+    model = np.arange(len(run.searched)) % len(models)  # of images that no model was fitted to
+    model[np.searchsorted(run.searched, run.task.train)] = solved.fold
+    seen = run.task.validation[:0] if run.task.out_of_fold else np.setdiff1d(run.task.validation, gone)
+    return models, model, gone, seen
 
 
 def _seen_by_all(run: FinishedRun, folds: Sequence[FinishedRun], gone: Indices) -> Indices:
@@ -115,7 +137,7 @@ def _higher(models: Sequence[Score], seen: Indices, classes: int) -> NDArray[np.
 
 
 def _scorers(
-    run: FinishedRun, folds: Sequence[FinishedRun], fabric: Fabric, machine: Machine, watch: Narrator
+    run: FinishedRun, folds: Sequence[Classifier], fabric: Fabric, machine: Machine, watch: Narrator
 ) -> tuple[list[Score], Indices]:
     """What scores rows of the table, of each fold: from features where these are fixed, else from what there is.
 
@@ -127,19 +149,17 @@ def _scorers(
             features = fixed.features(run.classifier.backbone, run.task).by_row
         gone = np.flatnonzero(features[:, 0].isnan().cpu().numpy())
         return [_of_features(fold, features) for fold in folds], gone
-    return [_of_inputs(fold, machine) for fold in folds], np.zeros(0, np.intp)
+    return [_of_inputs(run, fold, machine) for fold in folds], np.zeros(0, np.intp)
 
 
-def _of_features(fold: FinishedRun, features: torch.Tensor) -> Score:
-    head = TorchEngine(fold.classifier.head, None)
+def _of_features(fold: Classifier, features: torch.Tensor) -> Score:
+    head = TorchEngine(fold.head, None)
     return lambda rows: head(features[torch.from_numpy(rows).to(features.device)].cpu().numpy())
 
 
-def _of_inputs(fold: FinishedRun, machine: Machine) -> Score:
-    engines = Engines(fold.classifier, precision=fold.description.precision)
-    return lambda rows: score_images(
-        fold.classifier, fold.table, rows, engines=engines, workers=machine.workers, over=machine.over
-    )
+def _of_inputs(run: FinishedRun, fold: Classifier, machine: Machine) -> Score:
+    engines = Engines(fold, precision=run.description.precision)
+    return lambda rows: score_images(fold, run.table, rows, engines=engines, workers=machine.workers, over=machine.over)
 
 
 def _summarise(observed: LabelMatrix, found: BlockFinding, classes: Sequence[str]) -> list[ClassSummary]:

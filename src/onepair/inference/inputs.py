@@ -1,8 +1,7 @@
 """Where a model's inputs come from: features in memory, images on disk, or what a frozen part makes of images."""
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -19,11 +18,6 @@ from onepair.data.preprocessing import Augmentation, Preprocessing
 from onepair.data.problems import refuse
 from onepair.data.vectors import Vectors
 from onepair.labels import Indices
-
-_ROWS_TO_MEASURE = 1024
-_ROUNDING = 1e-6  # of a feature's largest value: it is constant if it varies by less
-_MOST_VARIED = 3.0  # deviations of the median feature, that one may have; those of networks have less
-_FARTHEST = 10.0  # from 0, times the median feature, that one may be where most values are 0; words are within 5
 
 
 class Shard(NamedTuple):
@@ -62,8 +56,6 @@ class FeatureSource:
 
     features: Tensor | Vectors  # (N, D)
     device: torch.device | None = None  # of the model, where that is not the features' own
-    centre: Tensor | None = None  # (D,), taken from every row
-    scale: Tensor | None = None  # (D,) or a number, which every row is then divided by
 
     @property
     def _device(self) -> torch.device | None:
@@ -91,70 +83,7 @@ class FeatureSource:
                 taken = self.features[mine].float()
             else:
                 taken = torch.from_numpy(self.features.take(mine.cpu().numpy())).to(device).float()
-            yield Inputs(self.moved(taken), batch)
-
-    def moved(self, features: Tensor) -> Tensor:
-        """What a model is given of some features."""
-        features = features if self.centre is None else features - self.centre
-        return features if self.scale is None else features / self.scale
-
-    def levelled(self, rows: Indices) -> "FeatureSource":
-        """The same about the mean of the rows, unless most values are 0, as in counts of words.
-
-        A feature in smaller units than the others, which varies beyond measure, is brought down to what others may.
-        """
-        some = self._some(rows)
-        if (some == 0).double().mean() > 0.5:
-            return self._levelled_about_zero(some)
-        deviation = some.std(0, correction=0)
-        varying = deviation[deviation > _ROUNDING * some.abs().amax(0)]
-        most = _MOST_VARIED * varying.median() if len(varying) else math.inf
-        scale = (deviation / most).clamp(min=1)
-        return self._moving(some.mean(0), scale if (scale > 1).any() else None)
-
-    def _levelled_about_zero(self, some: Tensor) -> "FeatureSource":
-        """The same, but for features that are far from 0: about their mean, if that is not 0 either, and brought down.
-
-        How far a feature is goes by its values other than 0: a word in few rows is no smaller than one in many.
-        """
-        given = some != 0
-        away = _root_mean_square(some, given)
-        usual = away[away > 0].median() if (away > 0).any() else math.inf
-        far = away > _FARTHEST * usual
-        if not far.any():
-            return self
-        centre = torch.where(far & (given.double().mean(0) > 0.5), some.mean(0), 0.0)
-        scale = torch.where(far, (_root_mean_square(some - centre, given) / usual).clamp(min=1), 1.0)
-        return self._moving(centre, scale)
-
-    def _moving(self, centre: Tensor, scale: Tensor | None) -> "FeatureSource":
-        device = self._device
-        return replace(
-            self, centre=centre.float().to(device), scale=None if scale is None else scale.float().to(device)
-        )
-
-    def in_units_of(self, unit: float) -> "FeatureSource":
-        """The same, divided by a number."""
-        return replace(self, scale=torch.tensor(unit) if self.scale is None else unit * self.scale)
-
-    def size(self, rows: Indices) -> float:
-        """The mean over the rows of the sums of their features' absolute values."""
-        return float(self._some(rows).abs().sum(1).mean())
-
-    def variance(self, rows: Indices) -> float:
-        """How much the rows vary: the sum of their features' variances."""
-        return float(self._some(rows).var(0, correction=0).sum())
-
-    def _some(self, rows: Indices) -> Tensor:
-        """Features of some of the rows, which stand for all: in float64, and so on the CPU, as Apple GPUs have none."""
-        some = rows[:: -(-len(rows) // _ROWS_TO_MEASURE)]
-        (part,) = self.batches(some, batch_size=_ROWS_TO_MEASURE, shard=Shard(), training=False)
-        return part.inputs.cpu().double()
-
-
-def _root_mean_square(values: Tensor, given: Tensor) -> Tensor:
-    """Of each column, over the cells that are given; 0 of none."""
-    return ((values.square() * given).sum(0) / given.sum(0).clamp(min=1)).sqrt()
+            yield Inputs(taken, batch)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,7 @@ class Asymmetric(FixedTargets):
     paper="Su et al. 2022",
     equation="log(1 + Σ exp(-s_p)) + log(1 + Σ exp(s_n))",
     description="Assumes unknown labels negative; OPML with α̃ = β̃ = 0.5, so α = β = 1.",
+    convex=True,
 )
 class ZLPR(FixedTargets):
     """ZLPR loss of the observed labels."""
@@ -69,6 +70,7 @@ class Hill(FixedTargets):
     paper="Kobayashi 2023",
     equation="mean over rows, plus mean over classes, of softplus(T_n LSE_n(s / T_n) + T_p LSE_p(-s / T_p))",
     description="Assumes unknown labels negative; ranks the labels of a row, and the rows of a batch by each label.",
+    convex=True,
 )
 class TwoWay(FixedTargets):
     """Two-way loss of the observed labels; T_p = 4 and T_n = 1 in its author's work."""

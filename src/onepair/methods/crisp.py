@@ -21,6 +21,7 @@ from onepair.score_blocks import ScoreBlocks
     paper="Liu et al. 2023",
     equation="mean over classes of (2π / n⁺) Σ (1 - p) over positives, + |mean p - π|",
     description="Estimates the share of positives of every class after every epoch, and holds its predictions to it.",
+    rounds=4,
 )
 class CRISP(EpochAware):
     """Class priors estimated while learning, and a risk that they make unbiased.

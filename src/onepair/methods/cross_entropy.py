@@ -19,6 +19,7 @@ COLE = "Cole et al. 2021"
     paper=COLE,
     equation="mean of -t log p - (1-t) log(1-p)",
     description="Binary cross entropy; unknown labels are assumed negative.",
+    convex=True,
 )
 class BCE(FixedTargets):
     """Binary cross entropy that assumes unknown labels negative (AN); with full labels, the upper bound."""
@@ -34,6 +35,7 @@ class BCE(FixedTargets):
     equation="mean of -log p if positive, -log(1-p) if negative, 0 if unknown",
     description="An oracle: binary cross entropy of one positive and all true negatives; the rest is ignored.",
     observes="single positive and all negatives",
+    convex=True,
 )
 @register(
     name="bce-known",
@@ -41,6 +43,7 @@ class BCE(FixedTargets):
     paper="binary cross entropy of what is known",
     equation="mean of -log p if positive, -log(1-p) if negative, 0 if unknown",
     description="Binary cross entropy of the known labels alone; nothing is assumed of the others.",
+    convex=True,
 )
 class BCEKnown(FixedTargets):
     """Binary cross entropy of the known labels; unknown labels add 0.
@@ -59,6 +62,7 @@ class BCEKnown(FixedTargets):
     paper=COLE,
     equation="mean of -log p if positive, -log(1-p) / (L-1) if not",
     description="Assumes unknown labels negative; the negatives of a row weigh as much together as one positive.",
+    convex=True,
 )
 class BCEDownWeighted(FixedTargets):
     """Binary cross entropy with the loss of negatives divided by L-1."""
@@ -96,6 +100,7 @@ class BCEL1(BCE):
     paper=COLE,
     equation="BCE + weight × Σ w²",
     description="Assumes unknown labels negative; a penalty on the squared weights of the classifier.",
+    convex=True,
 )
 class BCEL2(BCE):
     """BCE with an l2 penalty on the classifier's weights; its authors searched for the weight."""
@@ -115,6 +120,7 @@ class BCEL2(BCE):
     paper=COLE,
     equation="BCE with t = 1-ε if positive, ε if not",
     description="Assumes unknown labels negative and smooths all labels.",
+    convex=True,
 )
 class BCESmoothed(FixedTargets):
     """Binary cross entropy with label smoothing of all labels, known or assumed; ε = 0.1 in its authors' work."""
@@ -129,6 +135,7 @@ class BCESmoothed(FixedTargets):
     paper=COLE,
     equation="BCE with t = 1 if positive, 0 if negative, ε if unknown",
     description="Assumes unknown labels negative and smooths only these.",
+    convex=True,
 )
 class BCENegativeSmoothed(Method):
     """Binary cross entropy with label smoothing of the assumed negatives; ε = 0.1 in its authors' work."""

@@ -37,6 +37,7 @@ class EntMax(FixedTargets):
     paper=ZHOU,
     equation="EntMax, and b BCE(p, q) where an unknown label has a pseudo-label q",
     description="EntMax; after a warm-up the lowest-scored unknown labels get their own score as a soft label.",
+    rounds=10,
 )
 class EntMaxAPL(MatrixMethod):
     """Entropy maximisation with asymmetric pseudo-labels.

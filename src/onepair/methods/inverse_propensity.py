@@ -56,6 +56,7 @@ class PropensityWeighted(Method):
     paper="Jain et al. 2016",
     equation="mean of (y / ρ) (l₊ - l₋) + l₋",
     description="Weighs positives by how often they are observed: without bias, and without a bound from below.",
+    convex=True,
 )
 class Unbiased(PropensityWeighted):
     """The unbiased form."""
@@ -69,6 +70,7 @@ class Unbiased(PropensityWeighted):
     paper="Qaraei et al. 2021",
     equation="mean of y (2/ρ - 1) l₊ + (1-y) l₋",
     description="Weighs positives by how often they are observed: a bound above the unbiased form, and bounded itself.",
+    convex=True,
 )
 class Bounded(PropensityWeighted):
     """The form that bounds the other from above."""

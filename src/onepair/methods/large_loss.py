@@ -44,6 +44,7 @@ class LargeLoss(EpochAware):
     paper=KIM,
     equation="BCE without the ceil(B L (t-1) Δ) largest losses of unknown labels",
     description="Assumes unknown labels negative; the largest losses among them are rejected, more every epoch.",
+    rounds=10,
 )
 class LargeLossRejection(LargeLoss):
     """Suspects are left out of the loss."""
@@ -60,6 +61,7 @@ class LargeLossRejection(LargeLoss):
     paper=KIM,
     equation="BCE with t = 1 for the ceil(B L (t-1) Δ) largest losses of unknown labels",
     description="Assumes unknown labels negative; the largest losses among them count as positive for this step.",
+    rounds=10,
 )
 class LargeLossTemporaryCorrection(LargeLoss):
     """Suspects are positives, in this step only."""
@@ -75,9 +77,13 @@ class LargeLossTemporaryCorrection(LargeLoss):
     paper=KIM,
     equation="BCE with t = 1 for good for the ceil(B L Δ) largest losses of unknown labels",
     description="Assumes unknown labels negative; the largest losses among them become positive for good.",
+    rounds=10,
 )
 class LargeLossPermanentCorrection(LargeLoss):
-    """From epoch 2 on, suspects are positives from this step on; k = ceil(B · L · Δ) in every epoch."""
+    """From epoch 2 on, suspects are positives from this step on; k = ceil(B · L · Δ) in every epoch.
+
+    In evaluation mode nothing changes: the loss is that of the labels as they are corrected so far.
+    """
 
     keeps_matrix = True
 
@@ -90,10 +96,12 @@ class LargeLossPermanentCorrection(LargeLoss):
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         targets = self.targets[rows]
-        corrected = targets.masked_fill(self.suspects(logits, targets), POSITIVE)
-        # A row may be in the batch twice, and the highest label is a positive.
-        self.targets.scatter_reduce_(0, rows[:, None].expand_as(corrected), corrected, "amax")
-        return bce_loss(logits, self.targets[rows])
+        if self.training:
+            corrected = targets.masked_fill(self.suspects(logits, targets), POSITIVE)
+            # A row may be in the batch twice, and the highest label is a positive.
+            self.targets.scatter_reduce_(0, rows[:, None].expand_as(corrected), corrected, "amax")
+            targets = self.targets[rows]
+        return bce_loss(logits, targets)
 
     def suspect_count(self, cells: int) -> int:
         return math.ceil(cells * self.delta) if self.finished > 0 else 0

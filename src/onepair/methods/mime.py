@@ -16,6 +16,7 @@ from onepair.score_blocks import ScoreBlocks
     paper="Liu et al. 2023",
     equation="BCE with t = 1 for good where an unknown label has p > τ after an epoch",
     description="Assumes unknown labels negative; after a warm-up, those of high probability become positive for good.",
+    rounds=4,
 )
 class MIME(MatrixMethod):
     """BCE that assumes unknown labels negative, but for those that the model was sure of once.

@@ -22,6 +22,7 @@ _MANY = 2**16  # cells for which the shorter way pays
     paper="onepair's own, on the ground of Li, Wang, Chen 2023",
     equation="Σ log(α + exp(-s)) of known positives + Σ v BCE(s, p*) of the others,  p* = β / (α + β)",
     description="OPML-SP that keeps labels low, not negative, and trusts unknown ones by how many are missing.",
+    convex=True,
 )
 class OPMLPlus(Method):
     """OPML's pull on known positives, and a weighted cross entropy that keeps all other labels low.

@@ -20,6 +20,7 @@ class OPMLFamily(Method):
 
         high_rank_weight λ: + λ R_HR of the batch's predictions (Eq. 8)
         epsilon ε:          soft OPML (Eq. 9) with γ_l = sigmoid(s_l) · AP_l^ε for unknown labels l
+        smoothing γ:        soft OPML (Eq. 9) with one γ for all unknown labels
         label_num:          Algorithm 1: the Obsnum_l · label_num · (1 - AP_l) highest-scored unknowns become positives
 
     AP_l is taken on the training set after every epoch, where whatever was not observed positive counts as negative; it
@@ -39,6 +40,7 @@ class OPMLFamily(Method):
         beta: float,
         high_rank_weight: float | None = None,
         epsilon: float | None = None,
+        smoothing: float | None = None,
         gamma_gradient: bool = True,
         label_num: float | None = None,
         correction_start: int = 1,
@@ -46,8 +48,12 @@ class OPMLFamily(Method):
         check_at_least_zero(high_rank_weight=high_rank_weight or 0, label_num=label_num or 0)
         if epsilon is not None and not epsilon > 0:
             raise ValueError(f"epsilon must be above 0, got {epsilon}")
+        if not 0 <= (smoothing or 0) < 1:
+            raise ValueError(f"smoothing must be at least 0 and below 1, got {smoothing}")
         super().__init__()
-        self.loss = OPMLLoss(alpha, beta) if epsilon is None else SoftOPMLLoss(alpha, beta)
+        soft = epsilon is not None or smoothing
+        self.loss = SoftOPMLLoss(alpha, beta) if soft else OPMLLoss(alpha, beta)
+        self.smoothing = smoothing
         self.high_rank_weight = high_rank_weight
         self.epsilon = epsilon
         self.gamma_gradient = gamma_gradient
@@ -69,12 +75,14 @@ class OPMLFamily(Method):
         logits = at_least_single(logits)
         targets = (self.observed if self.label_num is None else self.targets)[rows]
         predicted = logits.sigmoid()
-        smoothing = {} if self.epsilon is None else {"gamma": self._gamma(predicted, self.epsilon)}
-        loss: Tensor = self.loss(logits, targets, **smoothing)
+        gamma = self._gamma(predicted)
+        loss: Tensor = self.loss(logits, targets, **({} if gamma is None else {"gamma": gamma}))
         return loss if self.high_rank_weight is None else loss + self.high_rank_weight * high_rank_penalty(predicted)
 
-    def _gamma(self, predicted: Tensor, epsilon: float) -> Tensor:
-        return (predicted if self.gamma_gradient else predicted.detach()) * self.class_ap**epsilon
+    def _gamma(self, predicted: Tensor) -> Tensor | None:
+        if self.epsilon is None:
+            return torch.full_like(predicted, self.smoothing) if self.smoothing else None
+        return (predicted if self.gamma_gradient else predicted.detach()) * self.class_ap**self.epsilon
 
     def end_epoch(self, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
         if not self.needs_scores:
@@ -107,12 +115,28 @@ class OPMLFamily(Method):
     paper=LI,
     equation="log(α + Σ exp(-s_p)) + log(β + Σ exp(s_n))",
     description="Pushes only the closest pair of a positive and an assumed negative label apart.",
+    convex=True,
 )
 class OPML(OPMLFamily):
     """OPML alone; the paper's best (alpha, beta) are (0.7, 0.4) on VOC and (0.9, 0.5) on CUB."""
 
     def __init__(self, *, alpha: float = 0.6, beta: float = 0.4) -> None:
         super().__init__(alpha=alpha, beta=beta)
+
+
+@register(
+    name="opml-ls",
+    title="OPML+LS",
+    paper=LI,
+    equation="log(α + Σ exp(-s_p)) + log(α + Σ γ exp(-s_u)) + log(β + Σ (1-γ) exp(s_u)), one γ for all",
+    description="OPML; every unknown label is positive by the same small share.",
+    convex=True,
+)
+class OPMLSmoothed(OPMLFamily):
+    """Soft OPML with one share γ = `smoothing` for all unknown labels, which keeps it convex."""
+
+    def __init__(self, *, alpha: float = 0.6, beta: float = 0.9, smoothing: float = 0.01) -> None:
+        super().__init__(alpha=alpha, beta=beta, smoothing=smoothing)
 
 
 @register(
@@ -135,6 +159,7 @@ class OPMLHighRank(OPMLFamily):
     paper=LI,
     equation="log(α + Σ exp(-s_p)) + log(α + Σ γ exp(-s_u)) + log(β + Σ (1-γ) exp(s_u)), γ = p AP^ε",
     description="OPML; an unknown label is positive by a share that grows with its score and its class's precision.",
+    rounds=3,
 )
 class OPMLSoft(OPMLFamily):
     """OPML with adaptive label smoothing; ε = 0.7 on VOC and 1 elsewhere in the paper."""
@@ -151,6 +176,7 @@ class OPMLSoft(OPMLFamily):
     paper=LI,
     equation="OPML with the Obsnum_l × Label_num × (1 - AP_l) highest-scored unknowns as positives",
     description="OPML; after every epoch the highest-scored unknown labels become positive.",
+    rounds=3,
 )
 class OPMLCorrected(OPMLFamily):
     """OPML with label correction; label_num as in `label_correction`."""
@@ -167,6 +193,7 @@ class OPMLCorrected(OPMLFamily):
     paper=LI,
     equation="soft OPML - λ log det(Y Yᵀ), on corrected labels",
     description="OPML with the high-rank penalty, adaptive label smoothing and label correction.",
+    rounds=3,
 )
 class OPMLSP(OPMLFamily):
     """OPML-SP, all three; the defaults are the paper's values on VOC.

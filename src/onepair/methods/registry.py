@@ -25,6 +25,10 @@ class MethodInfo:
     description: str
     observes: Observes  # the labels that the loop hands over
     build: type[Method]
+    convex: bool = False  # whether the loss is convex in the scores while its targets stay
+    rounds: int = (
+        1  # solutions of a linear classifier, between which targets are made anew; 0: it needs many small steps
+    )
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -42,6 +46,11 @@ class MethodInfo:
     def needs_epochs(self) -> bool:
         """Whether the method must be told how many epochs there will be, as the option `epochs`."""
         return "epochs" in self._keywords
+
+    @property
+    def solvable(self) -> bool:
+        """Whether a linear classifier on fixed features can be solved for by this method."""
+        return self.rounds > 0 and not self.needs_places
 
     @property
     def needs_places(self) -> bool:
@@ -66,13 +75,15 @@ def register(
     equation: str,
     description: str,
     observes: Observes = "as given",
+    convex: bool = False,
+    rounds: int = 1,
 ) -> Callable[[MethodClass], MethodClass]:
     """Make a method known by its name; the keywords of its constructor are its options."""
 
     def add(build: MethodClass) -> MethodClass:
         if name in _methods:
             raise ValueError(f"there already is a method {name!r}: {_methods[name].build.__qualname__}")
-        _methods[name] = MethodInfo(name, title, paper, equation, description, observes, build)
+        _methods[name] = MethodInfo(name, title, paper, equation, description, observes, build, convex, rounds)
         return build
 
     return add

@@ -27,6 +27,7 @@ class Schedule(NamedTuple):
     paper="Chen et al. 2024",
     equation="mean of -log p if positive, V [K (1 - p^q₂) / q₂ + (1-K) (1 - (1-p)^q₃) / q₃] if unknown",
     description="Takes an unknown label for positive by a share that grows with its score, more so in later epochs.",
+    rounds=10,
 )
 class GeneralisedRobust(EpochAware):
     """Generalised robust loss, with schedules over the epochs t = 1 … T.

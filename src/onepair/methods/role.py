@@ -18,6 +18,7 @@ from onepair.methods.registry import register
     paper="Cole et al. 2021",
     equation="½ [BCE₊(f) + CE(f, g°) + R(f)] + ½ [BCE₊(g) + CE(g, f°) + R(g)]",
     description="Learns an estimate of every label along with the classifier; both agree and keep the expected count.",
+    rounds=3,
 )
 class ROLE(MatrixMethod):
     """Regularised online label estimation, for a classifier f and a free table g of label estimates.

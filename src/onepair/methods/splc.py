@@ -15,6 +15,7 @@ from onepair.methods.registry import register
     paper="Zhang et al. 2021",
     equation="focal with p = sigmoid(s - m) if positive or p > τ, sigmoid(s) if not",
     description="Focal loss with a margin; from the second epoch on, high-scored unknown labels count as positive.",
+    rounds=0,
 )
 class SPLC(EpochAware):
     """Self-paced loss correction.

@@ -152,7 +152,7 @@ class _Search:
                 parameters / scale,
                 jac=True,
                 method="L-BFGS-B",
-                options={"maxiter": steps, "ftol": 1e-6},
+                options={"maxiter": steps, "ftol": 1e-5},
             )
             parameters = scale * found.x
             lines, stop = self._unpack(parameters)

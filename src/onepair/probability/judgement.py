@@ -14,7 +14,7 @@ from onepair.probability.incomplete import infer
 from onepair.probability.observation import Process
 from onepair.probability.observed_wrong import with_observed
 
-_FEWEST_FULL = 20  # rows with all labels, to learn from them what labels say of each other
+_FEWEST_FULL, _MOST_FULL = 20, 4000  # rows with all labels, to learn from them what labels say of each other
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,13 @@ def judge(
         weights=np.concatenate([np.ones(rows), stands_for]),
     )
     unknown = inference.probabilities[:rows]
-    full = (labels != UNKNOWN).all(1)
+    full, which = (labels != UNKNOWN).all(1), "validation images"
+    if sample is None:  # rows that were looked at in full, among those that are to be judged
+        own = np.flatnonzero((inference.observation.free & (known != UNKNOWN)).all(1))
+        if len(own) > _MOST_FULL:
+            own = np.sort(np.random.default_rng(seed).choice(own, _MOST_FULL, replace=False))
+        labels, by_model, stands_for = known[own], matrix[None, own], np.ones(len(own))
+        full, which = np.ones(len(own), bool), "images"
     basis = f"observed labels alone, {inference.observation.assumption}"
     if full.sum() >= _FEWEST_FULL and (labels[full] == POSITIVE).any():
         combination = fit_combination(
@@ -84,7 +90,7 @@ def judge(
             random=np.random.default_rng(seed),
         )
         unknown = combination(matrix, known, inference.observation.of(np.arange(rows)))
-        basis = f"full labels of {full.sum():,} validation images"
+        basis = f"full labels of {full.sum():,} {which}"
     logits, drawn = inference.platt.logits(matrix), inference.observation.drawn
     probabilities = with_observed(known, unknown, logits, drawn=drawn)
     return Judgement(probabilities, inference.missing, inference.total, basis)

@@ -34,7 +34,7 @@ def _rule(number: int) -> tuple[Floats, Floats]:
     return nodes / 2 + 0.5, weights / 2
 
 
-_NODES, _FEW_NODES = _rule(16), _rule(8)  # the few where no rule is exact: they err by less than 1e-4
+_NODES = _rule(8)  # where it is not exact it errs by less than 1e-4
 
 
 class ProcessError(UserError, ValueError):
@@ -86,7 +86,7 @@ class Observation:
             one drawn:  the m positives known of a row, and K others with generating function
                         G(t) = Π_unknown ((1-η)(1-p) + (1-ρ) p t), have the likelihood E[1/(m+K)] = ∫ t^(m-1) G(t) dt
 
-        over t from 0 to 1, which Gauss and Legendre's rule gives exactly for up to 31 labels. Rows that may show
+        over t from 0 to 1, which Gauss and Legendre's rule gives exactly for up to 15 labels. Rows that may show
         up to k have 1/C(n, m) in place of 1/n if they stopped at m, and no others if they did not; a row that shows
         nothing was not looked at, or is empty.
 
@@ -171,7 +171,7 @@ def _drawn_posterior(
     """Of rows that show so many positives and have so many `beside`: the posterior (n, L), whether they stopped, and
     the log likelihood of what they do not show.
     """
-    at, weights = _FEW_NODES if hidden.shape[1] > 2 * len(_NODES[0]) - 1 else _NODES
+    at, weights = _NODES
     nodes = at[:, None]
     share = np.where(unknown[:, None], absent[:, None] + hidden[:, None] * nodes, 1.0)  # (n, T, L)
     if most == 1:

@@ -32,7 +32,7 @@ class RunSummary:
     classes: Sequence[str]  # (L,)
     class_ap: Floats  # (L,) on the test set, NaN for a class without positives
     test_map: float
-    best_epoch: int  # of the last stage
+    best_epoch: int | None  # of the last stage; None where it has none
     seconds: float  # of training
     test_scores: NDArray[np.floating[Any]]  # (N, L) logits
     test_labels: Labels  # (N, L)
@@ -47,7 +47,7 @@ class RunSummary:
             name=name,
             title=title,
             labels=labels,
-            records=run.history,
+            records=[each for each in run.history if "epoch" in each],
             classes=run.classes,
             class_ap=np.array(class_ap, float),
             test_map=run.test_map,

@@ -119,7 +119,8 @@ def _observed_table(run: FinishedRun) -> LabelTable:
     """The dataset as the run saw it."""
     table, task = run.task.table, run.task
     labels, split = table.labels.with_rows(task.train, task.observed), table.split.astype("U10")
-    split[task.validation] = "validation"
+    if not task.out_of_fold:
+        split[task.validation] = "validation"
     return replace(table, labels=labels, split=split)
 
 

@@ -310,9 +310,12 @@ def folds_of(run: FinishedRun) -> int:
 def _epochs(run: Path, folds: int) -> tuple[int, int]:
     """How many epochs are done, and how many there are, of the run and of the models that look for missing labels."""
     try:
-        each = sum(stage.epochs for stage in RunFolder(run).config().stages.values())
+        config = RunFolder(run).config()
     except (UserError, OSError):
         return 0, 0
+    if config.solves:  # which takes seconds
+        return 0, 0
+    each = sum(stage.epochs for stage in config.stages.values())
     done = sum(_lines(file) for file in (run / "metrics.jsonl", *run.glob("finding/folds/*/metrics.jsonl")))
     return done, each * (1 + folds)
 

@@ -16,11 +16,9 @@ from onepair.errors import UserError
 from onepair.labels import PUBLISHED_SEED
 from onepair.probability.observation import Process
 from onepair.runs.mistakes import sentence
-from onepair.runs.stages import STAGES, FinetuneConfig, LinearConfig, StageConfig
+from onepair.runs.stages import AUTO, STAGES, FinetuneConfig, LinearConfig, StageConfig
 from onepair.runs.values import CHECKED, NOTHING, Count, Names, Options, OrNothing, Seed, Share, Stage
 from onepair.runs.without_images import OF_IMAGES, WITHOUT_IMAGES, image_settings, with_mode
-
-AUTO = "auto"  # of what goes by what is there
 
 
 class ConfigError(UserError, ValueError):
@@ -90,7 +88,8 @@ class DataConfig:
     seed: Seed = PUBLISHED_SEED
     """Of the observed labels and of the validation split."""
     validation: Share = 0.2
-    """The share of the training images to select by, where the dataset has no validation split."""
+    """The share of the training images to select by, where the dataset has no validation split and training has epochs;
+    on fixed features all images train, and are judged out of fold."""
     fold: Annotated[str | None, OrNothing, AfterValidator(_fold)] = None
     """As 2/5: holds out the second of five parts of the training images, to test on."""
 
@@ -161,6 +160,11 @@ class Config:
         ['linear', 'finetune']
         """
         return {name: getattr(self, name) for name in STAGES[self.model.mode]}
+
+    @property
+    def solves(self) -> bool:
+        """Whether the classifier is solved for, on fixed features and all training images."""
+        return self.model.mode == "linear" and self.linear.protocol == "solve"
 
     @property
     def last_stage(self) -> str:
@@ -242,9 +246,26 @@ def build_config(settings: Mapping[str, Any]) -> Config:
         known = [setting.key for setting in all_settings()]
         stages = STAGES.get(mode, STAGES[Config().model.mode])
         raise ConfigError(sentence(error.errors()[0], known=known, stages=stages)) from None
-    if refusal := image_settings(flatten(config)):
+    if refusal := image_settings(flatten(config)) or _without_effect(config):
         raise ConfigError(refusal)
     return config
+
+
+def _without_effect(config: Config) -> str | None:
+    """Why a setting of the linear stage does nothing, if one does not."""
+    given, usual = ({name: getattr(each, name) for name in _OF_EPOCHS} for each in (config.linear, LinearConfig()))
+    changed = [name for name in _OF_EPOCHS if given[name] != usual[name]]
+    if config.linear.protocol == "solve" and changed:
+        return (
+            f"linear.{changed[0]} belongs to the published protocol, and fixed features are solved for without it; add "
+            "linear.protocol=epochs, or leave it out"
+        )
+    if config.linear.protocol == "epochs" and config.linear.penalty != AUTO:
+        return "linear.penalty is the solver's, and linear.protocol is epochs; leave one of them out"
+    return None
+
+
+_OF_EPOCHS = ("epochs", "batch_size", "optimiser")
 
 
 _CONFIG = TypeAdapter(Config)

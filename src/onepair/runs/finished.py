@@ -24,6 +24,7 @@ from onepair.words import counted
 
 if TYPE_CHECKING:
     from onepair.models import Classifier
+    from onepair.runs.fold_models import FoldModels
 
 
 class FinishedRun:
@@ -94,7 +95,7 @@ class FinishedRun:
         environment = self.folder.environment()
         oracle = bool(environment.get("with_all_negatives"))
         try:
-            task = task_of(self.config.data, self._shared, with_all_negatives=oracle)
+            task = task_of(self.config, self._shared, with_all_negatives=oracle)
         except DataError as error:
             source = as_path(self.config.data.source)
             if is_remote(source) or exists(source):
@@ -219,7 +220,12 @@ class FinishedRun:
         return load_model(self.path)[0]
 
     def scores(self, split: Split, *, workers: int | None = None) -> NDArray[np.float32]:
-        """The logits (N, L) of a split's images: those that the run has kept, or computed now."""
+        """The logits (N, L) of a split's images: those that the run has kept, or computed now.
+
+        Where the classifier was solved for, those of training images are out of fold: each by a model that was not
+        fitted to it. Validation images, where the dataset names none, are these.
+        """
+        split = "train" if split == "validation" and self.task.out_of_fold else split
         rows = self.rows(split)
         kept = self.folder.scores(split)
         if kept is not None:
@@ -230,6 +236,30 @@ class FinishedRun:
                     f"{self.path}: scores_{split}.npy is not of {size}; delete it to compute the scores anew"
                 )
             return kept
+        if split == "train" and self.config.solves:
+            return self._out_of_fold(rows, workers)
         from onepair.inference.scoring import score_images
 
         return score_images(self.classifier, self.table, rows, precision=self.description.precision, workers=workers)
+
+    def folds(self) -> "FoldModels | None":
+        """The models of a solved classifier that were fitted without one fold of the training images each."""
+        from onepair.runs.fold_models import read_folds
+
+        return read_folds(self.path, rows=len(self.task.train), classes=len(self.table.classes))
+
+    def _out_of_fold(self, rows: Indices, workers: int | None) -> NDArray[np.float32]:
+        from onepair.inference.scoring import score_images
+
+        models = self.folds()
+        if models is None:
+            raise RunError(f"{self.path}: has no out-of-fold models; train it anew with --restart")
+        scores = np.empty((len(rows), len(self.table.classes)), np.float32)
+        fold = models.fold[np.searchsorted(self.task.train, rows)]
+        for number in np.unique(fold).tolist():
+            own = np.flatnonzero(fold == number)
+            classifier = models.classifier(self.classifier, number)
+            scores[own] = score_images(
+                classifier, self.table, rows[own], precision=self.description.precision, workers=workers
+            )
+        return scores

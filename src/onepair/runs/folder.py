@@ -35,15 +35,25 @@ class Results(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     method: str
-    best_epoch: int  # of the last stage
-    selected_on: str  # a few words on the labels that the best epoch was selected by
-    validation_map: float
+    best_epoch: int | None = None  # of the last stage; None where it has none
+    penalty: float | None = None  # the strength that was chosen, where there is one
+    selected_on: str  # a few words on the labels that the best epoch or the penalty was selected by
+    validation_map: float  # of the validation images, or of all training images out of fold
     skipped_images: list[str] = []
     test_map: float | None = None  # None where the test labels do not tell
     test_estimate: tuple[float, float, float] | None = None  # of it, and its interval, where labels are unknown
     test_note: str | None = None  # what is missing to tell, or what the estimate rests on
     test_classes: int | None = None  # that it is a mean of
     test_class_ap: dict[str, float | None] = {}  # None for a class without positives
+
+
+def _of_this_version(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as they are now: a linear stage had epochs alone, and said whether its features were scaled."""
+    linear = settings.get("linear")
+    if not (isinstance(linear, dict) and "scaled" in linear):
+        return settings
+    kept = {key: value for key, value in linear.items() if key not in ("scaled", "penalty")}
+    return {**settings, "linear": {"protocol": "epochs", **kept}}
 
 
 class RunFolder:
@@ -87,7 +97,7 @@ class RunFolder:
             )
 
     def config(self) -> Config:
-        settings = read_config(self._config_file)
+        settings = _of_this_version(read_config(self._config_file))
         try:
             return build_config(settings)
         except ConfigError as error:  # as of a run that another version of onepair made

@@ -9,12 +9,18 @@ def knows_negatives(config: Config) -> bool:
     return METHODS[config.method.name].observes == "single positive and all negatives"
 
 
+def _epochs(config: Config) -> int:
+    """Those of all stages that have any."""
+    solved = config.linear.protocol == "solve"
+    return sum(stage.epochs for name, stage in config.stages.items() if not (name == "linear" and solved))
+
+
 def method_of(config: Config) -> Method:
     """The method that a run with this configuration learns by."""
     options = dict(config.method.options)
     info = METHODS.get(config.method.name)
     if info is not None and info.needs_epochs:
-        options.setdefault("epochs", sum(stage.epochs for stage in config.stages.values()))
+        options.setdefault("epochs", info.rounds if config.solves else _epochs(config))
     try:
         return create_method(config.method.name, **options)
     except (TypeError, ValueError) as error:

@@ -6,7 +6,8 @@ from onepair.data.reading import read_dataset, recognise
 from onepair.data.vectors import TFIDF
 from onepair.models import packages
 from onepair.remote import as_path
-from onepair.runs.config import AUTO, Config, ConfigError, DataConfig, flatten
+from onepair.runs.config import Config, ConfigError, DataConfig, flatten
+from onepair.runs.stages import AUTO
 from onepair.runs.without_images import image_settings
 
 

@@ -1,11 +1,22 @@
 """What a stage of training is asked to do, and which stages there are."""
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass
 
 from onepair.runs.values import CHECKED, Above, AtLeast, Count, OrNothing, Share, Switch
+
+AUTO: Literal["auto"] = "auto"  # of what goes by what is there
+
+
+def _penalty(value: Any) -> Any:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value != AUTO and not (number and 0 < value < math.inf):
+        raise ValueError(f"linear.penalty must be a number above 0, or auto, got {value!r}")
+    return value if value == AUTO else float(value)
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -35,12 +46,9 @@ class LinearOptimiserConfig(OptimiserConfig):
     name: Literal["sgd", "adam", "adamw"] = "adam"
     """The rule: sgd, adam or adamw."""
     lr: Above = 3e-4
-    """The learning rate on features of a usual size in many steps; times as much as features are smaller, and larger
-    where images are few, unless it is sgd's or features are not scaled."""
+    """The learning rate."""
     weight_decay: AtLeast = 0.0
-    """How strongly weights are pulled towards 0, beside the stage's penalty."""
-    schedule: Literal["constant", "cosine"] = "cosine"
-    """The learning rate over time: constant, or cosine, which falls to 0 along half a cosine."""
+    """How strongly weights are pulled towards 0."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -65,23 +73,20 @@ class StageConfig:
 
 @dataclass(frozen=True, config=CHECKED)
 class LinearConfig(StageConfig):
-    """The stage that trains the classifier on fixed features."""
+    """The stage that fits the classifier to fixed features."""
 
+    protocol: Literal["solve", "epochs"] = "solve"
+    """How: "solve", by a solver on all training images, with an L2 penalty; or "epochs", the published protocol, by
+    epochs of an optimiser and the best of them on validation images."""
+    penalty: Annotated[float | Literal["auto"], BeforeValidator(_penalty)] = AUTO
+    """The strength of the L2 penalty, 1 / C of OPMLClassifier, where protocol is "solve"; "auto" tries some and keeps
+    the one with the highest estimated mAP, out of fold."""
     epochs: Count = 25
-    """Passes over the training images."""
-    scaled: Switch = True
-    """Whether neither size nor place of the features matters: learning begins at weights of 0, on features less their
-    mean, at a rate that goes by their size; "false" takes features and rate as they are, and draws the weights."""
-    penalty: AtLeast = 0.3
-    """How strongly weights are held near 0, in units of what the features vary: 1 / C of OPMLClassifier; not adamw's,
-    which has weight_decay."""
+    """Passes over the training images, where protocol is "epochs"."""
+    batch_size: Count = 16
+    """Images of a step, where protocol is "epochs"."""
     optimiser: LinearOptimiserConfig = LinearOptimiserConfig()
-    """How the weights move."""
-
-    @property
-    def holds(self) -> bool:
-        """Whether the penalty does anything: to adamw, whose decay is no part of the loss, it cannot be given."""
-        return self.penalty > 0 and self.optimiser.name != "adamw"
+    """How the weights move, where protocol is "epochs"."""
 
 
 @dataclass(frozen=True, config=CHECKED)

@@ -26,7 +26,7 @@ from onepair.labels import (
     split_stratified,
     split_validation,
 )
-from onepair.runs.config import DataConfig, parse_fold
+from onepair.runs.config import Config, DataConfig, parse_fold
 from onepair.runs.shared import Shared
 from onepair.words import counted
 
@@ -44,9 +44,10 @@ class Task:
     validation: Indices
     test: Indices
     observed: LabelMatrix  # (len(train), L), what the learner sees
-    validation_labels: LabelMatrix  # (len(validation), L), what the best epoch is selected by, unknown ones as such
+    validation_labels: LabelMatrix  # (len(validation), L), what a model is selected by, unknown ones as such
     selected_on: str  # a few words on what those are
     holds_out: bool = False  # whether the test rows are training rows that a fold holds out
+    out_of_fold: bool = False  # whether the validation rows are the training rows, by models not fitted to them
     found: Sequence[Problem] = ()  # remarks on the label files, and what was wrong with them and became of it
 
     @property
@@ -97,9 +98,10 @@ class Task:
                 )
         validation_labels = self.validation_labels.take(validation)
         if not validation_labels.has(POSITIVE):
+            images = counted(len(validation_labels), "training image" if self.out_of_fold else "validation image")
             raise DataError(
-                f"{self.table.root}: of the {counted(len(validation_labels), 'validation image')} that can be read "
-                "none has a positive label, so no epoch is better than another; mend or label some"
+                f"{self.table.root}: of the {images} that can be read none has a positive label, so there is nothing "
+                "to select a model by; mend or label some"
             )
         return replace(
             self,
@@ -107,7 +109,7 @@ class Task:
             observed=self.observed.take(train),
             validation=self.validation[validation],
             validation_labels=validation_labels,
-            selected_on=_selected_on(validation_labels),
+            selected_on=_selected_on(validation_labels, out_of_fold=self.out_of_fold),
             test=self.test[test],
         )
 
@@ -123,15 +125,17 @@ def judged_places(rows: int, classes: int) -> Indices:
     return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
 
-def task_of(config: DataConfig, shared: Shared, *, with_all_negatives: bool = False) -> Task:
-    """`prepare_task`; runs that differ in their folds share the dataset."""
-    whole = replace(config, fold=None)
-    key = ("task", whole, with_all_negatives)
-    task = shared.once(key, lambda: prepare_task(whole, with_all_negatives=with_all_negatives))
-    return hold_out(task, config)
+def task_of(config: Config, shared: Shared, *, with_all_negatives: bool = False) -> Task:
+    """`prepare_task` for a run; runs that differ in their folds share the dataset."""
+    whole = replace(config.data, fold=None)
+    key = ("task", whole, with_all_negatives, config.solves)
+    task = shared.once(
+        key, lambda: prepare_task(whole, with_all_negatives=with_all_negatives, out_of_fold=config.solves)
+    )
+    return hold_out(task, config.data)
 
 
-def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Task:
+def prepare_task(config: DataConfig, *, with_all_negatives: bool = False, out_of_fold: bool = False) -> Task:
     """Read a dataset and hide the labels that the learner should not see.
 
     Labels are hidden over the whole official training set, and the validation rows are taken from it afterwards, as
@@ -140,6 +144,8 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
     Args:
         config: which dataset, and what of it to observe.
         with_all_negatives: where labels are hidden, keep the negatives: for the oracle that knows them.
+        out_of_fold: hold no validation rows out of the training rows, where the dataset names none: models are judged
+            by the training rows that they were not fitted to, and by the labels that are observed.
     """
     found: list[Problem] = []
     table = read_dataset(
@@ -160,11 +166,24 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
     observed = given if config.observe == "given" else _hide(table, official, config, negatives=with_all_negatives)
     validation = table.rows("validation")
     kept = np.arange(len(official))
-    if drawn := len(validation) == 0:
+    drawn = len(validation) == 0
+    out_of_fold = out_of_fold and drawn
+    if out_of_fold:
+        if len(official) == 1:
+            raise DataError(
+                f"{config.source}: 1 image is too few: of two at least, each is judged by a model of the other"
+            )
+        validation = official
+    elif drawn:
         kept, held_out = _split(given, config)
         validation = official[held_out]
-    validation_labels = table.labels.take(validation)
+    validation_labels = observed if out_of_fold else table.labels.take(validation)
     if not validation_labels.has(POSITIVE):
+        if out_of_fold:
+            raise DataError(
+                f"{config.source}: none of its {counted(len(official), 'training image')} has a positive label, so "
+                "there is nothing to learn; label some"
+            )
         others = (
             "choose others with data.validation or data.seed" if drawn else "take the validation split out of the table"
         )
@@ -179,8 +198,9 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False) -> Tas
         test=table.rows("test"),
         observed=observed.take(kept),
         validation_labels=validation_labels,
-        selected_on=_selected_on(validation_labels),
+        selected_on=_selected_on(validation_labels, out_of_fold=out_of_fold),
         found=found,
+        out_of_fold=out_of_fold,
     )
     return hold_out(task, config)
 
@@ -197,9 +217,12 @@ def hold_out(task: Task, config: DataConfig) -> Task:
     order = np.random.RandomState(config.seed).permutation(len(task.train))
     held_out = np.sort(order[part - 1 :: parts])
     kept = np.delete(np.arange(len(task.train)), held_out)
-    return replace(
+    part_of = replace(
         task, train=task.train[kept], observed=task.observed.take(kept), test=task.train[held_out], holds_out=True
     )
+    if task.out_of_fold:
+        return replace(part_of, validation=part_of.train, validation_labels=part_of.observed)
+    return part_of
 
 
 def _split(labels: LabelMatrix, config: DataConfig) -> tuple[Indices, Indices]:
@@ -259,11 +282,12 @@ def describe_observation(config: DataConfig) -> str:
     }[config.observe]
 
 
-def _selected_on(labels: LabelMatrix) -> str:
-    """A few words on the validation labels."""
-    words = "full validation labels"
+def _selected_on(labels: LabelMatrix, *, out_of_fold: bool) -> str:
+    """A few words on the labels that a model is selected by."""
+    words = "full labels of all training images, out of fold" if out_of_fold else "full validation labels"
     if labels.has(UNKNOWN):
-        words = "observed validation labels, with an estimate of what the unknown ones are"
+        which = "of all training images, out of fold" if out_of_fold else "of validation images"
+        words = f"observed labels {which}, with an estimate of what the unknown ones are"
     positives = labels.count(POSITIVE)
     if (positives[positives > 0] == len(labels)).all():
         words += "; by these, every model reaches 100"

@@ -19,16 +19,10 @@ class Group(NamedTuple):
     module: nn.Module
     lr_factor: float = 1.0  # on the learning rate
     decays: bool = True  # whether weight decay pulls it towards 0
-    penalty: float = 0.0  # λ of λ/2 ‖w‖² in the loss, which adam and sgd know as weight decay; none with adamw
-    only: str | None = None  # the name of the one parameter that is meant
 
     def members(self) -> list[nn.Parameter]:
         """The parameters that learn, as the module has them now: a strategy may have put others in their place."""
-        named = self.module.named_parameters()
-        return [each for name, each in named if each.requires_grad and self.only in (None, name)]
-
-    def weight_decay(self, config: OptimiserConfig) -> float:
-        return (config.weight_decay if self.decays else 0.0) + self.penalty
+        return [each for each in self.module.parameters() if each.requires_grad]
 
 
 def make_optimiser(config: OptimiserConfig, groups: Iterable[Group]) -> Optimizer:
@@ -38,7 +32,7 @@ def make_optimiser(config: OptimiserConfig, groups: Iterable[Group]) -> Optimize
             "params": members,
             "lr": config.lr * group.lr_factor,
             "base_lr": config.lr * group.lr_factor,
-            "weight_decay": group.weight_decay(config),
+            "weight_decay": config.weight_decay if group.decays else 0.0,
         }
         for group in groups
         if (members := group.members())

@@ -1,9 +1,10 @@
 """A run, from its configuration to its results."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,15 +19,18 @@ from onepair.inference.model_files import save_model
 from onepair.inference.scoring import score
 from onepair.label_matrix import too_many
 from onepair.labels import POSITIVE, Indices
-from onepair.methods import Method
+from onepair.linear.fit import LinearFit, Trial
+from onepair.methods import METHODS, Method
 from onepair.methods.observed import Observed, ObservedRows
 from onepair.models import Backbone, Classifier, GivenVectors, TextBackbone, create_backbone, parse_weights
 from onepair.models.depth import Cut, LearningPart, cut_at
 from onepair.models.maps import averages_places
 from onepair.probability.decisions import Decisions, fit_decisions
 from onepair.probability.observation import recognise
+from onepair.probability.selection_score import estimated_map
 from onepair.runs.config import Config, ConfigError, ModelConfig
 from onepair.runs.finished import FinishedRun
+from onepair.runs.fold_models import FoldModels
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.learning import knows_negatives, method_of
 from onepair.runs.shared import Shared
@@ -36,25 +40,27 @@ from onepair.runs.without_images import WITHOUT_IMAGES
 from onepair.training.fixed import Fixed
 from onepair.training.loop import EpochRecord, Stage, Trainer
 from onepair.training.machine import Machine, Narrator, Silence
-from onepair.training.on_features import begin_on_features, on_plain_features
 from onepair.training.optimisation import Group
 from onepair.training.processes import gathered, on_first, patiently
 from onepair.training.sharding import cpu_state, load_whole
+from onepair.training.solved import TrialRecords, features_of, solve_task
 from onepair.training.stopping import Requests
 from onepair.training.testing import tested
 from onepair.words import counted, itemised, listed
 
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
+MUCH_WORK = 2e12  # products of a pass over all features and classes, which takes a minute
 CELLS_TO_SCORE = 2**22  # at most, where there are many classes: memory of up to 32 MB is used again and again
 
 
 def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator, test: bool = True) -> Results:
     """Do a run in `folder`, or go on with it where it stopped; returns its results.
 
-    The folder then holds config.toml, environment.json, metrics.jsonl (a line per epoch), of each stage the last
-    checkpoint and the best weights, the model (model.safetensors and model.json), the scores of validation and test
-    images (.npy) and results.json.
+    The folder then holds config.toml, environment.json, metrics.jsonl (a line per epoch, or per penalty tried), of
+    each stage of epochs the last checkpoint and the best weights, the model (model.safetensors and model.json), the
+    models of the folds where it was solved for (folds.safetensors), scores of training images out of fold, of
+    validation and of test images (.npy) and results.json.
 
     Args:
         config: all that decides the result.
@@ -77,7 +83,7 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         FinishedRun(folder.path, shared=machine.shared).require_same_data()
         watch.say(f"{folder.path} holds this run already; delete the folder to do it again")
         return folder.results()
-    task = task_of(config.data, machine.shared, with_all_negatives=knows_negatives(config))
+    task = task_of(config, machine.shared, with_all_negatives=knows_negatives(config))
     if not test:
         task = replace(task, test=task.test[:0])
     method.require_room(*task.observed.shape)
@@ -103,6 +109,11 @@ def _require_fixed(config: Config, method: Method) -> None:
         raise ConfigError(
             f"method {config.method.name} looks at every place of an image, which fixed features do not have; choose "
             "--mode finetune or linear-init"
+        )
+    if config.solves and not METHODS[config.method.name].solvable:
+        raise ConfigError(
+            f"method {config.method.name} corrects labels in every small step, and fixed features are solved for in "
+            "large ones; add --set linear.protocol=epochs, or choose another method"
         )
     if wanted.augment is not None:
         raise ConfigError(
@@ -202,12 +213,16 @@ class _Run:
             ),
         )
         self._tell_of_task()
+        if self.config.solves:
+            return self._finish_solved(*self._solve())
         self.method.begin(self._observed())
-        make_stage = {"linear": self._linear, "finetune": self._finetune}
         for name in self.config.stages:
+            if name == "linear" and self.config.linear.protocol == "solve":
+                self._solve()
+                continue
             trainer = Trainer(
                 self.fabric,
-                make_stage[name](),
+                self._linear() if name == "linear" else self._finetune(),
                 self.method,
                 self.task,
                 self.config,
@@ -218,27 +233,77 @@ class _Run:
             )
             trainer.run()
             load_whole(trainer.stage.model, trainer.best)
-            if isinstance(trainer.stage.source, FeatureSource):
-                self.classifier.head.load_state_dict(on_plain_features(trainer.best, trainer.stage.source))
+            if name == "linear":
+                self.classifier.head.load_state_dict(trainer.best)
             self.records += trainer.progress.records
-        return self._finish(trainer)
+        splits: tuple[Split, ...] = ("validation", "test") if len(self.task.test) else ("validation",)
+        scores = {split: self._judged_scores(split, partial(self._score, trainer.stage)) for split in splits}
+        progress = trainer.progress
+        return self._finish(scores, validation_map=progress.best_map, best_epoch=progress.best_epoch)
+
+    def _solve(self) -> tuple[LinearFit, FeatureSource]:
+        """Fit the classifier to the features of all training images, and put it in its place."""
+        source, tried = self._features(), TrialRecords()
+        classes, width = self.classifier.head.out_features, self.classifier.head.in_features
+        if len(self.task.train) * classes * width > MUCH_WORK and self.config.method.name != "ridge":
+            self.say(f"{len(self.task.train):,} images of {classes:,} classes take long; --method ridge takes a minute")
+
+        def on_trial(trial: Trial) -> None:
+            self.requests.obey(kept="nothing was saved yet")
+            tried.add(trial)
+            if self.fabric.is_global_zero:
+                self.folder.start_metrics(tried.records)
+
+        found = solve_task(self.config, self.task, source, on_trial=on_trial)
+        with torch.no_grad():
+            self.classifier.head.weight.copy_(torch.from_numpy(found.coef))
+            self.classifier.head.bias.copy_(torch.from_numpy(found.intercept))
+        if not found.converged and METHODS[self.config.method.name].convex:
+            self.say(
+                f"the solver stopped after {found.iterations} steps where scores would still change by about "
+                f"{found.residual:.1g}; a stronger penalty (linear.penalty) is solved sooner"
+            )
+        return found, source
+
+    def _finish_solved(self, found: LinearFit, source: FeatureSource) -> Results:
+        """Score the training images out of fold and the others with the model of all, and write everything down."""
+        task, classes = self.task, len(self.task.table.classes)
+        place = np.full(len(task.table), -1)
+        place[task.train] = np.arange(len(task.train))
+
+        def out_of_fold(rows: Indices) -> NDArray[np.float32]:
+            return found.out_of_fold(features_of(source, rows), place[rows])
+
+        def by_all(rows: Indices) -> NDArray[np.float32]:
+            scores = np.empty((len(rows), classes), np.float32)
+            for start in range(0, len(rows), FEATURES_TO_SCORE):
+                some = rows[start : start + FEATURES_TO_SCORE]
+                scores[start : start + len(some)] = features_of(source, some) @ found.coef.T + found.intercept
+            return scores
+
+        scores: dict[Split, NDArray[np.float32]] = {"train": self._judged_scores("train", out_of_fold)}
+        scores["validation"] = scores["train"] if task.out_of_fold else self._judged_scores("validation", by_all)
+        if len(task.test):
+            scores["test"] = self._judged_scores("test", by_all)
+        if self.fabric.is_global_zero:
+            FoldModels(found.fold_coef, found.fold_intercept, found.fold).write(self.folder.path)
+        labels = task.validation_labels.take(task.judged("validation"))
+        judged = estimated_map(scores["validation"], labels.dense())
+        return self._finish(scores, validation_map=judged, penalty=float(f"{1 / found.C:.4g}"))
 
     def _observed(self) -> Observed:
         observed = self.task.observed
         return ObservedRows(observed) if observed.is_large else torch.from_numpy(observed.dense())
 
     def _linear(self) -> Stage:
-        config, head = self.config.linear, copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
-        if config.penalty and not config.holds:
-            self.say("adamw holds weights by linear.optimiser.weight_decay; linear.penalty does nothing")
-        start = begin_on_features(head, self._features(), self.task.train, config, sums_labels=self.method.sums_labels)
+        head = copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
         return Stage(
             name="linear",
             model=head,
             classifier=head,
-            source=start.source,
-            groups=start.groups,
-            config=config,
+            source=self._features(),
+            groups=[Group(head)],
+            config=self.config.linear,
             scoring_batch=max(1, min(FEATURES_TO_SCORE, CELLS_TO_SCORE // head.out_features)),
         )
 
@@ -324,10 +389,15 @@ class _Run:
     def _tell_of_task(self) -> None:
         """How many images there are, what is made of the labels that are known, and which classes cannot be learned."""
         task, data = self.task, self.config.data
-        self.say(
-            f"{counted(len(task.train), 'image')} to train on, {len(task.validation):,} to select the best epoch by "
-            f"({task.selected_on}), {len(task.test):,} to test on"
-        )
+        tested = f"{len(task.test):,} to test on"
+        if task.out_of_fold:
+            self.say(f"{counted(len(task.train), 'image')} to train on, {tested}; judged by {task.selected_on}")
+        else:
+            what = "the penalty" if self.config.solves else "the best epoch"
+            self.say(
+                f"{counted(len(task.train), 'image')} to train on, {len(task.validation):,} to select {what} by "
+                f"({task.selected_on}), {tested}"
+            )
         places = task.judged("train")
         observed, asked = task.observed.take(places), task.table.asked
         asked = None if asked is None else asked[task.train[places]]
@@ -338,11 +408,16 @@ class _Run:
         if nothing:
             self.say(f"without a positive to learn from: {listed(nothing)}")
 
-    def _finish(self, trainer: Trainer) -> Results:
-        """Score with the best weights, the test images for the first and only time, and write everything down."""
+    def _finish(
+        self,
+        scores: Mapping[Split, NDArray[np.float32]],
+        *,
+        validation_map: float,
+        best_epoch: int | None = None,
+        penalty: float | None = None,
+    ) -> Results:
+        """Choose thresholds, judge by test images for the first and only time, and write everything down."""
         task = self.task
-        splits: tuple[Split, ...] = ("validation", "test") if len(task.test) else ("validation",)
-        scores = {split: self._judged_scores(trainer.stage, split) for split in splits}
         places = task.judged("validation")
         weights, process, asked = cpu_state(self.classifier), self.config.data.process, task.asked_validation
         if task.holds_out:  # a fold is asked for scores alone
@@ -356,16 +431,18 @@ class _Run:
             )
         if decisions.pooled.any():
             pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
-            judged_by = task.sampled("validation") or "the validation images"
+            which = "training" if task.out_of_fold else "validation"
+            judged_by = task.sampled("validation") or f"the {which} images"
             self.say(
                 f"too few known positives among {judged_by} for a threshold of their own: {listed(pooled)}; "
                 "they share one with the other classes"
             )
         results = Results(
             method=self.config.method.name,
-            best_epoch=trainer.progress.best_epoch,
+            best_epoch=best_epoch,
+            penalty=penalty,
             selected_on=task.selected_on,
-            validation_map=trainer.progress.best_map,
+            validation_map=validation_map,
             skipped_images=self.skipped,
             **(tested(scores["test"], task, decisions, process) if len(task.test) and not task.holds_out else {}),
         )
@@ -374,12 +451,12 @@ class _Run:
             self.folder.write_results(results)
         return results
 
-    def _judged_scores(self, stage: Stage, split: Split) -> NDArray[np.float32]:
+    def _judged_scores(self, split: Split, score_rows: Callable[[Indices], NDArray[np.float32]]) -> NDArray[np.float32]:
         """The scores of the rows that a split is judged by; those of all rows are kept, if they are not too many."""
         rows, places = self.task.rows(split), self.task.judged(split)
         if too_many(len(rows), len(self.task.table.classes)):
-            return self._score(stage, rows[places])
-        scores = self._score(stage, rows)
+            return score_rows(rows[places])
+        scores = score_rows(rows)
         if self.fabric.is_global_zero:
             self.folder.write_scores(split, scores)
         return scores if len(places) == len(rows) else scores[places]

@@ -1,0 +1,288 @@
+"""Linear multi-label classifiers from labels with holes, by scikit-learn's contract."""
+# ruff: noqa: N803, N806 (X and C are the names that users of scikit-learn know)
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+
+from onepair.label_matrix import LabelMatrix
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
+from onepair.linear.fit import FOLDS, LinearFit, Trial, fit_linear
+from onepair.methods import METHODS, create_method, find_method
+from onepair.metrics import mean_average_precision
+from onepair.probability.selection_score import estimated_map
+
+Floats = NDArray[np.floating]
+Unknown = Literal["negative", "ignore"]
+DEFAULT_METHOD = "opml-plus"
+_FEWEST_TO_HOLD_OUT = 20  # rows, for out-of-fold scores to tell where a class begins
+
+
+class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A linear multi-label classifier that learns from labels with holes, down to one positive label per row.
+
+        minimise  Σ_rows loss(X W + b, y)  +  D / 2C · ‖W‖²
+
+    Dense columns of X are taken in units of their own spread, so that neither their units nor their offsets matter;
+    sparse matrices stay sparse. The strength of the penalty chooses itself, and every fit gives out-of-fold scores of
+    its rows. Scores are above 0 for as many of the rows, out of fold, as a class is thought to have positives.
+
+    Labels y are a matrix (rows, classes) of 1 (positive), 0 (negative), and -1, NaN or None (unknown): an array, a
+    DataFrame, whose columns name the classes, or a sparse matrix, in which an entry that is not stored is unknown.
+
+    Args:
+        method: the loss, and what it makes of unknown labels; any of `onepair methods` that needs no images.
+        C: inverse strength of the L2 penalty; "auto" tries some and takes the one with the highest estimated mAP of
+            out-of-fold scores.
+        options: of the method, as {"alpha": 0.3}.
+        class_weight: how much each class counts: a mapping from names or numbers of classes, or "balanced", in inverse
+            proportion to its known positives. A class that is not named counts 1.
+        folds: how many models give out-of-fold scores.
+        tol: by how much scores may still change where the solver stops, in the root mean square.
+        max_iter: steps of the solver, at most, for each solution.
+        random_state: of the folds.
+
+    Attributes:
+        coef_: (classes, features).
+        intercept_: (classes,).
+        classes_: 0 … classes - 1, the columns of y, or their names where y is a DataFrame; of a single column 0 and 1,
+            its values.
+        C_: the inverse strength of the penalty that was chosen.
+        trials_: the strengths that were tried, each with its estimated mAP.
+        out_of_fold_: (rows, classes), scores of the training rows by models that were not fitted to them.
+        n_iter_: steps that were taken.
+
+    >>> X, y = [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.1, 0.1]], [[1, -1], [-1, 1], [0, 0], [0, 0]]
+    >>> OPMLClassifier(C=10).fit(X, y).predict(X)
+    array([[1, 0],
+           [0, 1],
+           [0, 0],
+           [0, 0]])
+    """
+
+    coef_: Floats
+    intercept_: Floats
+    classes_: NDArray[Any]
+    C_: float
+    trials_: list[Trial]
+    out_of_fold_: NDArray[np.float32]
+    n_iter_: int
+
+    def __init__(
+        self,
+        *,
+        method: str = DEFAULT_METHOD,
+        C: float | Literal["auto"] = "auto",
+        options: Mapping[str, Any] | None = None,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        folds: int = FOLDS,
+        tol: float = 1e-3,
+        max_iter: int = 500,
+        random_state: int = 0,
+    ) -> None:
+        self.method = method
+        self.C = C
+        self.options = options
+        self.class_weight = class_weight
+        self.folds = folds
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from features X (rows, features), dense or sparse, and labels y (rows, classes) with holes."""
+        self._check_options()
+        names = column_names(y)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        if issparse(X):
+            X = csr_array(X)
+            if not X.has_canonical_format:  # of several entries for one cell squares would be wrong
+                X = X.copy()
+                X.sum_duplicates()
+        observed = read_labels(y)
+        check_consistent_length(X, observed)
+        names = np.arange(observed.shape[1]) if names is None else names
+        # One column is a binary problem to scikit-learn's scorers, which would turn its scores round for classes [0].
+        self.classes_ = names if len(names) > 1 else np.array([NEGATIVE, POSITIVE])
+        found = fit_linear(
+            X,
+            LabelMatrix.of(observed),
+            make=lambda: create_method(self.method, **self._method_options()),
+            rounds=METHODS[self.method].rounds,
+            C=self.C,
+            folds=self.folds,
+            row_weights=None if sample_weight is None else _check_sample_weight(sample_weight, X),
+            class_weights=self._class_weights(observed, names),
+            tolerance=self.tol,
+            max_iter=self.max_iter,
+            seed=self.random_state,
+        )
+        self._warn_unless_converged(found)
+        self.C_, self.trials_, self.n_iter_ = found.C, list(found.trials), found.iterations
+        scores = found.out_of_fold(X)
+        judged = scores if len(observed) >= _FEWEST_TO_HOLD_OUT else X @ found.coef.T + found.intercept
+        level = _level(judged, observed, found.priors)
+        self.coef_, self.intercept_ = found.coef, (found.intercept - level).astype(found.intercept.dtype)
+        self.out_of_fold_ = scores - level.astype(np.float32)
+        return self
+
+    def _method_options(self) -> dict[str, Any]:
+        rounds = {"epochs": METHODS[self.method].rounds} if METHODS[self.method].needs_epochs else {}
+        return {**rounds, **(self.options or {})}
+
+    def _warn_unless_converged(self, found: LinearFit) -> None:
+        if not found.converged and METHODS[self.method].convex:
+            warnings.warn(
+                f"stopped after {found.iterations} steps where scores would still change by {found.residual:.1e}, "
+                f"above tol = {self.tol}; allow more with max_iter, or strengthen the penalty with a smaller C",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _class_weights(self, observed: Labels, names: NDArray[Any]) -> Floats | None:
+        if self.class_weight is None:
+            return None
+        if self.class_weight == "balanced":
+            positives = (observed == POSITIVE).sum(0)
+            given = positives > 0
+            weights = np.ones(observed.shape[1])
+            weights[given] = positives[given].mean() / positives[given]
+            return weights
+        if not isinstance(self.class_weight, Mapping):
+            raise ValueError(f"class_weight must be a mapping, 'balanced' or None, got {self.class_weight!r}")
+        place = {name: number for number, name in enumerate(names.tolist())}
+        weights = np.ones(observed.shape[1])
+        for name, weight in self.class_weight.items():
+            if name not in place:
+                raise ValueError(f"class_weight names the class {name!r}, which y does not have")
+            if not 0 <= weight < np.inf:
+                raise ValueError(f"class_weight must hold finite numbers of at least 0, got {weight!r} for {name!r}")
+            weights[place[name]] = weight
+        return weights
+
+    def _check_options(self) -> None:
+        info = find_method(self.method)
+        if not info.solvable:
+            why = "looks at every place of an image" if info.needs_places else "corrects labels in every small step"
+            raise ValueError(f"method {self.method} {why}, and cannot be solved for on rows of X; choose another")
+        for name, least in (("folds", 2), ("max_iter", 1)):
+            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= least):
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)!r}")
+        if not (isinstance(self.tol, int | float) and 0 < self.tol < np.inf):
+            raise ValueError(f"tol must be a finite number above 0, got {self.tol!r}")
+        if self.C != "auto" and not (isinstance(self.C, int | float) and 0 < self.C < np.inf):
+            raise ValueError(f"C must be a finite number above 0, or 'auto', got {self.C!r}")
+
+    def decision_function(self, X: Any) -> Floats:
+        """Scores (rows, classes), logits: the higher, the more likely."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        scores: Floats = X @ self.coef_.T + self.intercept_
+        return scores
+
+    def predict_proba(self, X: Any) -> Floats:
+        """The sigmoid of the scores, (rows, classes); `CalibratedMultiLabel` has calibrated ones."""
+        probabilities: Floats = expit(self.decision_function(X))
+        return probabilities
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """1 where the score is above 0, else 0, (rows, classes)."""
+        return (self.decision_function(X) > 0).astype(np.int64)
+
+    def score(self, X: Any, y: Any) -> float:
+        """The estimated mean average precision, see `ranking_score`."""
+        return ranking_score(self, X, y)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.two_d_labels = True
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def _level(scores: Floats, observed: Labels, priors: Floats | None) -> Floats:
+    """The score (L,) above which each class has as many rows as it is thought to have positives.
+
+    These are the rows that are known to be, and the share of the others that the class priors say, or else that of the
+    known ones, if negatives are known. A class without a known positive stays as it is.
+    """
+    rows = len(observed)
+    positive, negative = ((observed == value).sum(0) for value in (POSITIVE, NEGATIVE))
+    noted = np.where(negative > 0, positive / np.maximum(positive + negative, 1), 0)
+    share = noted if priors is None else priors
+    number = np.clip(np.rint(np.maximum(share * rows, positive)).astype(int), 1, max(1, rows - 1))
+    ranked = -np.sort(-scores, axis=0)
+    last = np.take_along_axis(ranked, number[None] - 1, 0)[0]
+    after = np.take_along_axis(ranked, np.minimum(number, rows - 1)[None], 0)[0]
+    return np.where(positive > 0, (last + after) / 2, 0.0)
+
+
+def ranking_score(estimator: Any, X: Any, y: Any, *, unknown: Unknown | None = None) -> float:
+    """The mean average precision of any fitted estimator with scores (rows, classes): for `scoring=` of a grid search.
+
+    Args:
+        estimator: has `decision_function` or `predict_proba`.
+        X, y: as for `OPMLClassifier`.
+        unknown: None estimates what unknown labels are; "negative" counts them so; "ignore" leaves them out, which
+            makes any ranking perfect where only positives are known.
+    """
+    score = estimator.decision_function if hasattr(estimator, "decision_function") else estimator.predict_proba
+    labels, scores = read_labels(y), score(X)
+    if unknown is None:
+        return estimated_map(scores, labels)
+    return mean_average_precision(scores, np.maximum(labels, NEGATIVE) if unknown == "negative" else labels).value
+
+
+def column_names(y: Any) -> NDArray[Any] | None:
+    """The names of the classes, where y is a DataFrame."""
+    return np.asarray(list(y.columns), object) if hasattr(y, "columns") else None
+
+
+def read_labels(y: Any) -> Labels:
+    """Labels in the one alphabet: -1, NaN and None are unknown, and so is what a sparse matrix does not store.
+
+    >>> read_labels([[1, np.nan], [0, -1]])
+    array([[ 1, -1],
+           [ 0, -1]], dtype=int8)
+    """
+    if y is None:
+        raise ValueError("OPMLClassifier requires y to be passed, but the target y is None")
+    if issparse(y):
+        entries = y.tocoo()
+        labels = np.full(y.shape, UNKNOWN, np.int8)
+        labels[entries.row, entries.col] = validate_labels(entries.data[None])[0] if entries.nnz else 0
+    else:
+        if hasattr(y, "to_numpy"):
+            y = y.to_numpy()
+        y = np.asarray(y)
+        if y.dtype == object:  # None for what is unknown, or numbers of several kinds
+            y = np.array([[np.nan if each is None else each for each in row] for row in y], float) if y.ndim == 2 else y
+        given = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", input_name="y")
+        if given.ndim != 2:
+            raise ValueError(
+                f"Unknown label type: y must be a matrix (rows, classes) of 1, 0, and -1 or NaN for unknown, got shape "
+                f"{given.shape}. Only binary classification is supported, in a column for every class"
+            )
+        labels = validate_labels(np.where(np.isnan(given), UNKNOWN, given) if given.dtype.kind == "f" else given)
+    if (labels == UNKNOWN).all():
+        raise ValueError("y: every label is unknown, so there is nothing to learn or to judge by")
+    return labels

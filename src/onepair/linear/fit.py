@@ -1,0 +1,364 @@
+"""A linear classifier on fixed features, with out-of-fold scores of every row and a penalty that chooses itself."""
+# ruff: noqa: N803, N806 (X and C are the names that users of scikit-learn know)
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onepair.label_matrix import LabelMatrix
+from onepair.labels import POSITIVE, Indices, Labels
+from onepair.linear.closed_form import RidgeTargets, leave_one_out, ridge_solution, ridge_without
+from onepair.linear.design import Design, Run, in_order
+from onepair.linear.solver import Objective, Solution, solve, workers
+from onepair.methods import Method
+from onepair.methods.observed import ObservedRows
+from onepair.methods.ridge import Ridge
+from onepair.probability.observation import Process
+from onepair.probability.priors import class_priors
+from onepair.probability.selection_score import estimated_map
+
+Floats = NDArray[np.floating]
+Strength = float | Literal["auto"]
+
+FOLDS = 5
+FIRST_C = 3.0  # where the search for the penalty begins, and what it is where nothing can be told
+_RATIO = 10**0.5  # between neighbouring strengths that are tried
+_FARTHEST = 6  # steps from the first
+_ENOUGH_ROWS = 1000  # held out, to judge a strength by
+_JUDGED_CELLS = 2**22  # at most, that a strength is judged by
+_MOST_CLASSES = 512  # that a strength is judged by
+_FEWEST_ROWS = 200  # that class priors are estimated by, if there are so many
+_PRIOR_CELLS = 2**13  # at most, that class priors are estimated by
+_ROUND_STEPS = 20  # at most, before targets are made anew
+_LOOSE, _TIGHT = 1e-2, 1e-3  # tolerance while a strength is judged, and in the end
+
+
+class Trial(NamedTuple):
+    """A strength of the penalty that was tried."""
+
+    C: float
+    estimated_map: float  # out of fold, or of the validation rows
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFit:
+    """A solved classifier, for features as they are: `scores = X @ coef.T + intercept`."""
+
+    coef: Floats  # (L, D)
+    intercept: Floats  # (L,)
+    fold_coef: Floats  # (K, L, D), of the models that were fitted without one fold each
+    fold_intercept: Floats  # (K, L), levelled: a fold's positives are missing in its own model
+    fold: Indices  # (N,), which of them was fitted without each row
+    C: float
+    priors: Floats | None  # (L,), the shares of positives that the method was told, if it asks for them
+    trials: Sequence[Trial]
+    iterations: int
+    residual: float  # about how much scores would still change, in the root mean square
+    converged: bool
+
+    def out_of_fold(self, X: Any, rows: Indices | None = None) -> NDArray[np.float32]:
+        """The scores (n, L) of rows of the training matrix, each by the model that was not fitted to it.
+
+        Args:
+            X: (n, D), the features of these rows.
+            rows: (n,), which they are; None: all, in order.
+        """
+        fold = self.fold if rows is None else self.fold[rows]
+        scores = np.empty((len(fold), len(self.intercept)), np.float32)
+        for number in np.unique(fold).tolist():
+            own = np.flatnonzero(fold == number)
+            scores[own] = X[own] @ self.fold_coef[number].T + self.fold_intercept[number]
+        return scores
+
+
+class Judges(NamedTuple):
+    """Rows that nothing was fitted to, which a strength is judged by."""
+
+    X: Any  # (M, D)
+    labels: Labels  # (M, L)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """What is to be learned: features and observed labels of N rows, and the method."""
+
+    design: Design
+    observed: LabelMatrix
+    make: Callable[[], Method]
+    rounds: int
+    max_iter: int
+    run: Run
+    row_weights: Tensor | None = None
+    class_weights: Tensor | None = None
+    priors: Tensor | None = None
+
+    @cached_property
+    def ridge(self) -> RidgeTargets | None:
+        """The targets of ridge regression, if that is the method and has a closed form here."""
+        plain = self.row_weights is None and self.class_weights is None
+        if not (isinstance(self.make(), Ridge) and plain and self.design.basis is not None):
+            return None
+        return RidgeTargets.of(self.observed, self._begun(None).get_buffer("share").to(self.design.dtype))
+
+    def solve(
+        self, C: float, start: Tensor, tolerance: float, *, left_out: Indices | None = None, run: Run | None = None
+    ) -> Solution:
+        """The solution of all rows; or of all but some, by a penalty that is as strong for each row."""
+        design, strength = self.design, self.design.width / C
+        if left_out is not None and len(left_out) == len(design):  # of no rows, which is what one row leaves
+            return Solution(torch.zeros_like(start), 0, 0.0)
+        if left_out is not None:
+            strength *= 1 - len(left_out) / len(design)
+        if self.ridge is not None:
+            if left_out is None:
+                return Solution(ridge_solution(design, self.ridge, strength), 1, 0.0)
+            return Solution(ridge_without(design, self.ridge, strength, torch.from_numpy(left_out)), 1, 0.0)
+        kept = None if left_out is None else np.delete(np.arange(len(design)), left_out)
+        method = self._begun(kept)
+        objective = Objective(
+            design if kept is None else design.take(kept),
+            method,
+            self.observed.shape[1],
+            strength=strength,
+            run=run or self.run,
+            row_weights=_taken(self.row_weights, kept),
+            class_weights=self.class_weights,
+        )
+        steps = 0
+        for number in range(1, self.rounds + 1):
+            last = number == self.rounds
+            tolerated = tolerance if last else max(tolerance, _LOOSE)
+            most = self.max_iter if last else min(self.max_iter, _ROUND_STEPS)
+            found = solve(objective, start, tolerance=tolerated, max_iter=most)
+            start, steps = found.weights, steps + found.iterations
+            if not last:
+                objective.visit(start)
+                method.end_epoch(number, objective.scores(start) if method.needs_scores else None)
+        return replace(found, iterations=steps)
+
+    def _begun(self, rows: Indices | None) -> Method:
+        """The method, begun with the labels of all rows or of some."""
+        method = self.make()
+        labels = self.observed if rows is None else self.observed.take(rows)
+        method.begin(ObservedRows(labels) if labels.is_large else torch.from_numpy(labels.dense()))
+        if method.needs_priors and self.priors is not None:
+            method.take_priors(self.priors)
+        return method.eval()
+
+
+def _taken(weights: Tensor | None, rows: Indices | None) -> Tensor | None:
+    return weights if weights is None or rows is None else weights[torch.from_numpy(rows)]
+
+
+def fit_linear(
+    X: Any,
+    observed: LabelMatrix,
+    *,
+    make: Callable[[], Method],
+    rounds: int = 1,
+    C: Strength = "auto",
+    folds: int = FOLDS,
+    judges: Judges | None = None,
+    one_unit: bool = False,
+    process: Process = "auto",
+    asked: LabelMatrix | None = None,
+    row_weights: NDArray[Any] | None = None,
+    class_weights: NDArray[Any] | None = None,
+    tolerance: float = _TIGHT,
+    max_iter: int = 500,
+    seed: int = 0,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
+) -> LinearFit:
+    """Solve for a linear classifier on features X (N, D), dense or sparse.
+
+        minimise  Σ_rows loss(X W + b, observed)  +  D / 2C · ‖W‖²     columns in units of their own
+
+    Args:
+        X: as numpy or scipy.sparse.csr_array.
+        observed: (N, L).
+        make: a new method each time it is called.
+        rounds: how often its targets are made anew; see `MethodInfo.rounds`.
+        C: inverse strength of the penalty; "auto" tries some, and takes the one with the highest estimated mAP.
+        folds: how many models give out-of-fold scores, each fitted without one part of the rows.
+        judges: rows to judge strengths by, in place of those that a fold leaves out.
+        one_unit: whether columns keep their sizes relative to each other, as for `measure_columns`.
+        process, asked: how labels came to be known, as for `onepair.probability.observation.recognise`.
+        row_weights, class_weights: (N,) and (L,), how much each counts.
+        tolerance: by how much scores may still change, in the root mean square.
+        max_iter: steps of a solution at most.
+        seed: of the folds.
+        on_trial: is told of every strength that is tried.
+    """
+    rows = len(observed)
+    with workers() as run:
+        design = Design.of(X, one_unit=one_unit, run=run)
+        weights = (
+            None if each is None else torch.as_tensor(each).to(design.dtype) for each in (row_weights, class_weights)
+        )
+        problem = _Problem(design, observed, make, rounds, max_iter, run, *weights)
+        search = _Search(problem, _folds(rows, folds, seed), process, asked, judges, on_trial)
+        search.estimate_priors()
+        strength = search.best_strength() if C == "auto" else float(C)
+        whole = search.whole(strength, tolerance)
+        parts = search.without(range(search.parts), strength, tolerance)
+    stacked = torch.stack([each.weights for each in (whole, *parts)])
+    by_column = design.feature_weights(stacked[:, :-1]).numpy()
+    # The mean row has the score of the intercept: by one for all folds, none of them scores higher than the others.
+    level = stacked[1:, -1].mean(0, keepdim=True).expand(len(parts), -1)
+    coef, intercept = design.columns.to_features(by_column, torch.cat([stacked[:1, -1], level]).numpy())
+    kind = np.float64 if design.dtype == torch.float64 else np.float32
+    coef, intercept = coef.astype(kind), intercept.astype(kind)
+    return LinearFit(
+        coef=coef[0],
+        intercept=intercept[0],
+        fold_coef=coef[1:],
+        fold_intercept=intercept[1:],
+        fold=search.fold,
+        C=strength,
+        priors=None if search.problem.priors is None else search.problem.priors.numpy(),
+        trials=search.trials,
+        iterations=whole.iterations,
+        residual=whole.residual,
+        converged=whole.residual <= tolerance,
+    )
+
+
+def _folds(rows: int, folds: int, seed: int) -> Indices:
+    """Which of so many folds each row is in."""
+    fold = np.zeros(rows, np.intp)
+    fold[np.random.RandomState(seed).permutation(rows)] = np.arange(rows) % max(1, min(folds, rows))
+    return fold
+
+
+class _Search:
+    """Solutions by strength, each started from the one before; and which strength is best."""
+
+    def __init__(
+        self,
+        problem: _Problem,
+        fold: Indices,
+        process: Process,
+        asked: LabelMatrix | None,
+        judges: Judges | None,
+        on_trial: Callable[[Trial], None],
+    ) -> None:
+        self.problem, self.fold, self.process, self.asked = problem, fold, process, asked
+        self.judges, self.on_trial, self.trials = judges, on_trial, list[Trial]()
+        self.parts = int(fold.max(initial=0)) + 1
+        self.start = torch.zeros(problem.design.directions + 1, problem.observed.shape[1], dtype=problem.design.dtype)
+        self.starts: dict[int, Tensor] = {}  # of the folds
+
+    def whole(self, C: float, tolerance: float) -> Solution:
+        """The solution of all rows."""
+        found = self.problem.solve(C, self.start, tolerance)
+        self.start = found.weights
+        return found
+
+    def without(self, parts: Sequence[int], C: float, tolerance: float) -> list[Solution]:
+        """The solutions of all rows but those of a fold, of each of some folds."""
+
+        def solution(part: int) -> Solution:
+            start = self.starts.get(part, self.start)
+            left_out = np.flatnonzero(self.fold == part)
+            return self.problem.solve(C, start, tolerance, left_out=left_out, run=in_order if len(parts) > 1 else None)
+
+        found = self.problem.run(solution, parts) if len(parts) > 1 else [solution(part) for part in parts]
+        self.starts |= {part: each.weights for part, each in zip(parts, found, strict=True)}
+        return found
+
+    def estimate_priors(self) -> None:
+        """Give a method that asks for class priors those by out-of-fold scores of a first solution."""
+        if not self.problem.make().needs_priors:
+            return
+        rows = self._sample(max(_FEWEST_ROWS, _PRIOR_CELLS // self.problem.observed.shape[1]))
+        labels = self.problem.observed.take(rows)
+        if not labels.has(POSITIVE):
+            return
+        self.whole(FIRST_C, _LOOSE)
+        scores = self._out_of_fold(FIRST_C, rows).numpy()
+        asked = None if self.asked is None else self.asked[rows] == POSITIVE
+        found = class_priors(scores, labels.dense(), process=self.process, asked=asked).value
+        self.problem = replace(self.problem, priors=torch.from_numpy(found).float())
+
+    def best_strength(self) -> float:
+        """The C of the highest estimated mAP: from one to its neighbour as long as that is better."""
+        judged: dict[int, float] = {}
+
+        def at(step: int) -> float:
+            if step not in judged:
+                C = FIRST_C * _RATIO**step
+                judged[step] = self._judge(C) if abs(step) <= _FARTHEST else -math.inf
+                if math.isfinite(judged[step]):
+                    self.trials.append(Trial(C, judged[step]))
+                    self.on_trial(self.trials[-1])
+            return judged[step]
+
+        if not math.isfinite(at(0)):  # nothing to judge by
+            return FIRST_C
+        best = 0
+        for direction in (1, -1):
+            while at(best + direction) > at(best):
+                best += direction
+        return float(FIRST_C * _RATIO ** (best + _vertex(at(best - 1), at(best), at(best + 1))))
+
+    def _judge(self, C: float) -> float:
+        """The estimated mAP of a strength, by the validation rows or out of fold."""
+        problem = self.problem
+        if self.judges is not None:
+            weights = self.whole(C, _LOOSE).weights
+            by_column = problem.design.feature_weights(weights[:-1]).numpy()
+            coef, intercept = problem.design.columns.to_features(by_column, weights[-1].numpy())
+            scores, labels = np.asarray(self.judges.X @ coef.T + intercept), self.judges.labels
+        else:
+            classes = self._judged_classes
+            rows = self._sample(_JUDGED_CELLS // len(classes))
+            labels = problem.observed.of_classes(classes)[rows]
+            if problem.ridge is not None:
+                targets, strength = problem.ridge.of_classes(classes), problem.design.width / C
+                scores = leave_one_out(problem.design, targets, strength, torch.from_numpy(rows)).numpy()
+            else:
+                self.whole(C, _LOOSE)
+                scores = self._out_of_fold(C, rows)[:, torch.from_numpy(classes)].numpy()
+        return estimated_map(scores, labels) if (labels == POSITIVE).any() else math.nan
+
+    def _sample(self, most: int) -> Indices:
+        """The rows of as many folds as are enough, or so many of them."""
+        number = min(self.parts, -(-_ENOUGH_ROWS * self.parts // len(self.fold)))
+        rows = np.flatnonzero(self.fold < number)
+        return rows if len(rows) <= most else np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+
+    @cached_property
+    def _judged_classes(self) -> Indices:
+        """The classes that a strength is judged by: all, or where they are many some that have positives."""
+        positives = self.problem.observed.count(POSITIVE)
+        if len(positives) <= _MOST_CLASSES:
+            return np.arange(len(positives))
+        common = np.flatnonzero(positives >= min(10, positives.max()))
+        return np.sort(np.random.default_rng(0).permutation(common)[:_MOST_CLASSES])
+
+    def _out_of_fold(self, C: float, rows: Indices) -> Tensor:
+        """The scores (n, L) of rows, each by the solution without its fold, all on one level."""
+        found = torch.empty(len(rows), self.problem.observed.shape[1], dtype=self.start.dtype)
+        parts = np.unique(self.fold[rows]).tolist()
+        for part, solution in zip(parts, self.without(parts, C, _LOOSE), strict=True):
+            own, weights = np.flatnonzero(self.fold[rows] == part), solution.weights
+            found[torch.from_numpy(own)] = self.problem.design.take(rows[own]).scores(weights[:-1], self.start[-1])
+        return found
+
+
+def _vertex(below: float, best: float, above: float) -> float:
+    """Where between its neighbours, from -½ to ½ of a step, the highest of three values would have been.
+
+    >>> _vertex(0.0, 1.0, 0.0), _vertex(0.0, 1.0, 1.0)
+    (0.0, 0.5)
+    """
+    if not math.isfinite(below + above) or below + above == 2 * best:
+        return 0.0
+    return (above - below) / (2 * (2 * best - above - below))
