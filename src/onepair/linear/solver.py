@@ -107,7 +107,7 @@ class Objective:
         basis = self.design.basis
         classifier = nn.Linear(self.design.width, self.classes, bias=False, dtype=weights.dtype)
         with torch.no_grad():
-            classifier.weight.copy_((weights if basis is None else basis @ weights).T)
+            classifier.weight.copy_(self.design.feature_weights(weights).T)
         penalty = self.method.penalty(classifier)
         if penalty is None:
             return torch.zeros_like(weights)

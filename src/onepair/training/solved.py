@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onepair.data.vectors import TFIDF
 from onepair.inference.inputs import FeatureSource
 from onepair.labels import Indices
-from onepair.linear.fit import FOLDS, Judges, LinearFit, Trial, fit_linear
+from onepair.linear.fit import Judges, LinearFit, Trial, fit_linear
 from onepair.methods import METHODS
 from onepair.runs.config import Config
 from onepair.runs.learning import method_of
@@ -35,7 +35,6 @@ def solve_task(
     task: Task,
     source: FeatureSource,
     *,
-    folds: int = FOLDS,
     on_trial: Callable[[Trial], None] = lambda trial: None,
 ) -> LinearFit:
     """Fit the classifier of a run to the features of its training images.
@@ -53,7 +52,6 @@ def solve_task(
         make=lambda: method_of(config),
         rounds=METHODS[config.method.name].rounds,
         C="auto" if penalty == AUTO else 1 / float(penalty),
-        folds=folds,
         judges=judges,
         one_unit=config.model.backbone == TFIDF,
         process=config.data.process,
@@ -70,7 +68,7 @@ class TrialRecords:
         self.records: list[dict[str, Any]] = []
         self.began = time.perf_counter()
 
-    def add(self, trial: Trial) -> dict[str, Any]:
+    def add(self, trial: Trial) -> None:
         now = time.perf_counter()
         record = {
             "stage": "linear",
@@ -81,4 +79,3 @@ class TrialRecords:
         }
         self.began = now
         self.records.append(record)
-        return record
