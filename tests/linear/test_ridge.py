@@ -36,9 +36,9 @@ def problem(shape, kind):
     X, full = make_problem(*shape)
     X = X * np.linspace(1, 9, shape[1]) + 4
     labels = OBSERVED[kind](full)
-    share = shares(labels)
-    targets = RidgeTargets.of(LabelMatrix.of(labels), torch.from_numpy(share))
-    return Design.of(X), standardised(X), targets, np.where(labels == -1, share, labels)
+    share, design = shares(labels), Design.of(X)
+    targets = RidgeTargets.of(design, LabelMatrix.of(labels), torch.from_numpy(share))
+    return design, standardised(X), targets, np.where(labels == -1, share, labels)
 
 
 def weights_of(design, found):

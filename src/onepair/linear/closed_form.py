@@ -18,9 +18,10 @@ class RidgeTargets(NamedTuple):
     known: csr_array  # (N, L), t - u where a label is known
     share: Tensor  # (L,), u
     mean: Tensor  # (L,), of t
+    products: Tensor  # (R, L), the features times t: unknown labels have no part in it, as features have no mean
 
     @classmethod
-    def of(cls, observed: LabelMatrix, share: Tensor) -> "RidgeTargets":
+    def of(cls, design: Design, observed: LabelMatrix, share: Tensor) -> "RidgeTargets":
         if (observed.most == UNKNOWN).all():
             values = (observed.values == POSITIVE) - share.numpy()[observed.columns]
             known = csr_array((values, observed.columns, observed.starts), observed.shape)
@@ -28,14 +29,15 @@ class RidgeTargets(NamedTuple):
             known = csr_array(vstack([_known(labels, share) for _, labels in observed.blocks()], format="csr"))
         known = known.astype(share.numpy().dtype)
         mean = torch.from_numpy(np.asarray(known.sum(0)).ravel() / max(1, len(observed))).to(share.dtype)
-        return cls(known, share, mean + share)
+        return cls(known, share, mean + share, torch.from_numpy((known.T @ design.matrix.numpy()).T))
 
     def of_classes(self, columns: Indices) -> "RidgeTargets":
         """Those of some classes."""
         if len(columns) == len(self.share):
             return self
         chosen = torch.from_numpy(columns)
-        return RidgeTargets(self.known[:, columns].tocsr(), self.share[chosen], self.mean[chosen])
+        known = self.known[:, columns].tocsr()
+        return RidgeTargets(known, self.share[chosen], self.mean[chosen], self.products[:, chosen])
 
 
 def _known(labels: Labels, share: Tensor) -> csr_array:
@@ -45,7 +47,7 @@ def _known(labels: Labels, share: Tensor) -> csr_array:
 
 def ridge_solution(design: Design, targets: RidgeTargets, strength: float) -> Tensor:
     """The weights (R + 1, L) of a design whose directions are those of its covariance."""
-    weights = _products(design, targets) / (design.spread[:, None] + strength)
+    weights = targets.products / (design.spread[:, None] + strength)
     return torch.cat([weights, targets.mean[None]])
 
 
@@ -57,7 +59,7 @@ def ridge_without(design: Design, targets: RidgeTargets, strength: float, rows: 
     squares = torch.cat([design.spread, torch.full((1,), float(len(design)), dtype=matrix.dtype)]).double()
     system = torch.diag(squares) - left.T @ left
     system.diagonal()[:-1] += strength
-    products = torch.cat([_products(design, targets), targets.mean[None] * len(design)]).double()
+    products = torch.cat([targets.products, targets.mean[None] * len(design)]).double()
     own = torch.from_numpy(targets.known[rows.numpy()].T @ left.numpy()).T + left.sum(0)[:, None] * targets.share
     found: Tensor = torch.linalg.solve(system, products - own).to(matrix.dtype)
     return found
@@ -76,8 +78,3 @@ def leave_one_out(design: Design, targets: RidgeTargets, strength: float, rows: 
     scores = torch.addmm(weights[-1], own, weights[:-1])
     held = leverage.clamp(max=1 - 1e-6)[:, None]
     return (scores - held * given) / (1 - held)
-
-
-def _products(design: Design, targets: RidgeTargets) -> Tensor:
-    """The features times the targets, (R, L): those of unknown labels have no part in it, as features have no mean."""
-    return torch.from_numpy((targets.known.T @ design.matrix.numpy()).T)

@@ -105,7 +105,8 @@ class _Problem:
         plain = self.row_weights is None and self.class_weights is None
         if not (isinstance(self.make(), Ridge) and plain and self.design.basis is not None):
             return None
-        return RidgeTargets.of(self.observed, self._begun(None).get_buffer("share").to(self.design.dtype))
+        share = self._begun(None).get_buffer("share").to(self.design.dtype)
+        return RidgeTargets.of(self.design, self.observed, share)
 
     def solve(
         self, C: float, start: Tensor, tolerance: float, *, left_out: Indices | None = None, run: Run | None = None
