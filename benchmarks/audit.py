@@ -21,22 +21,22 @@ import numpy as np
 from scipy.special import logit
 
 from onepair.cli.progress import Narration
-from onepair.data.labeltable import LabelTable
-from onepair.data.reading import read_dataset
-from onepair.data.table_writing import write_table
+from onepair.data.formats.read import read_dataset
+from onepair.data.label_table import LabelTable
+from onepair.data.tables.write_table import write_table
 from onepair.files import write_atomically
 from onepair.finding.folds import OutOfSample, read_solved
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN, Labels, observe_positives, split_validation
 from onepair.metrics import average_precision
 from onepair.probability.calibration import Platt, correct_lines
-from onepair.probability.incomplete import infer
-from onepair.probability.judgement import judge
+from onepair.probability.cell_posterior import judge
+from onepair.probability.infer import infer
 from onepair.runs.audit import audit_folder, draw, write_audit
 from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.training.machine import Machine
+from onepair.training.hardware import Machine
 from onepair.training.run import train
 
 AUDITED = (0, 50, 100, 200, 10**9)

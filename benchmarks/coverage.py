@@ -30,13 +30,13 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from onepair.errors import UserError
-from onepair.experiments.drawing import draw
+from onepair.experiments.figures import draw
 from onepair.files import write_atomically
 from onepair.labels import Labels
 from onepair.metrics import Floats, precision_recall_f1
 from onepair.probability import fit_decisions
 from onepair.probability.calibration import expected_calibration_error
-from onepair.probability.judgement import judge
+from onepair.probability.cell_posterior import judge
 
 OVER_ALL, EACH_KIND = 0.90, 0.75  # aims for the share of intervals that hold
 CLASSES = (5, 20, 80, 300)

@@ -6,7 +6,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from onepair.experiments.drawing import FILLS, HEIGHT, LOOKS, WIDTH, Drawing
+from onepair.experiments.figures import FILLS, HEIGHT, LOOKS, WIDTH, Drawing
 
 Row = Mapping[str, Any]
 

@@ -21,7 +21,7 @@ from onepair.linear.estimator import OPMLClassifier
 from onepair.metrics import precision_recall_f1
 from onepair.probability import fit_decisions
 from onepair.probability.calibration import expected_calibration_error
-from onepair.probability.incomplete import infer
+from onepair.probability.infer import infer
 
 NEGATIVES, FULL_ROWS, ANSWERS = (0, 1, 5, 20, 100, 400), (20, 100, 400), (100, 300, 1000, 3000)
 Mask = NDArray[np.bool_]

@@ -17,12 +17,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from onepair.data.features import extract_features
-from onepair.data.images import normalise
-from onepair.data.labeltable import LabelTable
-from onepair.data.loading import image_batches
-from onepair.data.streaming import cores
-from onepair.inference.choice import SOME, Engines
+from onepair.data.images.batches import image_batches, normalise
+from onepair.data.images.blocks import cores
+from onepair.data.label_table import LabelTable
+from onepair.features.extract import extract_features
+from onepair.inference.torch_engine import SOME, Engines
 from onepair.label_matrix import LabelMatrix
 from onepair.models import Backbone, create_backbone
 

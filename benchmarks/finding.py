@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from onepair.cli.progress import Narration
-from onepair.data.labeltable import LabelTable
-from onepair.data.reading import read_dataset
-from onepair.data.table_writing import write_table
+from onepair.data.formats.read import read_dataset
+from onepair.data.label_table import LabelTable
+from onepair.data.tables.write_table import write_table
 from onepair.files import write_atomically
 from onepair.finding.folds import OutOfSample, read_solved
 from onepair.labels import POSITIVE, UNKNOWN, Labels, split_validation
 from onepair.metrics import average_precision
 from onepair.probability.calibration import expected_calibration_error
-from onepair.probability.judgement import Judgement, judge
+from onepair.probability.cell_posterior import Judgement, judge
 from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.training.machine import Machine
+from onepair.training.hardware import Machine
 from onepair.training.run import train
 
 Floats = NDArray[np.float64]

@@ -17,15 +17,14 @@ import numpy as np
 import torch
 from training import CLASSES, make_task, make_trainer
 
-from onepair.data.labeltable import LabelTable
-from onepair.inference.inputs import ActivationSource, FeatureSource, ImageSource, Kept
+from onepair.data.label_table import LabelTable
+from onepair.inference.scoring import ActivationSource, FeatureSource, ImageSource, Kept
 from onepair.models import Backbone, Classifier, create_backbone
-from onepair.models.depth import LearningPart, cut_at
-from onepair.runs.config import Config
-from onepair.runs.stages import FinetuneConfig, LinearConfig
+from onepair.models.frozen_prefix import LearningPart, cut_at
+from onepair.runs.config import Config, FinetuneConfig, LinearConfig
 from onepair.runs.task import Task
 from onepair.training.loop import Progress, Stage, Trainer
-from onepair.training.optimisation import Group
+from onepair.training.optim import Group
 
 CPU = torch.device("cpu")
 STAGES = "blocks.2,blocks.3,blocks.4,blocks.5,blocks.6,conv_head"

@@ -19,9 +19,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from onepair.data.computing import stream_scores
-from onepair.data.images import normalise
-from onepair.data.streaming import image_blocks
+from onepair.data.images.batches import normalise
+from onepair.data.images.blocks import image_blocks, stream_scores
 from onepair.inference.engine import Engine, Float32
 from onepair.inference.graphs import backbone_in_onnx
 from onepair.inference.torch_engine import TorchEngine

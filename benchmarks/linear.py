@@ -38,7 +38,7 @@ from onepair.labels import NEGATIVE, Labels
 from onepair.linear.fit import LinearFit, fit_linear
 from onepair.methods import create_method
 from onepair.probability import fit_decisions
-from onepair.probability.judgement import judge
+from onepair.probability.cell_posterior import judge
 
 SETS = ("coco80", "voc2012", "scene", "yeast", "mirflickr7")
 METHOD, C = "opml-plus", 3.0

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from onepair.labels import Labels
 from onepair.metrics import Floats
 from onepair.probability import fit_decisions
-from onepair.probability.judgement import judge
+from onepair.probability.cell_posterior import judge
 
 A_ROW = 12.0  # labels, about
 

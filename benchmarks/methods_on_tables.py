@@ -30,7 +30,7 @@ from tabular import SETS as TABLES
 from torch import Tensor, nn
 
 from onepair import mean_average_precision, observe_positives, split_validation
-from onepair.data.voc import read as read_voc
+from onepair.data.formats.voc import read as read_voc
 from onepair.labels import NEGATIVE, POSITIVE, Labels
 from onepair.methods import METHODS, Method, create_method
 

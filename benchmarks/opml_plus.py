@@ -22,13 +22,13 @@ from torch import Tensor
 
 from onepair.cli.progress import Narration
 from onepair.files import write_atomically
-from onepair.losses.cells import cells, unknown_cells
+from onepair.losses.batch import loss_batch, unknown_cells
 from onepair.methods.opml_plus import OPMLPlus
 from onepair.methods.registry import register
 from onepair.numerics import masked_logsumexp
 from onepair.runs.config import build_config
 from onepair.runs.folder import RunFolder
-from onepair.training.machine import Machine
+from onepair.training.hardware import Machine
 from onepair.training.run import train
 
 LABELS: dict[str, dict[str, Any]] = {
@@ -46,7 +46,7 @@ class Variant(OPMLPlus):
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         observed = self.observed[rows]
-        batch = cells(logits, observed, unknown="ignore")
+        batch = loss_batch(logits, observed, unknown="ignore")
         scores, fixed = batch.logits, batch.logits.detach()
         trusted = self.trust / (self.trust + self.missing) if self.unknown is None else self.unknown
         counted = batch.negative + trusted * unknown_cells(observed, scores.dtype)

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
 
-from onepair.experiments.drawing import HEIGHT, LOOKS, WIDTH, Drawing, draw
+from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.methods import METHODS
 from onepair.methods.opml_plus import OPMLPlus

@@ -29,20 +29,19 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from onepair.data.images import normalise
-from onepair.data.labeltable import LabelTable
-from onepair.data.loading import image_batches
-from onepair.data.reading import read_dataset
+from onepair.data.formats.read import read_dataset
+from onepair.data.images.batches import image_batches, normalise
+from onepair.data.label_table import LabelTable
 from onepair.files import cache_folder
 from onepair.inference.model_files import load_model
 from onepair.labels import POSITIVE, Indices
 from onepair.models import Classifier
 from onepair.models.maps import activation_maps, evidence
-from onepair.probability.decisions import Decisions
+from onepair.probability.thresholds import Thresholds
 from onepair.runs.config import resolve_config
 from onepair.runs.folder import RunFolder
 from onepair.runs.presets import preset
-from onepair.training.machine import Machine, Silence
+from onepair.training.hardware import Machine, Silence
 from onepair.training.run import train
 
 TOLERANCE = 15 / 500  # of the longer side
@@ -87,7 +86,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def train_linear(devkit: Path) -> tuple[Classifier, Decisions]:
+def train_linear(devkit: Path) -> tuple[Classifier, Thresholds]:
     data = {"source": str(devkit), "observe": "single-positive"}
     model = {"backbone": "tf_efficientnet_lite0", "mode": "linear"}
     config = resolve_config(preset("voc2012", "opml-sp"), {"data": data, "model": model})

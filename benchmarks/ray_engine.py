@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from onepair.data.computing import stream_images
-from onepair.inference.choice import Engines
+from onepair.data.images.blocks import stream_images
 from onepair.inference.engine import Engine
-from onepair.inference.ray_cluster import Cluster
+from onepair.inference.ray_engine import Cluster
+from onepair.inference.torch_engine import Engines
 from onepair.models import Backbone, create_backbone
 
 

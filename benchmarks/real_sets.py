@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import Normalizer, StandardScaler
 
 from onepair import OPMLClassifier
-from onepair.data.voc import read as read_voc
+from onepair.data.formats.voc import read as read_voc
 from onepair.labels import Indices, Labels, observe_positives
 from onepair.metrics import Floats
 

@@ -24,12 +24,12 @@ import numpy as np
 from review_orders_chart import chart
 
 from onepair.cli.progress import Narration
-from onepair.data.labeltable import LabelTable
-from onepair.data.reading import read_dataset
-from onepair.data.table_writing import write_table
-from onepair.experiments.drawing import draw
+from onepair.data.formats.read import read_dataset
+from onepair.data.label_table import LabelTable
+from onepair.data.tables.write_table import write_table
+from onepair.experiments.figures import draw
 from onepair.files import write_atomically
-from onepair.finding.finding import find_labels
+from onepair.finding.find import find_labels
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN, Indices, observe_positives
 from onepair.metrics import precision_recall_f1
@@ -39,7 +39,7 @@ from onepair.review.queue import Queue, read_queue
 from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.training.machine import Machine
+from onepair.training.hardware import Machine
 from onepair.training.run import train
 
 METHODS = ("opml-plus", "bce", "entmax", "role", "opml", "opml-sp")

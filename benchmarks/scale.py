@@ -39,9 +39,9 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from onepair.data.checking import find_problems, take_census
-from onepair.data.reading import read_dataset
-from onepair.experiments.drawing import HEIGHT, LOOKS, WIDTH, Drawing, draw
+from onepair.data.formats.read import read_dataset
+from onepair.data.quality.check import find_problems, take_census
+from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.labels import Indices
 from onepair.report.colours import MUTED

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from torch import nn
 
-from onepair.data.voc import read
+from onepair.data.formats.voc import read
 from onepair.files import write_atomically
 from onepair.labels import NEGATIVE, POSITIVE, Indices, Labels, observe_positives, split_validation
 from onepair.methods import METHODS, create_method
@@ -33,7 +33,7 @@ from onepair.probability.observation import Rates, recognise
 from onepair.probability.selection_score import estimated_map
 from onepair.runs.config import resolve_config
 from onepair.runs.presets import preset
-from onepair.training.optimisation import Group, make_optimiser
+from onepair.training.optim import Group, make_optimiser
 
 FULL = "bce, all labels"
 CHOSEN_ON = (FULL, "bce", "bce-l1", "bce-ls", "role", "ll-ct", "entmax", "opml-sp")

@@ -30,7 +30,7 @@ def step(name: str) -> Iterator[None]:
 
 def write_table(source: str, photos: int, folder: Path) -> Path:
     """A CSV of some training photos, each with one of its labels."""
-    from onepair.data.reading import read_dataset
+    from onepair.data.formats.read import read_dataset
     from onepair.labels import POSITIVE, observe_positives
 
     table = read_dataset(source)

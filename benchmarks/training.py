@@ -13,21 +13,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from onepair.data.labeltable import LabelTable
-from onepair.inference.inputs import FeatureSource, Shard
+from onepair.data.label_table import LabelTable
+from onepair.inference.scoring import FeatureSource, Shard
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import observe_positives
 from onepair.methods import METHODS, create_method
 from onepair.metrics import mean_average_precision
 from onepair.models import Classifier, create_backbone
-from onepair.runs.config import Config
+from onepair.runs.config import Config, LinearConfig, StageConfig
 from onepair.runs.folder import RunFolder
-from onepair.runs.stages import LinearConfig, StageConfig
 from onepair.runs.task import Task
+from onepair.training.checkpoint import Requests
+from onepair.training.hardware import Machine, Silence
 from onepair.training.loop import Progress, Stage, Trainer
-from onepair.training.machine import Machine, Silence
-from onepair.training.optimisation import Group
-from onepair.training.stopping import Requests
+from onepair.training.optim import Group
 
 TRAIN, VALIDATION, CLASSES, FEATURES, BATCH = 4574, 1143, 20, 1280, 16
 

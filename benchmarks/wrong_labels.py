@@ -24,7 +24,7 @@ from onepair.files import write_atomically
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, observe_positives
 from onepair.metrics import Floats
 from onepair.probability.calibration import expected_calibration_error
-from onepair.probability.judgement import judge
+from onepair.probability.cell_posterior import judge
 
 IMAGES, FOLDS = 5_717, 5
 SHARES = (0.0, 0.01, 0.02, 0.05)  # of the shown positives that are wrong

@@ -3,10 +3,10 @@
 import numpy as np
 
 from onepair.probability.calibration import Platt
-from onepair.probability.decisions import Decisions
+from onepair.probability.thresholds import Thresholds
 
 
 def plain(thresholds):
     """Probabilities are sigmoids."""
     classes = len(thresholds)
-    return Decisions(Platt(np.ones(classes), np.zeros(classes)), np.array(thresholds, float), "best F1")
+    return Thresholds(Platt(np.ones(classes), np.zeros(classes)), np.array(thresholds, float), "best F1")

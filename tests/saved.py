@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from onepair.data.digits import read_digits
-from onepair.data.images import normalise, prepare
+from onepair.data.formats.digits import read_digits
+from onepair.data.images.batches import normalise, prepare
 from onepair.inference import model_files
 from onepair.models import Classifier, create_backbone
-from onepair.probability.decisions import fit_decisions
+from onepair.probability.thresholds import fit_decisions
 
 SCENES = read_digits(train=60, test=40)
 

@@ -10,7 +10,7 @@ import torch
 import typer
 
 from onepair.cli.main import app
-from onepair.methods import METHODS, registry
+from onepair.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -43,7 +43,7 @@ def test_python_of_the_site(name):
     before = set(METHODS)
     assert run_blocks(name)
     for added in set(METHODS) - before:  # a page may register its own
-        registry._methods.pop(added)
+        METHODS._entries.pop(added)
 
 
 COMMANDS = [

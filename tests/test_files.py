@@ -10,7 +10,19 @@ from pathlib import Path
 import pytest
 
 import onepair
-from onepair.files import BusyError, WriteError, locked, replacing, signature, write_atomically, writing
+from onepair.errors import UserError
+from onepair.files import (
+    BusyError,
+    WriteError,
+    cache_folder,
+    locked,
+    refuse_overwriting,
+    replacing,
+    signature,
+    write_atomically,
+    writing,
+)
+from onepair.remote import as_path
 
 TAKE = """
 import sys
@@ -88,6 +100,31 @@ def test_a_refusal_is_told_once(tmp_path: Path) -> None:
     sentence = rf"^{tmp_path}/no/a.json: cannot be written \(No such file or directory\)$"
     with pytest.raises(WriteError, match=sentence), writing(tmp_path):
         write_atomically(tmp_path / "no" / "a.json", b"")
+
+
+def test_no_output_goes_over_an_input(tmp_path: Path) -> None:
+    table, link, hard = (tmp_path / name for name in ("labels.csv", "link.csv", "hard.csv"))
+    table.write_text("file,cat\n")
+    link.symlink_to(table)
+    hard.hardlink_to(table)
+    (tmp_path / "folder").mkdir()
+    for output in (table, link, hard, tmp_path / "folder" / ".." / "labels.csv"):
+        with pytest.raises(UserError, match=r"is what this is made from .* name another file"):
+            refuse_overwriting(output, [tmp_path / "missing.npy", as_path("https://a.org/labels.csv"), table])
+    refuse_overwriting(tmp_path / "new.csv", [table])
+    refuse_overwriting(tmp_path / "folder", [table])
+
+
+def test_no_home_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.raises(UserError, match="set HOME or XDG_CACHE_HOME"):
+        cache_folder()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "onepair"
 
 
 def test_a_lock_is_held_once_and_given_back(tmp_path: Path) -> None:

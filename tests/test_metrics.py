@@ -174,3 +174,17 @@ ONE = np.ones((1, 2))
 def test_bad_input_is_refused(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_single_positives_have_no_mean_average_precision():
+    labels = np.array([[1, -1], [-1, 1]])
+    with pytest.raises(ValueError, match=r"no class has a known negative.*labels\.clip\(0\)"):
+        mean_average_precision(np.eye(2), labels)
+    assert mean_average_precision(np.eye(2), labels.clip(0)) == (1.0, 2)
+
+
+@pytest.mark.parametrize("empty", ["skip", "zero"])
+def test_classes_without_a_known_negative_are_left_out_unless_all_is_known(empty):
+    scores = np.array([[0.1, 0.2, 0.3], [0.2, 0.1, 0.4]])
+    labels = np.array([[1, 1, 1], [0, -1, 1]])
+    assert mean_average_precision(scores, labels, empty=empty) == (0.75, 2)

@@ -4,7 +4,7 @@ import os
 import platform
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOENT
 from functools import lru_cache
@@ -25,14 +25,52 @@ class WriteError(UserError, OSError):
 
 
 def cache_folder() -> Path:
-    """Where what can be computed again is kept: `onepair` in the user's cache, as the XDG convention has it."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onepair"
+    """Return the folder of what can be computed again: `onepair` in the user's cache, by the XDG convention.
+
+    Raises:
+        UserError: there is no home folder, for example for a container's user without a name.
+    """
+    given = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(given or Path.home() / ".cache") / "onepair"
+    except RuntimeError:
+        raise UserError("there is no home folder to keep a cache in; set HOME or XDG_CACHE_HOME") from None
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace the file at `path`: whatever happens, a reader finds the old content or the new, never a part of it."""
     with replacing(path) as file:
         file.write(content)
+
+
+def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
+    """Refuse to write an output over any of the files that it is made from.
+
+    Files are compared by identity, so that links, relative names and other spellings of a path are seen through.
+    Inputs are looked at only if there is something at `output`; those that are not on this machine are passed over.
+
+    Args:
+        output: the file or folder to be written.
+        inputs: the table, images, vectors, weights that it is made from.
+
+    Raises:
+        UserError: `output` is one of `inputs`.
+    """
+    found = _identity(output)
+    if found is None:
+        return
+    for path in inputs:
+        if _identity(path) == found:
+            raise UserError(f"{output}: is what this is made from ({path}), and would be lost; name another file")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a file on this machine, links followed; None if there is none."""
+    try:
+        facts = os.stat(path)  # noqa: PTH116 (a path at a URL or in a tar refuses this one, as it has no file)
+    except (OSError, ValueError, UserError):
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 @contextmanager

@@ -5,14 +5,42 @@ Scores and labels are (N, L) matrices, numpy or torch, scores of any float dtype
 """
 
 import sys
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
+from onepair.plugins import Registry
 
 Floats = NDArray[np.float64]
+Metric = Callable[[Any, Any], float]
+
+METRICS = Registry[Metric]("onepair.metrics", "metric")
+
+
+def register_metric(name: str) -> Callable[[Metric], Metric]:
+    """Make a metric known by its name, to Python as `METRICS[name]` and to `onepair evaluate --metric`.
+
+    A package that names its module as an entry point of the group `onepair.metrics` is imported when it is needed.
+
+    Args:
+        name: for example "one-error".
+
+    Returns:
+        A decorator for functions of scores (N, L) and labels (N, L) of 1, 0 and -1, which return a number.
+
+    Examples:
+        >>> METRICS["ranking-loss"](np.array([[0.9, 0.8, 0.7]]), np.array([[0, 1, 0]]))
+        0.5
+    """
+
+    def add(metric: Metric) -> Metric:
+        METRICS.add(name, metric)
+        return metric
+
+    return add
 
 
 def average_precision(scores: Any, labels: Any) -> Floats:
@@ -54,22 +82,46 @@ class MeanAveragePrecision(NamedTuple):
 def mean_average_precision(
     scores: Any, labels: Any, *, empty: Literal["skip", "zero"] = "skip"
 ) -> MeanAveragePrecision:
-    """Unweighted mean of `average_precision` over classes, with the number of classes averaged.
+    """Average `average_precision` over classes, all weighing the same.
+
+    A class with unknown labels and no known negative is left out: any ranking of it would be perfect.
 
     Args:
-        scores, labels: (N, L).
+        scores: (N, L).
+        labels: (N, L).
         empty: a class without known positives is left out ("skip") or counts as 0 ("zero").
 
-    >>> mean_average_precision(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([[1, 0], [0, 0]]))
-    MeanAveragePrecision(value=1.0, classes=1)
+    Returns:
+        The mean, and the number of classes that it is a mean of.
+
+    Raises:
+        ValueError: if no class has both a known positive and a known negative.
+
+    Examples:
+        >>> mean_average_precision(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([[1, 0], [0, 0]]))
+        MeanAveragePrecision(value=1.0, classes=1)
     """
     if empty not in ("skip", "zero"):
         raise ValueError(f"empty must be 'skip' or 'zero', got {empty!r}")
-    class_ap = average_precision(scores, labels)
+    score_matrix, label_matrix = matrices(scores, labels)
+    if not (label_matrix == POSITIVE).any() and empty == "skip":
+        raise ValueError("no class has a known positive, so there is no average precision to take the mean of")
+    rankable = (label_matrix == NEGATIVE).any(0) | (label_matrix != UNKNOWN).all(0)
+    if not rankable.any():
+        raise ValueError(
+            "no class has a known negative, so any ranking would be perfect; assume that unknown labels are negative, "
+            "as by labels.clip(0), or estimate the mAP by onepair.linear.ranking_score"
+        )
+    class_ap = average_precision(score_matrix[:, rankable], label_matrix[:, rankable])
     averaged = np.nan_to_num(class_ap) if empty == "zero" else class_ap[~np.isnan(class_ap)]
     if len(averaged) == 0:
-        raise ValueError("no class has a known positive, so there is no average precision to take the mean of")
+        raise ValueError("no class has both a known positive and a known negative, so there is nothing to average")
     return MeanAveragePrecision(float(averaged.mean()), len(averaged))
+
+
+@register_metric("map")
+def _map(scores: Any, labels: Any) -> float:
+    return mean_average_precision(scores, labels).value
 
 
 class PrecisionRecallF1(NamedTuple):
@@ -138,6 +190,7 @@ def top_k(scores: Any, k: int) -> NDArray[np.bool_]:
     return decisions
 
 
+@register_metric("ranking-loss")
 def ranking_loss(scores: Any, labels: Any) -> float:
     """Mean over rows of the share of (positive, negative) pairs that are not ranked positive first; ties are wrong.
 
@@ -153,6 +206,7 @@ def ranking_loss(scores: Any, labels: Any) -> float:
     return _mean_over(pairs > 0, wrong / np.maximum(pairs, 1))
 
 
+@register_metric("coverage")
 def coverage(scores: Any, labels: Any) -> float:
     """Mean over rows of how many known labels, best first, one must accept to have every positive; ties count.
 

@@ -1,7 +1,9 @@
-"""Numbers with their nouns, lists of names, and commands, as sentences have them."""
+"""Counts, lists, numbers and times as sentences have them."""
 
+import math
 import shlex
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 MOST_NAMED = 5  # in a sentence
 
@@ -56,3 +58,96 @@ def command(*words: object) -> str:
     "onepair review 'runs/my photos'"
     """
     return shlex.join(["onepair", *map(str, words)])
+
+
+MINUS, NOTHING = "−", "–"
+
+
+def points(value: float) -> str:
+    """A share as points of a hundred.
+
+    >>> points(0.8925)
+    '89.2'
+    """
+    return NOTHING if math.isnan(value) else f"{100 * value:.1f}"
+
+
+def roughly(value: float) -> str:
+    """A share that is an estimate, as points of a hundred; only what is certain is none or all.
+
+    >>> roughly(0.8925), roughly(0.9999), roughly(0.0)
+    ('≈ 89', '≈ 99', '0.0')
+    """
+    if math.isnan(value) or value in (0, 1):
+        return points(value)
+    return f"≈ {min(max(round(100 * value), 1), 99)}"
+
+
+def signed(value: float) -> str:
+    """A difference of shares in points, always with its sign.
+
+    >>> signed(0.0331), signed(-0.0004)
+    ('+3.3', '0.0')
+    """
+    text = points(abs(value))
+    return text if text in ("0.0", NOTHING) else f"{'+' if value > 0 else MINUS}{text}"
+
+
+def percent(value: float) -> str:
+    """A share in whole per cent.
+
+    >>> percent(0.632), percent(-0.1), percent(math.nan)
+    ('63 %', '−10 %', '–')
+    """
+    return NOTHING if math.isnan(value) else f"{round(100 * value)} %".replace("-", MINUS)
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> duration(8.4), duration(75), duration(3 * 3600 + 720)
+    ('8 s', '1.2 min', '3.2 h')
+    """
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3597 else f"{seconds / 3600:.1f} h"
+
+
+def probability(share: float) -> str:
+    """A probability in whole percent; only what is certain is 0 or 100.
+
+    >>> probability(0.873), probability(0.9999), probability(0.0001)
+    ('87 %', '99 %', '1 %')
+    """
+    return f"{min(max(round(100 * share), 1), 99) if 0 < share < 1 else round(100 * share)} %"
+
+
+def number(value: int) -> str:
+    """
+    >>> number(12345)
+    '12,345'
+    """
+    return f"{value:,}"
+
+
+def time_left(seconds: float) -> str:
+    """
+    >>> time_left(10), time_left(300), time_left(5400), time_left(3600 * 20)
+    ('about 1 min left', 'about 5 min left', 'about 1.5 h left', 'about 20 h left')
+    """
+    if seconds < 3600:
+        return f"about {max(1, round(seconds / 60))} min left"
+    return f"about {round(seconds / 1800) / 2:g} h left"
+
+
+def ago(time: datetime, *, now: datetime | None = None) -> str:
+    """
+    >>> ago(datetime(2024, 1, 1, 12, 0, tzinfo=UTC), now=datetime(2024, 1, 1, 12, 5, tzinfo=UTC))
+    '5 minutes ago'
+    """
+    seconds = ((now or datetime.now(UTC)) - time).total_seconds()
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        count = int(seconds // size)
+        if count:
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"

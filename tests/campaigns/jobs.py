@@ -13,7 +13,7 @@ import pyarrow.parquet
 import safetensors
 from PIL import Image
 
-from onepair.data.feature_store import FeatureStore
+from onepair.features.store import FeatureStore
 from tests.training.tiny import SETTINGS
 
 TIMES = ("images_per_second", "seconds")
@@ -44,9 +44,9 @@ def jobs(sample: Path) -> list[Job]:
         ("onepair.training.run", *fits),
         ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     )
-    tuning = ("onepair.experiments.tuning", "onepair.experiments.history", "optuna.samplers", *training, *drawing)
-    onnx = ("onepair.inference.export", "onepair.inference.onnx_engine", "onnxscript")
-    auditing = ("onepair.review.audit_app", "onepair.runs.audited")
+    tuning = ("onepair.experiments.tuning", "onepair.experiments.tuning", "optuna.samplers", *training, *drawing)
+    onnx = ("onepair.inference.export", "onepair.inference.engine", "onnxscript")
+    auditing = ("onepair.review.app", "onepair.runs.audit_results")
     return [
         job("train linear", "train", source, *settings, *here, "--out", "run", imports=training),
         job(
@@ -57,7 +57,7 @@ def jobs(sample: Path) -> list[Job]:
             "find",
             *("find", "run", "--folds", "2", *here, "--out", "found.parquet"),
             needs=("run", "cache"),
-            imports=("onepair.finding.finding", *training),
+            imports=("onepair.finding.find", *training),
         ),
         job("predict", "predict", "run", images, "--out", "out.csv", needs=("run",)),
         job("predict parquet", "predict", "run", images, "--out", "out.parquet", needs=("run",), imports=("pandas",)),
@@ -83,7 +83,7 @@ def jobs(sample: Path) -> list[Job]:
             imports=tuning,
         ),
         job("decide", "decide", "run", "--rule", "precision", needs=("run",), imports=fits),
-        job("check", "check", source, "--fix", "clean.csv", imports=("onepair.data.cleaning",)),
+        job("check", "check", source, "--fix", "clean.csv", imports=("onepair.data.quality.clean",)),
         job(
             "audit",
             *("audit", "run", "--split", "test", "--answers", sample / "sheet.csv"),
@@ -183,9 +183,9 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 
 def shorten_commits() -> None:
     """Let every few images or batches count as done, so that there is much to go on from, and to go wrong."""
-    from onepair.data import feature_store
+    from onepair.features import store as feature_store
     from onepair.inference import prediction_files
-    from onepair.training import stopping
+    from onepair.training import checkpoint as stopping
 
     stopping.SECONDS_BETWEEN_CHECKPOINTS = -1
     prediction_files.SECONDS_PER_COMMIT = 0

@@ -10,7 +10,8 @@ import pyarrow.parquet
 import pytest
 from PIL import ImageFile
 
-from onepair.data import plain_lists, sources
+from onepair.data import text_files as sources
+from onepair.data.tables import plain_lists
 from tests.data.bombs import BOMBS
 from tests.training.tiny import SETTINGS, train_tiny, write_images
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 from PIL import Image
 
-from onepair.data.decoding import decode
-from onepair.data.digits import CLASSES as DIGITS
+from onepair.data.formats.digits import CLASSES as DIGITS
+from onepair.data.images.decode import decode
 from onepair.inference.model_files import load_model, save_model
 from onepair.inference.scoring import score_images
 from onepair.models import Classifier, create_backbone
-from onepair.report import picture
-from onepair.report.explanation import MOST
+from onepair.report import explain_images as picture
+from onepair.report.explain_images import MOST
 from onepair.runs.task import prepare_task
 from tests.decisions import plain
 from tests.runs.pretended import pretend_finished

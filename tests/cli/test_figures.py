@@ -10,9 +10,8 @@ from rich.console import Console
 from onepair.cli.decide import _print
 from onepair.cli.figures import class_table, estimate_line
 from onepair.probability import fit_decisions
-from onepair.probability.estimation import Estimated, Figure
-from onepair.probability.evaluation import evaluate
-from onepair.report.wording import roughly
+from onepair.probability.evaluation import Estimated, Figure, evaluate
+from onepair.words import roughly
 
 
 def test_a_narrow_terminal_folds_and_cuts_nothing_off():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onepair.data.reading import read_dataset
+from onepair.data.formats.read import read_dataset
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.review.answers import Decision
 from tests.review.runs import open_desk, small_run

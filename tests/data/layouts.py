@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from onepair.data.voc import CLASSES
+from onepair.data.formats.voc import CLASSES
 
 
 def write(path: Path, text: str) -> Path:

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from onepair.data.augmentation import LEAST, augment
-from onepair.data.images import prepare
-from onepair.data.labeltable import LabelTable
-from onepair.data.loading import ImageReader, readings
-from onepair.data.preprocessing import Preprocessing
+from onepair.data.images.batches import LEAST, ImageReader, augment, prepare, readings
+from onepair.data.images.decode import Preprocessing
+from onepair.data.label_table import LabelTable
 
 SMALL = Preprocessing(16, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), flip=0.0)
 COUNT = 9

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from onepair.data.boxes import object_areas
-from onepair.data.labeltable import LabelTable
+from onepair.data.label_table import LabelTable, object_areas
 from onepair.data.problems import DataError
 
 HEAD = "file,class,difficult,xmin,ymin,xmax,ymax\n"

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onepair.data.checking import find_problems, take_census
-from onepair.data.labeltable import LabelTable
+from onepair.data.label_table import LabelTable
+from onepair.data.quality.check import find_problems, take_census
 from onepair.label_matrix import LabelMatrix
 
 

@@ -6,9 +6,9 @@ from PIL import Image
 
 from onepair import label_matrix
 from onepair.data import DataError, LabelTable, read_dataset, write_table
-from onepair.data.checking import find_problems
-from onepair.data.cleaning import clean
 from onepair.data.problems import Problem, outcome
+from onepair.data.quality.check import find_problems
+from onepair.data.quality.clean import clean
 
 
 def save(folder, **images):

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from onepair.data import DataError, coco, read_dataset
+from onepair.data import DataError, read_dataset
+from onepair.data.formats import coco
 from tests.data import layouts
 
 

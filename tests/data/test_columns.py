@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from onepair.data import DataError, read_dataset, table
+from onepair.data import DataError, read_dataset
+from onepair.data.tables import read_table as table
 from tests.data import layouts
 
 

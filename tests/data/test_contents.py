@@ -6,8 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from onepair.data import contents as room
-from onepair.data.contents import contents
+from onepair.data.images import digests as room
+from onepair.data.images.digests import contents
 from onepair.data.problems import DataError
 
 LONG_AGO = 10**18

@@ -1,6 +1,7 @@
 import pytest
 
-from onepair.data import DataError, cub
+from onepair.data import DataError
+from onepair.data.formats import cub
 from tests.data import layouts
 
 LABELS = "CUB_200_2011/attributes/image_attribute_labels.txt"

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from onepair.data.digits import CLASSES, _compose, read_digits
+from onepair.data.formats.digits import CLASSES, _compose, read_digits
 
 
 def test_scenes_are_labelled_by_the_digits_they_show():

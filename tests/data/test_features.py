@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onepair.data import feature_store
-from onepair.data.decoding import decode
-from onepair.data.feature_store import FeatureStore, Segment, as_keys
-from onepair.data.features import Extraction, extract_features
-from onepair.data.labeltable import LabelTable
-from onepair.data.preprocessing import Preprocessing, scale
+from onepair.data.images.decode import Preprocessing, decode, scale
+from onepair.data.label_table import LabelTable
 from onepair.data.problems import DataError
+from onepair.features import store as feature_store
+from onepair.features.extract import Extraction, extract_features
+from onepair.features.store import FeatureStore, Segment, as_keys
 
 SCALE = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 COUNT = 50
@@ -211,7 +210,7 @@ KILLED = """
 import sys
 from pathlib import Path
 import numpy as np
-from onepair.data import feature_store
+from onepair.features import store as feature_store
 from {module} import COUNT, extract, table_of_pixels
 
 feature_store.ROWS_PER_COMMIT = 8

@@ -1,6 +1,7 @@
 import pytest
 
-from onepair.data import DataError, folders, read_dataset
+from onepair.data import DataError, read_dataset
+from onepair.data.formats import image_folders as folders
 from tests.data import layouts
 
 

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from onepair.data import DataError, huggingface, read_dataset
+from onepair.data import DataError, read_dataset
+from onepair.data.formats import huggingface
 from tests.data import layouts
 
 

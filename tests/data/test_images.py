@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
-from onepair.data.decoding import decode
-from onepair.data.images import normalise, prepare
-from onepair.data.preprocessing import Preprocessing, scale
+from onepair.data.images.batches import normalise, prepare
+from onepair.data.images.decode import Preprocessing, decode, scale
 from onepair.data.problems import DataError
 from onepair.errors import UserError
 from tests.data.bombs import BOMBS

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from onepair.data import DataError, labelstudio, read_dataset
+from onepair.data import DataError, read_dataset
+from onepair.data.formats import label_studio as labelstudio
 from tests.data import layouts
 
 

@@ -12,12 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
-from onepair.data import loading
-from onepair.data.decoding import decode
-from onepair.data.images import prepare
-from onepair.data.labeltable import LabelTable
-from onepair.data.loading import Batch, ImageReader, default_workers, image_batches, readings
-from onepair.data.preprocessing import Preprocessing
+from onepair.data.images import batches as loading
+from onepair.data.images.batches import Batch, ImageReader, default_workers, image_batches, prepare, readings
+from onepair.data.images.decode import Preprocessing, decode
+from onepair.data.label_table import LabelTable
 from onepair.data.problems import DataError, Problem
 
 SCALE = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))

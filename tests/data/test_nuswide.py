@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from onepair.data import DataError, nuswide
+from onepair.data import DataError
+from onepair.data.formats import nuswide
 from tests.data import layouts
 
 

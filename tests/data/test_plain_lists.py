@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onepair.data import plain_lists, table
-from onepair.data.plain_lists import read_plain_lists
 from onepair.data.problems import Problem
+from onepair.data.tables import plain_lists
+from onepair.data.tables import read_table as table
+from onepair.data.tables.plain_lists import read_plain_lists
 
 CELLS = ["dog", "cat;dog", "dog;dog;cow", "", "NA", "NA;dog", "big cat;7", "none", "dog;;cat", "é"]
 ODD_CELLS = ["dog|cat", "dog,cat", "['dog']", " dog", "dog ;cat", '"dog"', "'=dog", "train", '{"a": ["dog"]}']

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from onepair.data.preprocessing import Preprocessing, scale
+from onepair.data.images.decode import Preprocessing, scale
 
 PLAIN: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 

@@ -71,9 +71,9 @@ def test_a_misspelt_format_gets_the_nearest_name(tmp_path):
 
 def test_digits_is_the_embedded_dataset_unless_a_path_has_that_name(tmp_path, monkeypatch):
     embedded = LabelTable(("0",), ("one",), np.ones((1, 1), np.int8), np.array(["train"]), Path())
-    module = ModuleType("onepair.data.digits")
+    module = ModuleType("onepair.data.formats.digits")
     module.read_digits = lambda: embedded
-    monkeypatch.setitem(sys.modules, "onepair.data.digits", module)
+    monkeypatch.setitem(sys.modules, "onepair.data.formats.digits", module)
     monkeypatch.chdir(tmp_path)
     assert read_dataset("digits") is embedded
     (tmp_path / "digits").mkdir()

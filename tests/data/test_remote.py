@@ -12,17 +12,16 @@ import pytest
 from PIL import Image
 
 import onepair.remote
-from onepair.data.checking import find_problems
-from onepair.data.contents import contents
-from onepair.data.decoding import decode
-from onepair.data.loading import ImageReader, readings
-from onepair.data.preprocessing import Preprocessing
+from onepair.data.formats.read import read_dataset
+from onepair.data.formats.write import named_from
+from onepair.data.images.batches import ImageReader, readings
+from onepair.data.images.blocks import image_blocks, images_of
+from onepair.data.images.decode import Preprocessing, decode
+from onepair.data.images.digests import contents
+from onepair.data.images.walk import image_files
 from onepair.data.problems import DataError
-from onepair.data.reading import read_dataset
-from onepair.data.streaming import image_blocks, images_of
-from onepair.data.vector_files import read_vectors
-from onepair.data.walking import image_files
-from onepair.data.writing import named_from
+from onepair.data.quality.check import find_problems
+from onepair.data.vectors.vector_files import read_vectors
 from onepair.errors import MissingExtraError, UserError
 from onepair.files import WriteError, cache_folder
 from onepair.remote import RemoteError, RemotePath, all_at_once, as_path
@@ -203,7 +202,7 @@ def test_vectors_at_a_url_are_copied_once_for_each_version(monkeypatch, s3):
         return file.getvalue()
 
     url = s3({"clip.npy": npy(1), "shards/0.npy": npy(5), "shards/1.npy": npy(6), "bad.npy": b"no array"})
-    monkeypatch.setattr("onepair.data.local_copies.PART", 64)
+    monkeypatch.setattr("onepair.data.vectors.vector_files.PART", 64)
     reads = []
     plain = RemotePath.read_range
     monkeypatch.setattr(RemotePath, "read_range", lambda *args: reads.append(args) or plain(*args))

@@ -2,7 +2,7 @@ from difflib import SequenceMatcher
 
 import numpy as np
 
-from onepair.data.spelling import NEAR, near_names
+from onepair.data.quality.check import NEAR, near_names
 
 
 def test_near_names_are_those_of_difflib_and_plurals():

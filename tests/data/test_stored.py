@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from onepair.data import stored
-from onepair.data.stored import StoredError, map_array, read_record
+from onepair.data import own_files as stored
+from onepair.data.own_files import StoredError, map_array, read_record
 
 
 class Point(BaseModel):

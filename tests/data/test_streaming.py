@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onepair.data.decoding import decode
-from onepair.data.preprocessing import Preprocessing, scale
+from onepair.data.images.blocks import feature_blocks, image_blocks
+from onepair.data.images.decode import Preprocessing, decode, scale
 from onepair.data.problems import DataError
-from onepair.data.streaming import feature_blocks, image_blocks
 
 SCALE = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 

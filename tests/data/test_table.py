@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from onepair import label_matrix
-from onepair.data import DataError, LabelTable, table, table_writing, write_table
-from onepair.data.columns import RESERVED
+from onepair.data import DataError, LabelTable, write_table
+from onepair.data.tables import read_table as table
+from onepair.data.tables import write_table as table_writing
+from onepair.data.tables.column_roles import RESERVED
 from onepair.files import WriteError
 from tests.data import layouts
 

@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onepair.data import DataError, voc
+from onepair.data import DataError
+from onepair.data.formats import voc
 from tests.data import layouts
 
 MAIN = "VOCdevkit/VOC2012/ImageSets/Main"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from onepair.data import walking
-from onepair.data.decoding import SUFFIXES
+from onepair.data.images import walk as walking
+from onepair.data.images.decode import SUFFIXES
+from onepair.data.images.tar import TarPath
+from onepair.data.images.walk import image_files
 from onepair.data.problems import DataError
-from onepair.data.tars import TarPath
-from onepair.data.walking import image_files
 
 pytestmark = pytest.mark.usefixtures("alone")
 

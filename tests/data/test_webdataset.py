@@ -11,17 +11,17 @@ import fsspec
 import numpy as np
 import pytest
 
-import onepair.data.tars as tars
-from onepair.data import stored
-from onepair.data.checking import find_problems
-from onepair.data.decoding import decode
+import onepair.data.images.tar as tars
+from onepair.data import own_files as stored
+from onepair.data.formats.read import read_dataset, recognise
+from onepair.data.formats.webdataset import expanded
+from onepair.data.formats.write import named_from
+from onepair.data.images.blocks import image_blocks, images_of
+from onepair.data.images.decode import decode
 from onepair.data.problems import DataError
-from onepair.data.reading import read_dataset, recognise
-from onepair.data.sources import exists
-from onepair.data.streaming import image_blocks, images_of
-from onepair.data.table_writing import write_table
-from onepair.data.webdataset import expanded
-from onepair.data.writing import named_from
+from onepair.data.quality.check import find_problems
+from onepair.data.tables.write_table import write_table
+from onepair.data.text_files import exists
 from onepair.remote import RemotePath, all_at_once, as_path
 from onepair.review.pictures import Pictures
 from tests.data.test_remote import SMALL, jpeg

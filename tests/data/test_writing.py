@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from onepair.data import DataError, LabelTable, coco, labelstudio, read_dataset, write_labels, writing
-from onepair.data.writing import WRITTEN, named_from
+from onepair.data import DataError, LabelTable, read_dataset, write_labels
+from onepair.data.formats import coco
+from onepair.data.formats import label_studio as labelstudio
+from onepair.data.formats import write as writing
+from onepair.data.formats.write import WRITTEN, named_from
 from onepair.label_matrix import LabelMatrix
 from tests.data.test_dialects import known, labelled, odd_names, thorough
 

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from onepair.data import DataError, read_dataset, table
-from onepair.data.table import MANY_CLASSES
+from onepair.data import DataError, read_dataset
+from onepair.data.tables import read_table as table
+from onepair.data.tables.read_table import MANY_CLASSES
 from tests.data import layouts
 
 CLASSES = "abcdef"

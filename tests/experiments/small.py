@@ -1,11 +1,10 @@
 """A study on the tiny dataset, whose runs take moments."""
 
-from onepair.experiments.datasets import parse_dataset
+from onepair.experiments.overrides import Wishes, parse_dataset
 from onepair.experiments.records import Experiment, Row
 from onepair.experiments.study import Study
-from onepair.experiments.wishes import Wishes
 from onepair.runs.config import parse_setting
-from onepair.training.machine import Machine, Silence
+from onepair.training.hardware import Machine, Silence
 from tests.training.tiny import SIZE
 
 SETTINGS = (f"model.image_size={SIZE}", "linear.batch_size=8", "linear.optimiser.weight_decay=0.0")

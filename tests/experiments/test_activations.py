@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onepair.experiments.activations import IMAGES, MAPS, activations, choose_examples
-from onepair.experiments.drawing import draw
+from onepair.experiments.figures import IMAGES, MAPS, activations, choose_examples, draw
 from onepair.experiments.tables import csv_text
 from tests.decisions import plain
 from tests.experiments.small import TABLE

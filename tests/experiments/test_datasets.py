@@ -2,9 +2,9 @@
 
 import pytest
 
+from onepair.data.formats.read import read_dataset
 from onepair.data.problems import DataError
-from onepair.data.reading import read_dataset
-from onepair.experiments.datasets import Dataset, parse_dataset
+from onepair.experiments.overrides import Dataset, parse_dataset
 from tests.data import layouts
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from onepair.experiments.drawing import draw
 from onepair.experiments.figures import (
     PICTURES,
     confidence,
     confidence_counts,
     curve,
+    draw,
     epochs,
     gradients,
     grid,

@@ -2,10 +2,8 @@
 
 import pytest
 
-from onepair.experiments.datasets import TITLES, Dataset
-from onepair.experiments.grids import GRIDS, LEARNING_RATES, grid_of
-from onepair.experiments.records import EXPERIMENTS, Row, combinations
-from onepair.experiments.wishes import Wishes, make_config
+from onepair.experiments.overrides import TITLES, Dataset, Wishes, make_config
+from onepair.experiments.records import EXPERIMENTS, GRIDS, LEARNING_RATES, Row, combinations, grid_of
 from onepair.methods import METHODS, create_method
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from onepair.experiments.output import write_output
 from onepair.experiments.records import EXPERIMENTS, Row
 from onepair.experiments.study import Line, Outcome
+from onepair.experiments.tables import write_output
 from tests.experiments.small import TABLE
 
 COMMAND = "onepair reproduce table3 --data voc2012=PATH"

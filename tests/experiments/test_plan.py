@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from onepair.experiments.plan import GUESSES, make_plan
 from onepair.experiments.records import EXPERIMENTS
+from onepair.experiments.study import GUESSES, make_plan
 from tests.experiments.small import OPML, TABLE, WISHES, make_study
 from tests.training.tiny import TRAIN
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from onepair.experiments.published import Spread, published, published_best, source
-from onepair.experiments.records import EXPERIMENTS
+from onepair.experiments.records import EXPERIMENTS, Spread, published, published_best, source
 
 PAPER = ("voc2012", "coco2014", "nuswide", "cub")
 

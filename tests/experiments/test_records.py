@@ -2,8 +2,7 @@
 
 import pytest
 
-from onepair.experiments.activations import activations
-from onepair.experiments.figures import PICTURES
+from onepair.experiments.figures import PICTURES, activations
 from onepair.experiments.records import EXPERIMENTS, Experiment, Row, UnknownExperimentError, find_experiment
 from onepair.methods import METHODS
 from onepair.runs.config import all_settings

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from onepair.experiments.grids import GRIDS
-from onepair.experiments.spaces import SPACES, Range, space_of, start_of, with_values
+from onepair.experiments.records import GRIDS
+from onepair.experiments.tuning import SPACES, Range, space_of, start_of, with_values
 from onepair.methods import METHODS, create_method
 from onepair.runs.config import Config, MethodConfig, ModelConfig, resolve_config
 from onepair.runs.presets import preset, preset_titles

@@ -8,7 +8,7 @@ import optuna
 import pytest
 
 from onepair.data.problems import DataError
-from onepair.experiments import working as running
+from onepair.experiments import study as running
 from onepair.experiments.records import Experiment, Row
 from onepair.runs.config import ConfigError, parse_setting
 from tests.experiments.small import ARGUMENTS, BCE, OPML, TABLE, WISHES

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from onepair.experiments.datasets import Dataset
+from onepair.experiments.overrides import Dataset, Wishes, make_config
 from onepair.experiments.records import Row
-from onepair.experiments.study_cells import make_cell, unique
-from onepair.experiments.wishes import Wishes, make_config
+from onepair.experiments.search import make_cell, unique
 
 VOC, SP = Dataset("voc2012", "/a/VOCdevkit", "voc"), Row("OPML-SP", "opml-sp")
 

@@ -5,9 +5,8 @@ import io
 
 import pytest
 
-from onepair.experiments.datasets import Dataset
-from onepair.experiments.published import Spread, published
-from onepair.experiments.records import Row
+from onepair.experiments.overrides import Dataset
+from onepair.experiments.records import Row, Spread, published
 from onepair.experiments.tables import Result, ResultTable, make_tables, order_sentences, swaps, to_csv, to_markdown
 
 VOC = Dataset("voc2012", "x")

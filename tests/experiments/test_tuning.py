@@ -7,16 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from onepair.experiments import study as working
 from onepair.experiments import tuning as tuning_module
-from onepair.experiments import working
-from onepair.experiments.history import history, write_history
 from onepair.experiments.search import journal_study
-from onepair.experiments.spaces import start_of
-from onepair.experiments.tuning import STUDY, Tried, Tuning, best_of_trials
+from onepair.experiments.tuning import STUDY, Tried, Tuning, best_of_trials, history, start_of, write_history
 from onepair.runs.config import build_config, read_config, to_toml
 from onepair.runs.folder import RunError, RunFolder
+from onepair.training.hardware import Machine
 from onepair.training.loop import TrainingError
-from onepair.training.machine import Machine
 from tests.experiments.small import Notes
 from tests.training.tiny import TEST, TRAIN, tiny_config, train_tiny, write_images
 
@@ -139,7 +137,7 @@ import sys
 from pathlib import Path
 from onepair.experiments.tuning import Tuning
 from onepair.runs.config import build_config, read_config
-from onepair.training.machine import Machine
+from onepair.training.hardware import Machine
 from tests.experiments.small import Notes
 out, cache = map(Path, sys.argv[1:])
 machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)

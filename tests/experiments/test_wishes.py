@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from onepair.cli.demo import RUNS, demo_config
-from onepair.experiments.datasets import Dataset
+from onepair.experiments.overrides import Dataset, Wishes, make_config
 from onepair.experiments.records import Row
-from onepair.experiments.wishes import Wishes, make_config
 from onepair.methods import METHODS
 from onepair.runs.config import DataConfig, parse_setting, resolve_config
 from onepair.runs.presets import preset, preset_titles

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from onepair.finding import by_blocks, find_by_blocks
+from onepair.finding import block_find as by_blocks
+from onepair.finding import find_by_blocks
 from onepair.finding.suggestions import FindingError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import observe_positives
-from onepair.probability.incomplete import infer
+from onepair.probability.infer import infer
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +135,7 @@ def test_what_was_asked_for_says_nothing_of_the_labels_beside_it():
         column = np.flatnonzero((truth[row] == 1) & (observed[row] == -1))[0]
         observed[row, column] = asked[row, column] = 1
     probability, expected, observation = by_the_whole(observed, scores, asked=asked, process="few-positives")
-    assert observation.drawn == 2
+    assert observation.max_shown == 2
     np.testing.assert_allclose(probability, expected)
 
 
@@ -144,8 +145,8 @@ def test_rows_that_were_looked_at_by_a_list_are_known_by_it():
     observed[:150] = -1
     observed[:75, :3], observed[75:150, 2:5] = truth[:75, :3], truth[75:150, 2:5]
     probability, expected, observation = by_the_whole(observed, scores)
-    assert observation.free[:150].all()
-    assert not observation.free[150:].all()
+    assert observation.ignorable[:150].all()
+    assert not observation.ignorable[150:].all()
     np.testing.assert_allclose(probability, expected)
 
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from onepair.finding.finding import find_in
+from onepair.finding.find import find_in
 from onepair.finding.folds import OutOfSample
-from onepair.finding.found import FEWEST
+from onepair.finding.summary import FEWEST
 
 ROWS, CLASSES = 60, ("cat", "dog")
 

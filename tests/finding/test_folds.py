@@ -14,7 +14,7 @@ from onepair.runs.config import ConfigError, DataConfig
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
 from onepair.runs.task import prepare_task
-from onepair.training.machine import Machine
+from onepair.training.hardware import Machine
 from tests.training.tiny import (
     CLASSES,
     TEST,

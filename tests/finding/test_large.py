@@ -7,15 +7,15 @@ import pytest
 
 from onepair import label_matrix
 from onepair.cli.find import print_finding
+from onepair.finding import block_find as large
 from onepair.finding import folds as folds_module
-from onepair.finding import large
-from onepair.finding.finding import find_labels
+from onepair.finding.find import find_labels
 from onepair.finding.folds import models_of, read_folds, train_folds
 from onepair.labels import UNKNOWN
 from onepair.review.queue import open_run, read_queue
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import prepare_task
-from onepair.training.machine import Machine
+from onepair.training.hardware import Machine
 from tests.training.tiny import CLASSES, TRAIN, Listener, labels_of, tiny_config, train_tiny, write_images, write_table
 
 KINDS = {

@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from onepair.data.computing import stream_scores
-from onepair.data.streaming import feature_blocks, image_blocks
-from onepair.inference import choice, graphs
-from onepair.inference.choice import Engines
-from onepair.inference.engine import WithHead
+from onepair.data.images.blocks import feature_blocks, image_blocks, stream_scores
+from onepair.inference import graphs
+from onepair.inference import torch_engine as choice
+from onepair.inference.engine import OnnxEngine, WithHead
 from onepair.inference.graphs import backbone_in_onnx
 from onepair.inference.model_files import load_model, read_description
-from onepair.inference.onnx_engine import OnnxEngine
 from onepair.inference.scoring import score_images
-from onepair.inference.torch_engine import TorchEngine
+from onepair.inference.torch_engine import Engines, TorchEngine
 from tests.saved import SCENES, save_model, tensors
 
 TEST = SCENES.pixels[SCENES.rows("test")]

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 import onepair
-from onepair.data.preprocessing import scale
+from onepair.data.images.decode import scale
 from onepair.errors import UserError
 from onepair.inference import export
 from onepair.inference.export import export_onnx

@@ -9,12 +9,12 @@ from PIL import Image
 from torch import nn
 from torch.nn import functional as F
 
-from onepair.data import streaming
-from onepair.data.decoding import decode
-from onepair.data.images import normalise, prepare
-from onepair.data.labeltable import LabelTable
-from onepair.data.preprocessing import Preprocessing
-from onepair.inference import choice, heat_maps
+from onepair.data.images import blocks as streaming
+from onepair.data.images.batches import normalise, prepare
+from onepair.data.images.decode import Preprocessing, decode
+from onepair.data.label_table import LabelTable
+from onepair.inference import heat_maps
+from onepair.inference import torch_engine as choice
 from onepair.inference.heat_maps import suggestion_maps
 from onepair.models import Backbone, Classifier
 from onepair.models.maps import activation_maps, evidence

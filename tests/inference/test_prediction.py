@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 import onepair
-from onepair.data.loading import table_of_files
+from onepair.data.images.batches import table_of_files
 from onepair.data.problems import DataError
 from onepair.errors import UserError
+from onepair.inference.engine import OnnxEngine
 from onepair.inference.export import export_onnx
-from onepair.inference.onnx_engine import OnnxEngine
 from onepair.inference.prediction import Model, Prediction, load
 from onepair.inference.scoring import score_images
 from tests.saved import SCENES, save_model

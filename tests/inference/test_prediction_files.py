@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from onepair.data.walking import image_files
+from onepair.data.images.walk import image_files
 from onepair.errors import UserError
 from onepair.files import BusyError
 from onepair.inference import prediction_files
@@ -162,7 +162,7 @@ def test_a_stopped_attempt_is_gone_on_with_byte_for_byte(place, images, tmp_path
 KILLED = """
 import sys
 from pathlib import Path
-from onepair.data.walking import image_files
+from onepair.data.images.walk import image_files
 from onepair.inference import prediction_files
 from onepair.inference.prediction import load
 

@@ -98,7 +98,7 @@ REFERENCES = {
     ),
     "propensity": per_cell(propensity_positive(INVERSE), lambda s: -log_sigmoid(-s)),
     "bounded propensity": per_cell(lambda s: -(2 * INVERSE - 1) * log_sigmoid(s), lambda s: -log_sigmoid(-s)),
-    "entropy": per_cell(lambda s: -log_sigmoid(s), lambda s: -log_sigmoid(-s), lambda s: -mpf(0.1) * entropy(s)),
+    "entropy": per_cell(lambda s: -log_sigmoid(s), lambda s: -log_sigmoid(-s), lambda s: -mpf(0.2) * entropy(s)),
 }
 every_loss = pytest.mark.parametrize("name", LOSSES)
 

@@ -54,3 +54,9 @@ def test_unbiased_on_average_and_bounded_from_above():
 def test_chances_that_are_none_are_refused(propensities):
     with pytest.raises(ValueError, match="above 0 and at most 1"):
         propensity_loss(torch.zeros(1, 2), torch.tensor([[1, 0]]), propensities=propensities)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 3), (1,), (2,)])
+def test_propensities_that_are_not_of_the_classes_are_refused(shape):
+    with pytest.raises(ValueError, match="one for each of the 3 classes"):
+        propensity_loss(torch.zeros(2, 3), torch.zeros(2, 3), propensities=torch.full(shape, 0.5))

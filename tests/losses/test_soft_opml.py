@@ -7,12 +7,11 @@ from onepair.losses import SoftOPMLLoss, opml_loss, soft_opml_loss
 from tests.losses.batches import random_batch
 
 
-@pytest.fixture(autouse=True, params=["few", "many", "few of many known"])
+@pytest.fixture(autouse=True, params=["few", "many"])
 def way(request, monkeypatch):
-    """Many cells are computed in a shorter way, and one by one if they are known and few are; here all are, too."""
+    """Many cells are computed in a shorter way; here all are, too."""
     if request.param != "few":
         monkeypatch.setattr("onepair.losses.soft_opml._MANY", 0)
-        monkeypatch.setattr("onepair.losses.cells._FEW", 1 if request.param == "few of many known" else -1)
 
 
 def slow_soft_opml(logits, labels, gamma, alpha, beta, unknown):

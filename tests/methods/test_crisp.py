@@ -45,7 +45,7 @@ class SlowCRISP(SlowMethod):
             prior = self.priors[label]
             weight = 2 * prior / self.shown[label] if self.shown[label] else 0.0
             total += weight * missed + abs(sum(p for p, _ in column) / len(rows) - prior) + denied
-        return total / CLASSES
+        return total
 
     def end_epoch(self, epoch, scores):
         self.epoch = epoch + 1

@@ -6,8 +6,8 @@ import torch
 from onepair.errors import UserError
 from onepair.label_matrix import LabelMatrix
 from onepair.methods import METHODS, Method
-from onepair.methods.observed import ObservedRows
-from onepair.runs.checkpoint import load_state, save_state
+from onepair.methods.method import SparseObserved
+from onepair.runs.folder import load_state, save_state
 from tests.methods.training import CLASSES, EPOCHS, LIVELY, OBSERVED, ROWS, Loop, batches, labels_of, lively
 
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -169,7 +169,7 @@ def trained(name, observed, *, interrupted=False):
 @every_method
 def test_labels_by_their_entries_are_learned_from_as_a_matrix_is(name, kind, monkeypatch):
     observed = labels_of(kind)
-    rows = ObservedRows(LabelMatrix.of(observed.numpy()))
+    rows = SparseObserved(LabelMatrix.of(observed.numpy()))
     if lively(name).keeps_matrix:
         monkeypatch.setattr("onepair.label_matrix.MOST_CELLS", ROWS * CLASSES - 1)
         with pytest.raises(UserError, match=f"each of {CLASSES} labels of each of {ROWS} images"):
@@ -179,7 +179,7 @@ def test_labels_by_their_entries_are_learned_from_as_a_matrix_is(name, kind, mon
 
 
 def test_corrected_labels_survive_a_checkpoint(tmp_path):
-    rows = ObservedRows(LabelMatrix.of(labels_of("mixed").numpy()))
+    rows = SparseObserved(LabelMatrix.of(labels_of("mixed").numpy()))
     methods = [lively("opml-sp"), lively("opml-sp")]
     for method in methods:
         method.begin(rows)

@@ -19,7 +19,7 @@ class SlowPartial(SlowMethod):
                 p, known = 1 / (1 + math.exp(-scores[row][label])), self.observed[sample][label]
                 self.weights[row, label] = (1 - p if known == 1 else p) ** self.gammas[known]
                 unknown += [(scores[row][label], row, label)] if known == -1 else []
-        for _, row, label in sorted(unknown, reverse=True)[: round(self.left_out * len(rows))]:
+        for _, row, label in sorted(unknown, reverse=True)[: math.ceil(self.left_out * len(rows))]:
             self.weights[row, label] = 0.0
 
     def loss(self, scores, rows):
@@ -46,3 +46,11 @@ def test_unknown_labels_of_frequent_classes_are_left_out():
     logits = torch.zeros(2, 3, requires_grad=True)
     method(logits, torch.tensor([0, 1])).backward()
     assert (logits.grad == 0).tolist() == [[False, False, False], [True, False, True]]
+
+
+def test_a_batch_of_one_row_leaves_out_its_likeliest_unknown_label():
+    method = create_method("p-asl")
+    method.begin(torch.tensor([[1, -1, -1]], dtype=torch.int8))
+    logits = torch.tensor([[0.0, 1.0, 2.0]], requires_grad=True)
+    method(logits, torch.tensor([0])).backward()
+    assert (logits.grad == 0).tolist() == [[False, False, True]]

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from onepair.methods.selection import highest_scored, highest_scored_per_class
+from onepair.methods.method import highest_scored, highest_scored_per_class
 
 
 def slow_highest_scored(scores, candidates, counts):

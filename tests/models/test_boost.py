@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from onepair.inference.choice import Engines
 from onepair.inference.engine import MANY
 from onepair.inference.model_files import load_model, save_model
+from onepair.inference.torch_engine import Engines
 from onepair.models import Classifier, create_backbone
-from onepair.models.depth import LearningPart, cut_at
+from onepair.models.frozen_prefix import LearningPart, cut_at
 from onepair.models.maps import activation_maps
 from tests.decisions import plain
 

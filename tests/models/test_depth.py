@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from onepair.models import Classifier, create_backbone
-from onepair.models.depth import LearningPart, StageError, cut_at
+from onepair.models.frozen_prefix import LearningPart, StageError, cut_at
 
 # One of each kind: convolutions, residuals, tokens, channels last, dense connections, and our own.
 STAGES = [

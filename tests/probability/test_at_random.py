@@ -5,8 +5,8 @@ import pytest
 from scipy.special import expit
 
 from onepair.labels import UNKNOWN
-from onepair.probability.at_random import fit_at_random
-from onepair.probability.known_cells import KnownCells, ratio
+from onepair.probability.binned_counts import KnownCells, ratio
+from onepair.probability.infer import fit_at_random
 from onepair.probability.observation import recognise
 
 
@@ -28,7 +28,7 @@ def test_leaps_end_where_many_steps_do():
         positive, negative = chance * (1 - rates.positive), (1 - chance) * (1 - rates.negative)
         hidden = cells.unknown * ratio(positive, positive + negative)
         lines, rates = cells.lines(hidden, lines), cells.rates(hidden, np.ones(1))
-    found = fit_at_random(cells).often
+    found = fit_at_random(cells).line_mle
     expected, close = ((each(cells.tally.scores) * cells.weights).sum() for each in (lines, found))
     assert close == pytest.approx(expected, rel=0.05)
 

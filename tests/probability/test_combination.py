@@ -5,10 +5,10 @@ import pytest
 from scipy.optimize import minimize
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_fraction, observe_positives
-from onepair.probability import combination as room
+from onepair.probability import label_dependence as room
 from onepair.probability.calibration import expected_calibration_error, fit_platt
-from onepair.probability.combination import fit_combination, sureness
-from onepair.probability.incomplete import infer
+from onepair.probability.infer import infer
+from onepair.probability.label_dependence import fit_combination, sureness
 from onepair.probability.observation import recognise
 
 ROWS, SAMPLE = 2000, 1500
@@ -93,7 +93,7 @@ def test_known_negatives_tell_too(drawn):
 
 
 def test_many_classes_are_corrected_one_by_one(drawn, monkeypatch):
-    monkeypatch.setattr("onepair.probability.combination._MOST_CLASSES", 3)
+    monkeypatch.setattr("onepair.probability.label_dependence._MOST_CLASSES", 3)
     scores, labels = drawn["rows"]
     sample_scores, sample = drawn["sample"]
     observed = observe_positives(labels)

@@ -7,10 +7,10 @@ import pytest
 from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
-from onepair.probability import decisions
+from onepair.probability import thresholds as decisions
 from onepair.probability.calibration import expected_calibration_error
-from onepair.probability.decisions import DecisionError, Decisions, StoredDecisions, fit_decisions
-from onepair.probability.incomplete import infer
+from onepair.probability.infer import infer
+from onepair.probability.thresholds import DecisionError, StoredThresholds, Thresholds, fit_decisions
 
 SLOPES, INTERCEPTS = np.array([0.4, 1.5, 0.7, 2.0, 0.9]), np.array([-1.5, -2.5, -0.5, -1.0, -2.0])
 
@@ -150,7 +150,7 @@ def test_they_survive_json(calibration):
     decisions = fit_decisions(scores, labels, calibration=calibration, rule="precision", precision=0.99)
     assert np.isinf(decisions.thresholds).any()
     text = json.dumps(decisions.to_dict(), allow_nan=False)
-    read = Decisions.from_stored(StoredDecisions.model_validate_json(text), classes=scores.shape[1])
+    read = Thresholds.from_stored(StoredThresholds.model_validate_json(text), classes=scores.shape[1])
     np.testing.assert_array_equal(read.labels(scores), decisions.labels(scores))
     np.testing.assert_array_equal(read.probabilities(scores), decisions.probabilities(scores))
     assert read.rule == "precision 0.99"
@@ -183,14 +183,14 @@ def test_a_rare_class_has_the_probability_of_the_others_for_a_threshold():
     decisions = fit_decisions(scores, labels)
     np.testing.assert_array_equal(decisions.pooled, [False, False, False, False, True])
     assert decisions.labels(scores)[:, 4].mean() < 0.1
-    read = Decisions.from_stored(StoredDecisions.model_validate(decisions.to_dict()), classes=5)
+    read = Thresholds.from_stored(StoredThresholds.model_validate(decisions.to_dict()), classes=5)
     np.testing.assert_array_equal(read.pooled, decisions.pooled)
 
 
 def test_what_was_stored_without_pooled_classes_is_read():
     stored = fit_decisions(*generate(200, 0)).to_dict()
     del stored["pooled"]
-    assert not Decisions.from_stored(StoredDecisions.model_validate(stored), classes=5).pooled.any()
+    assert not Thresholds.from_stored(StoredThresholds.model_validate(stored), classes=5).pooled.any()
 
 
 @pytest.mark.parametrize("number", [1, 20, 200])

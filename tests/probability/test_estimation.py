@@ -9,20 +9,20 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
 from onepair.metrics import precision_recall_f1
 from onepair.probability.calibration import Platt
 from onepair.probability.counting import Estimate
-from onepair.probability.decisions import fit_decisions
-from onepair.probability.estimation import (
+from onepair.probability.evaluation import (
     OVERALL,
     Draw,
     _by_logit,
     _counts,
     draws,
     estimate,
+    evaluate,
     missing_at,
     sharpness_error,
 )
-from onepair.probability.evaluation import evaluate
-from onepair.probability.incomplete import Inference, infer
+from onepair.probability.infer import Inference, infer
 from onepair.probability.observation import Observation, Rates
+from onepair.probability.thresholds import fit_decisions
 from tests.probability.test_observation import generate
 
 CLASSES = [f"class{number}" for number in range(6)]
@@ -89,8 +89,8 @@ def test_the_ends_of_an_interval_are_its_ends():
     np.testing.assert_allclose(missing_at(Estimate(*map(np.float64, (0, 0, 12))), at), [0, 0, 12], atol=1e-9)
 
 
-def of_one_class(scores, labels, *, rates, free=False):
-    observation = Observation("", 0, np.full(labels.shape, free), np.zeros(labels.shape, bool))
+def of_one_class(scores, labels, *, rates, ignorable=False):
+    observation = Observation("", 0, np.full(labels.shape, ignorable), np.zeros(labels.shape, bool))
     nothing = Estimate(*(np.zeros(1) for _ in range(3)))
     line = Platt(np.array([2.0]), np.array([-1.0]))
     return Inference(observation, Rates(*map(np.array, rates), np.ones(1)), line, line, scores, nothing, nothing)
@@ -117,7 +117,7 @@ def test_positives_alone_do_not_tell_how_steep_a_line_is():
     labels[20:] = POSITIVE
     known = of_one_class(scores, labels, rates=([0.4], [0.0]))
     assert sharpness_error(scores, labels, known) == pytest.approx(np.hypot(0.3, 0.1))
-    looked_at = of_one_class(scores, labels, rates=([0.4], [0.0]), free=True)
+    looked_at = of_one_class(scores, labels, rates=([0.4], [0.0]), ignorable=True)
     assert sharpness_error(scores, labels, looked_at) < 0.27
 
 
@@ -183,7 +183,7 @@ def test_a_figure_that_may_be_anything_is_not_told():
     predicted = scores > 0
     found = estimate(scores, predicted, observed.astype(np.int8), infer(scores, observed), CLASSES)
     assert found.precision.high - found.precision.low > 0.5
-    assert not found.precision.told
+    assert not found.precision.is_informative
     assert any(np.isnan(each.precision) for each in found.classes.values())
 
 

@@ -8,8 +8,8 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
-from onepair.probability.decisions import fit_decisions
 from onepair.probability.evaluation import evaluate
+from onepair.probability.thresholds import fit_decisions
 from tests.probability.test_observation import generate
 
 CLASSES = [f"class{number}" for number in range(6)]

@@ -6,8 +6,8 @@ from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
 from onepair.probability.calibration import fit_platt
-from onepair.probability.drawn import _Search
-from onepair.probability.incomplete import infer
+from onepair.probability.few_positives import _Search
+from onepair.probability.infer import infer
 from tests.probability.test_observation import generate
 
 
@@ -101,8 +101,8 @@ def test_positives_that_are_drawn_are_counted(most, empty):
     rank = np.where(labels == POSITIVE, random.random(labels.shape), 2).argsort(1).argsort(1)
     observed = np.where((labels == POSITIVE) & (rank < most), POSITIVE, UNKNOWN).astype(np.int8)
     inference, missing = infer(scores, observed), missing_of(labels, observed).sum()
-    assert inference.observation.drawn == most
-    assert inference.observation.empty == empty
+    assert inference.observation.max_shown == most
+    assert inference.observation.has_empty_rows == empty
     assert inference.total.value == pytest.approx(missing, rel=0.25)
     assert inference.platt(scores).mean() == pytest.approx(labels.mean(), rel=0.15)
 
@@ -139,7 +139,7 @@ def test_rows_are_drawn_where_there_are_too_many_cells(monkeypatch):
     scores, _, labels = generate(4000, random)
     observed = hide(labels, random, 0.5, 0.5)
     whole = infer(scores, observed)
-    monkeypatch.setattr("onepair.probability.incomplete._MOST_CELLS", 12_000)
+    monkeypatch.setattr("onepair.probability.infer._MOST_CELLS", 12_000)
     np.testing.assert_allclose(infer(scores, observed).platt(scores), whole.platt(scores), atol=0.06)
 
 

@@ -6,7 +6,7 @@ from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
 from onepair.probability.calibration import expected_calibration_error
-from onepair.probability.judgement import judge
+from onepair.probability.cell_posterior import judge
 
 ROWS, SAMPLE, CLASSES = 2000, 1000, 5
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.probability.known_cells import KnownCells
+from onepair.probability.binned_counts import KnownCells
 from onepair.probability.observation import recognise
 
 
@@ -20,5 +20,5 @@ def test_labels_that_were_asked_for_are_no_sample():
     np.testing.assert_array_equal(
         cells.asked, [(truth[:5] == value).sum(0) * [1, 0, 0] for value in (POSITIVE, NEGATIVE)]
     )
-    assert observation.drawn == 0  # so that no positive stands for a row
-    np.testing.assert_array_equal(cells.extra, (~observation.free & (labels == POSITIVE)).sum(0))
+    assert observation.max_shown == 0  # so that no positive stands for a row
+    np.testing.assert_array_equal(cells.extra, (~observation.ignorable & (labels == POSITIVE)).sum(0))

@@ -6,7 +6,7 @@ import pytest
 from onepair.labels import POSITIVE, UNKNOWN, observe_positives
 from onepair.metrics import precision_recall_f1
 from onepair.probability import fit_decisions
-from onepair.probability.incomplete import infer
+from onepair.probability.infer import infer
 
 CLASSES = 8
 NOISE = 0.01  # of F1 on 3,000 rows, and of thresholds chosen on 800

@@ -46,7 +46,7 @@ def slow_posterior(probabilities, observed, observation, rates, row):
     for labels in itertools.product((0, 1), repeat=len(probabilities)):
         if all(known in (UNKNOWN, y) for known, y in zip(observed, labels, strict=True)):
             weight = np.prod([p if y else 1 - p for p, y in zip(probabilities, labels, strict=True)])
-            weight *= chance_of(observed != UNKNOWN, labels, observation.drawn, rates, observation.free[row])
+            weight *= chance_of(observed != UNKNOWN, labels, observation.max_shown, rates, observation.ignorable[row])
             positive += weight * np.array(labels)
             total += weight
     return positive / total
@@ -171,14 +171,14 @@ def test_processes_are_recognised(number):
     _, _, labels = generate(1500, random, classes=10)
     observed, drawn, words = list(processes(labels, random))[number]
     found = recognise(observed)
-    assert found.drawn == drawn
+    assert found.max_shown == drawn
     assert words in found.sentence
 
 
 @pytest.mark.parametrize("classes", [1, 3])
 def test_where_every_label_is_known_none_was_drawn(classes):
     found = recognise(np.ones((60, classes), np.int8))
-    assert (found.drawn, found.sentence) == (0, "all labels are known")
+    assert (found.max_shown, found.sentence) == (0, "all labels are known")
 
 
 def test_a_single_list_of_classes_is_one():
@@ -188,8 +188,8 @@ def test_a_single_list_of_classes_is_one():
     listed = np.arange(400) < 200
     by_list = np.where(np.arange(8) < 3, labels, UNKNOWN)
     found = recognise(np.where(listed[:, None], by_list, observe_positives(labels)))
-    assert found.drawn == 1
-    np.testing.assert_array_equal(found.free, np.repeat(listed[:, None], 8, axis=1))
+    assert found.max_shown == 1
+    np.testing.assert_array_equal(found.ignorable, np.repeat(listed[:, None], 8, axis=1))
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -197,7 +197,7 @@ def test_what_two_classes_are_known_of_by_chance_is_no_list(classes):
     random = np.random.default_rng(2)
     labels = random.integers(0, 2, (400, classes)).astype(np.int8)
     chance = np.array([0.5, 0.6, 0.0])[:classes]  # of the third nothing is ever known
-    assert not recognise(np.where(random.random(labels.shape) < chance, labels, UNKNOWN)).free.any()
+    assert not recognise(np.where(random.random(labels.shape) < chance, labels, UNKNOWN)).ignorable.any()
 
 
 def test_labels_that_were_asked_for_say_nothing_of_the_others():
@@ -206,16 +206,16 @@ def test_labels_that_were_asked_for_say_nothing_of_the_others():
     asked = (observed == UNKNOWN) & (np.random.default_rng(4).random(labels.shape) < 0.2)
     answered = np.where(asked, labels, observed)
     found = recognise(answered, asked)
-    assert found.drawn == 1
-    np.testing.assert_array_equal(found.free, asked)
+    assert found.max_shown == 1
+    np.testing.assert_array_equal(found.ignorable, asked)
     assert found.sentence.startswith(recognise(observed).sentence)
     assert "labels were asked for" in found.sentence
 
 
 def test_a_process_can_be_named():
     observed = observe_positives(generate(200, np.random.default_rng(5))[2])
-    assert recognise(observed, process="positives-at-random").drawn == 0
-    assert recognise(observed, process="regardless").free.all()
+    assert recognise(observed, process="positives-at-random").max_shown == 0
+    assert recognise(observed, process="regardless").ignorable.all()
     with pytest.raises(ProcessError, match="no process 'by chance'; choose from auto, single-positive"):
         recognise(observed, process="by chance")
     with pytest.raises(ValueError, match="one shape"):
@@ -226,7 +226,7 @@ def test_a_process_can_be_named():
 def test_what_is_said_of_the_process_counts(process, drawn):
     labels = np.full((40, 5), UNKNOWN)
     labels[:, 0] = labels[::2, 1] = POSITIVE
-    assert recognise(labels, process=process).drawn == drawn
+    assert recognise(labels, process=process).max_shown == drawn
 
 
 def test_a_row_with_a_sure_positive_is_not_empty():
@@ -241,6 +241,6 @@ def test_rows_whose_labels_are_all_shown_are_not_looked_at_in_full_where_no_nega
     labels = np.where(truth & (random.random(truth.shape) < 0.5), POSITIVE, UNKNOWN).astype(np.int8)
     assert (labels == POSITIVE).all(1).sum() > 10
     for process in ("auto", "positives-at-random"):
-        assert not recognise(labels, process=process).free.any()
+        assert not recognise(labels, process=process).ignorable.any()
     labels[:50] = truth[:50]
-    assert recognise(labels).free[:50].all()
+    assert recognise(labels).ignorable[:50].all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onepair.labels import POSITIVE, UNKNOWN
-from onepair.probability.observed_wrong import with_observed
+from onepair.probability.cell_posterior import with_observed
 
 
 @pytest.mark.parametrize("drawn", [0, 1])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onepair.labels import POSITIVE, UNKNOWN, observe_positives
-from onepair.probability.priors import class_priors
+from onepair.probability.infer import class_priors
 from tests.probability.test_observation import generate
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from onepair.probability.tally import Tally
+from onepair.probability.binned_counts import Tally
 
 
 def test_bins_hold_all_cells_in_the_order_of_their_scores():

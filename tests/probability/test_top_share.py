@@ -5,8 +5,7 @@ import pytest
 from scipy.special import expit
 
 from onepair.labels import POSITIVE, UNKNOWN
-from onepair.probability.incomplete import infer
-from onepair.probability.top_share import most_missing
+from onepair.probability.infer import infer, most_missing
 
 
 def positives_at_random(steepness, share, rows=4000, seed=0):

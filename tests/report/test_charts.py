@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onepair.report import charts
-from onepair.report.side_by_side import Comparison
+from onepair.report.compared_runs import Comparison
 from tests.report.summaries import found, four, records, summary
 
 PANELS = [charts.confidence_bars, charts.reliability_curves]

@@ -12,7 +12,7 @@ from PIL import Image
 
 from onepair.probability.calibration import Platt
 from onepair.report import Examples, ReportError, write_report
-from onepair.report.wording import points
+from onepair.words import points
 from tests.decisions import plain
 from tests.report.summaries import CLASSES, LABELS, four, summary
 

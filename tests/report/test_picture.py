@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onepair.report.picture import ACROSS, DOTS, PANEL, Explained, Sighting, overlay, render
+from onepair.report.explain_images import ACROSS, DOTS, PANEL, Explained, Sighting, overlay, render
 
 
 def explained(*, labels=1, shape=(40, 60), name="a.png", label="dog"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onepair.report import ReportError, gap_closed
-from onepair.report.side_by_side import Comparison
+from onepair.report.compared_runs import Comparison
 from tests.decisions import plain
 from tests.report.summaries import CLASSES, four, records, summary
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from onepair.data.labeltable import LabelTable
-from onepair.data.preprocessing import Preprocessing
-from onepair.data.table_writing import write_table
+from onepair.data.images.decode import Preprocessing
+from onepair.data.label_table import LabelTable
+from onepair.data.tables.write_table import write_table
 from onepair.inference.model_files import Description, write_description
 from onepair.labels import POSITIVE, UNKNOWN, observe_positives
-from onepair.review.audit_app import create_audit_app
-from onepair.review.auditing import AuditDesk, open_store
+from onepair.review.app import create_audit_app
+from onepair.review.audit_session import AuditDesk, open_store
 from onepair.review.pictures import Pictures
 from onepair.runs.audit import audit_folder, draw
 from onepair.runs.config import build_config

@@ -10,10 +10,10 @@ from PIL import Image, ImageDraw
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.answers import Store
 from onepair.review.app import create_app
-from onepair.review.desk import Desk
 from onepair.review.pictures import Pictures
 from onepair.review.queue import answers_file, open_run, read_queue
 from onepair.review.retraining import Retraining
+from onepair.review.session import Desk
 from onepair.runs.config import build_config
 from tests.runs.pretended import pretend_finished
 

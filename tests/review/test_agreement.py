@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from onepair.review.agreement import Opinions
-from onepair.review.answers import Entry
+from onepair.review.answers import Entry, Opinions
 
 
 def opinions(*said):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from onepair.data import table as tables
-from onepair.data.table_writing import write_table
+from onepair.data.tables import read_table as tables
+from onepair.data.tables.write_table import write_table
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.runs.audit import AuditError, write_sheet
 from onepair.runs.finished import FinishedRun

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onepair.data.digits import read_digits
+from onepair.data.formats.digits import read_digits
+from onepair.data.formats.read import read_dataset
 from onepair.data.problems import DataError
-from onepair.data.reading import read_dataset
-from onepair.data.table_writing import write_table
+from onepair.data.tables.write_table import write_table
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.answers import Decision, Entry
 from onepair.review.completion import write_completed
@@ -213,7 +213,7 @@ def test_other_endings_are_refused_before_anything_is_written(run, tmp_path):
 
 def test_confirmed_suggestions_raise_the_map(tmp_path):
     """The loop closes: train, have suggestions confirmed by somebody who knows all labels, train again."""
-    from onepair.training.machine import Machine
+    from onepair.training.hardware import Machine
     from onepair.training.run import train
     from tests.training.tiny import Listener
 

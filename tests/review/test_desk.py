@@ -9,8 +9,8 @@ import pytest
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.review import answers as store_module
 from onepair.review.answers import Decision, Store
-from onepair.review.pace import BREAK, HOLD
 from onepair.review.queue import ORDERS
+from onepair.review.session import BREAK, HOLD
 from tests.review.runs import open_desk, small_run, write_suggestions
 
 FIRST = [order for order in ORDERS if order != "second"]  # those for what nobody has answered

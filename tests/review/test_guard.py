@@ -4,7 +4,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
-from onepair.review.guard import Guard, Rules
+from onepair.review.server import Guard, Rules
 
 TOKEN = "a-token-of-some-length"  # noqa: S105 (it opens nothing)
 ALONE = Rules(frozenset({"127.0.0.1", "localhost", "::1"}))

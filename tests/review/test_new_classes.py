@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from onepair.data.reading import read_dataset
+from onepair.data.formats.read import read_dataset
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.review.answers import Decision, Store
+from onepair.review.answers import LONGEST_NAME, Decision, Store, new_class
 from onepair.review.completion import write_completed
-from onepair.review.naming import LONGEST_NAME, new_class
 from onepair.review.queue import answers_file, open_run
 from tests.review.runs import CLASSES, open_app, open_desk, small_run
 from tests.review.sites import Site

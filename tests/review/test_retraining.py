@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from onepair.cli.settings import chosen_config
-from onepair.data.reading import read_dataset
+from onepair.data.formats.read import read_dataset
 from onepair.files import locked
 from onepair.probability import fit_decisions
 from onepair.review import retraining

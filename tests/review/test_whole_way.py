@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from onepair.data.reading import read_dataset
+from onepair.data.formats.read import read_dataset
 from tests.cli.command import onepair
 from tests.review.processes import serving
 

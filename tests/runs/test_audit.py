@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onepair import label_matrix
-from onepair.data import table as tables
+from onepair.data.tables import read_table as tables
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.probability.resampling import more_to_halve
@@ -23,7 +23,7 @@ from onepair.runs.audit import (
     write_audit,
     write_sheet,
 )
-from onepair.runs.audited import summarise_audit
+from onepair.runs.audit_results import summarise_audit
 from onepair.runs.finished import FinishedRun
 from tests.review.audits import audit_run, truth_of
 

@@ -7,8 +7,8 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from onepair.runs.checkpoint import CheckpointError, load_state, save_state
-from onepair.training.sharding import cpu_state
+from onepair.runs.folder import CheckpointError, load_state, save_state
+from onepair.training.distributed import cpu_state
 
 
 def same(a, b):

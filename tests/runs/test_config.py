@@ -12,6 +12,10 @@ from onepair.runs.config import (
     Config,
     ConfigError,
     DataConfig,
+    FinetuneConfig,
+    FinetuneOptimiserConfig,
+    LinearConfig,
+    LinearOptimiserConfig,
     MethodConfig,
     ModelConfig,
     all_settings,
@@ -24,8 +28,7 @@ from onepair.runs.config import (
     resolve_config,
     to_toml,
 )
-from onepair.runs.stages import FinetuneConfig, FinetuneOptimiserConfig, LinearConfig, LinearOptimiserConfig
-from onepair.runs.values import NOTHING
+from onepair.runs.config_types import NOTHING
 
 positive = st.floats(1e-12, 1e12)
 text = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda word: word != NOTHING)

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from onepair.files import BusyError, WriteError
-from onepair.runs.config import Config, MethodConfig
+from onepair.runs.config import Config, FinetuneConfig, LinearConfig, MethodConfig
 from onepair.runs.folder import Results, RunError, RunFolder
-from onepair.runs.stages import FinetuneConfig, LinearConfig
 
 CONFIG = Config()
 HOLD = """

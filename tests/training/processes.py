@@ -64,7 +64,7 @@ def exit_codes(processes: Sequence[Any]) -> list[int]:
 def run_command(arguments: list[str]) -> None:
     """The command, with a checkpoint after every batch."""
     from onepair.cli.main import main
-    from onepair.training import stopping
+    from onepair.training import checkpoint as stopping
 
     stopping.SECONDS_BETWEEN_CHECKPOINTS = -1
     sys.argv = ["onepair", *arguments]

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from onepair.runs.folder import RunFolder
-from onepair.training.batch_norm import whole_batch_norms
+from onepair.training.distributed import whole_batch_norms
 from tests.training.processes import run_command
 from tests.training.test_processes import arguments, assert_same, in_two, two_processes
 from tests.training.tiny import train_tiny

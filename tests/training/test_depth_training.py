@@ -8,18 +8,16 @@ import safetensors.torch
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from onepair.data.features import extract_features
-from onepair.data.images import normalise
-from onepair.data.loading import image_batches
+from onepair.data.images.batches import image_batches, normalise
 from onepair.data.problems import DataError
-from onepair.finding.finding import find_labels
-from onepair.models.depth import StageError
+from onepair.features.extract import extract_features
+from onepair.finding.find import find_labels
+from onepair.models.frozen_prefix import StageError
 from onepair.runs.config import ConfigError
 from onepair.runs.finished import FinishedRun
-from onepair.runs.shared import Shared
-from onepair.runs.task import prepare_task
+from onepair.runs.task import Shared, prepare_task
 from onepair.training import run as running
-from onepair.training.machine import Machine, Silence
+from onepair.training.hardware import Machine, Silence
 from tests.training.test_processes import arguments, assert_same, in_two, run_command
 from tests.training.test_run import model_scores
 from tests.training.tiny import TEST, TRAIN, tiny_config
@@ -83,8 +81,8 @@ def test_an_epoch_reads_no_image(train, monkeypatch):
     def no_reading(*_, **__):
         raise AssertionError("an image was read")
 
-    monkeypatch.setattr("onepair.data.streaming.decode", no_reading)
-    monkeypatch.setattr("onepair.data.loading.decode", no_reading)
+    monkeypatch.setattr("onepair.data.images.blocks.decode", no_reading)
+    monkeypatch.setattr("onepair.data.images.batches.decode", no_reading)
     assert train(*FROM_6, out="second").weights == first.weights
 
 
@@ -120,7 +118,7 @@ def test_folds_find_what_the_run_has_computed(train, cache, monkeypatch):
         extracted.append(found.new)
         return found
 
-    monkeypatch.setattr("onepair.training.fixed.extract_features", spy)
+    monkeypatch.setattr("onepair.training.frozen_features.extract_features", spy)
     machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
     found = find_labels(FinishedRun(done.folder.path), folds=2, machine=machine, watch=Silence())
     assert found.folds == 2
@@ -142,7 +140,7 @@ def test_a_disk_without_room_is_told_before_anything_is_written(train, monkeypat
 
 
 def test_how_much_room_it_takes_is_said(train, monkeypatch):
-    monkeypatch.setattr("onepair.training.fixed.MUCH", 0)
+    monkeypatch.setattr("onepair.training.frozen_features.MUCH", 0)
     said = train(*FROM_6, "seed=78").watch.said
     assert any(
         sentence.startswith("keeping small-cnn-before-6 of 46 images (plain) takes 0.0 GB in ") for sentence in said

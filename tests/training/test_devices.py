@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from onepair.data.features import extract_features
-from onepair.data.reading import read_dataset
-from onepair.inference.choice import Engines
+from onepair.data.formats.read import read_dataset
+from onepair.features.extract import extract_features
 from onepair.inference.heat_maps import suggestion_maps
 from onepair.inference.prediction import Model
 from onepair.inference.scoring import score_images
+from onepair.inference.torch_engine import Engines
 from onepair.methods import METHODS
 from onepair.models import Classifier, create_backbone
 from onepair.models.maps import activation_maps
-from onepair.probability.decisions import fit_decisions
+from onepair.probability.thresholds import fit_decisions
 from onepair.training.loop import Trainer
 from tests.elsewhere import DEVICE, Elsewhere, MixedDevicesError, other_device
 from tests.training.test_run import SHORT

@@ -14,13 +14,13 @@ import torch
 from lightning_fabric import Fabric
 
 from onepair.files import BusyError
-from onepair.finding.finding import find_labels
+from onepair.finding.find import find_labels
 from onepair.inference.scoring import gather, shard_of
 from onepair.runs.config import ConfigError
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.training.machine import Machine, Silence
-from onepair.training.processes import on_first
+from onepair.training.distributed import on_first
+from onepair.training.hardware import Machine, Silence
 from onepair.training.run import train
 from tests.training.processes import dying_command, exit_codes, run_command, start, together
 from tests.training.test_run import model_scores
@@ -249,7 +249,7 @@ def test_the_find_command_starts_its_processes_itself(images, cache, tmp_path):
 
 def look_at_images(given):
     """Each process looks at its share of the images, and takes its time; extraction likewise."""
-    from onepair.training import fixed as running
+    from onepair.training import frozen_features as running
 
     seen, extract = [], running.extract_features
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from onepair.errors import Stopped
-from onepair.runs.checkpoint import CheckpointError, load_state, save_state
-from onepair.runs.folder import RunFolder
+from onepair.runs.folder import CheckpointError, RunFolder, load_state, save_state
 from onepair.training import loop
 from tests.training.processes import command, exit_code
 from tests.training.tiny import SETTINGS, Listener

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from onepair.runs.checkpoint import CheckpointError
-from onepair.training import saving
-from onepair.training.saving import Saved
+from onepair.runs.folder import CheckpointError
+from onepair.training import checkpoint as saving
+from onepair.training.checkpoint import Saved
 
 
 def weights(value):

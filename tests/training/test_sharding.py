@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from onepair.models import Classifier, create_backbone
-from onepair.training.sharding import sharded_parts
+from onepair.training.distributed import sharded_parts
 
 
 @pytest.mark.parametrize(

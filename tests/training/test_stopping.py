@@ -9,14 +9,13 @@ import torch
 from lightning_fabric import Fabric
 
 from onepair.errors import Stopped
-from onepair.inference.inputs import FeatureSource
-from onepair.inference.scoring import score
+from onepair.inference.scoring import FeatureSource, score
 from onepair.models.backbone import SmallCNN
-from onepair.runs.checkpoint import load_state
-from onepair.runs.folder import RunFolder
-from onepair.training import loop, stopping
+from onepair.runs.folder import RunFolder, load_state
+from onepair.training import checkpoint as stopping
+from onepair.training import loop
+from onepair.training.checkpoint import Requests
 from onepair.training.loop import Trainer
-from onepair.training.stopping import Requests
 from tests.training.processes import run_command
 from tests.training.test_processes import SHARDED, TWO, arguments, assert_same, in_two
 from tests.training.test_resume import records

@@ -9,7 +9,7 @@ from PIL import Image
 
 from onepair.runs.config import build_config, merge, parse_setting
 from onepair.runs.folder import RunFolder
-from onepair.training.machine import Machine
+from onepair.training.hardware import Machine
 from onepair.training.run import train
 
 CLASSES = ("red", "green", "blue", "striped")

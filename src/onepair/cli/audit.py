@@ -11,8 +11,8 @@ from onepair.errors import require_extra
 from onepair.words import command, counted
 
 if TYPE_CHECKING:
-    from onepair.review.auditing import AuditDesk
-    from onepair.runs.audited import AuditSummary
+    from onepair.review.audit_session import AuditDesk
+    from onepair.runs.audit_results import AuditSummary
 
 SHOWN = 40  # classes in the table, those that miss most
 
@@ -45,7 +45,7 @@ def audit(
 
     from onepair.cli.review import login_name, serve_pages
     from onepair.files import locked, writing
-    from onepair.review.auditing import AuditDesk, open_store
+    from onepair.review.audit_session import AuditDesk, open_store
     from onepair.runs.audit import audit_folder, draw, read_audit, write_sheet
     from onepair.runs.finished import FinishedRun
 
@@ -70,7 +70,7 @@ def audit(
         if answers is not None:
             _take(desk, answers, name or login_name())
         else:
-            from onepair.review.audit_app import create_audit_app
+            from onepair.review.app import create_audit_app
 
             serve_pages(
                 lambda pictures, who: create_audit_app(desk, pictures, name=who),
@@ -96,7 +96,7 @@ def _take(desk: "AuditDesk", answers: Path, who: str) -> None:
 
 
 def _say_what_it_tells(run: Path) -> None:
-    from onepair.runs.audited import summarise_audit
+    from onepair.runs.audit_results import summarise_audit
     from onepair.runs.finished import FinishedRun
 
     told = summarise_audit(FinishedRun(run))
@@ -110,7 +110,7 @@ def print_summary(told: "AuditSummary") -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from onepair.report.wording import points
+    from onepair.words import points
 
     console = Console(highlight=False, soft_wrap=True)
     table = class_table("missing", "between")

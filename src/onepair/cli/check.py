@@ -18,9 +18,9 @@ from onepair.words import counted, plural
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from onepair.data.checking import Census
-    from onepair.data.labeltable import LabelTable
+    from onepair.data.label_table import LabelTable
     from onepair.data.problems import Problem
+    from onepair.data.quality.check import Census
 
 SHOWN = 10  # problems of each kind; --json has them all
 CLASSES = 100  # in the table, of more, those with most positives; --json has them all
@@ -44,8 +44,8 @@ def check(
     or there twice, merges spellings of one class, says all that it changed, and writes the rest: splits stay, and
     unknown labels stay unknown.
     """
-    from onepair.data.checking import find_problems, take_census
     from onepair.data.problems import Problem
+    from onepair.data.quality.check import find_problems, take_census
     from onepair.remote import as_path
 
     found: list[Problem] = []
@@ -75,11 +75,11 @@ def _fix(
     table: "LabelTable", found: list["Problem"], source: Path, out: Path, *, ask: bool
 ) -> tuple["LabelTable", list["Problem"]]:
     """Write a clean table; it, and what was changed, with remarks."""
-    from onepair.data.cleaning import clean
+    from onepair.data.formats.write import named_from
     from onepair.data.problems import DataError, outcome
-    from onepair.data.sources import real
-    from onepair.data.table_writing import write_table
-    from onepair.data.writing import named_from
+    from onepair.data.quality.clean import clean
+    from onepair.data.tables.write_table import write_table
+    from onepair.data.text_files import real
 
     if table.pixels is not None:
         raise DataError(f"{source}: is inside the package, and nothing is wrong with it")

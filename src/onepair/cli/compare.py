@@ -51,8 +51,8 @@ def _print_runs(runs: "Sequence[TestedRun]") -> None:
     from rich.table import Table
 
     from onepair.experiments.comparison import differing_settings
-    from onepair.report.wording import points
     from onepair.runs.config import value_text
+    from onepair.words import points
 
     table = Table(box=box.SIMPLE_HEAD)
     for title in ("run", "method"):
@@ -104,7 +104,7 @@ def _write_report(path: Path, runs: "Sequence[TestedRun]", pairs: "Sequence[Pair
     from onepair.experiments.comparison import differing_settings
     from onepair.files import writing
     from onepair.report import write_report
-    from onepair.report.examples import choose_examples
+    from onepair.report.explain_images import choose_examples
 
     with writing(path):
         write_report(

@@ -41,7 +41,7 @@ def config(
         reading=reading,
     )
     from onepair.runs.config import to_toml
-    from onepair.runs.learning import method_of
+    from onepair.runs.method_factory import method_of
 
     method_of(complete)  # refuses what cannot be
     if explain:
@@ -61,7 +61,7 @@ def config(
 
 
 def _print_expectation(preset: str, method: str) -> None:
-    from onepair.experiments.published import published
+    from onepair.experiments.records import published
 
     if spread := published("single", method, preset):
         typer.echo(f"# The paper's test mAP is {spread}, mean (standard deviation) of 3 runs.")

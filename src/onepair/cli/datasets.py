@@ -6,7 +6,7 @@ def datasets() -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from onepair.data.reading import FORMATS
+    from onepair.data.formats.read import FORMATS
 
     console = Console(highlight=False)
     for reader in FORMATS.values():

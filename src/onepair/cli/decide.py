@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from onepair.probability.decisions import Decisions
     from onepair.probability.evaluation import Evaluation
+    from onepair.probability.thresholds import Thresholds
 
 
 @on_interrupt(NOTHING)
@@ -74,13 +74,12 @@ def decide(
         typer.echo(f"of {images} these are audited in full; calibration and thresholds use them")
 
 
-def _print(decisions: "Decisions", scores: "NDArray[np.float32]", found: "Evaluation") -> None:
+def _print(decisions: "Thresholds", scores: "NDArray[np.float32]", found: "Evaluation") -> None:
     import numpy as np
     from rich.console import Console
     from rich.markup import escape
 
-    from onepair.report.wording import points, roughly
-    from onepair.words import counted
+    from onepair.words import counted, points, roughly
 
     predicted = decisions.labels(scores)
     # The smallest probability that is predicted; thresholds are scores.

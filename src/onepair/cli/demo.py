@@ -12,7 +12,7 @@ from onepair.words import command
 if TYPE_CHECKING:
     from onepair.report import RunSummary
     from onepair.runs.config import Config
-    from onepair.runs.shared import Shared
+    from onepair.runs.task import Shared
 
 FINDER, FOLDS = "opml-plus", 2  # the run that missing labels are found with
 INTRODUCTION = """Scenes of one to five handwritten digits; the labels say which digits appear.
@@ -57,11 +57,11 @@ def demo(
     from onepair.cli.find import print_finding
     from onepair.cli.progress import Narration
     from onepair.cli.train import number_or_auto
-    from onepair.finding.finding import find_labels
+    from onepair.finding.find import find_labels
     from onepair.runs.finished import FinishedRun
     from onepair.runs.folder import RunFolder
-    from onepair.training.machine import Machine
-    from onepair.training.processes import is_first
+    from onepair.training.distributed import is_first
+    from onepair.training.hardware import Machine
     from onepair.training.run import train
 
     machine = Machine(accelerator=accelerator, devices=number_or_auto(devices))
@@ -91,7 +91,7 @@ def _summaries(out: Path, shared: "Shared") -> "list[RunSummary]":
 def _report(out: Path, shared: "Shared") -> None:
     """Tell on a page what came of the runs."""
     from onepair.report import write_report
-    from onepair.report.examples import choose_examples
+    from onepair.report.explain_images import choose_examples
     from onepair.runs.finished import FinishedRun
 
     write_report(
@@ -119,7 +119,7 @@ def _print_table(summaries: "list[RunSummary]") -> None:
     from rich.table import Table
 
     from onepair.report import gap_closed
-    from onepair.report.wording import duration, percent, points, signed
+    from onepair.words import duration, percent, points, signed
 
     baseline, ceiling = summaries[0].test_map, summaries[-1].test_map
     table = Table(box=box.SIMPLE_HEAD)

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from onepair.data.labeltable import LabelTable
+    from onepair.data.label_table import LabelTable
     from onepair.labels import Indices, Labels
-    from onepair.probability.decisions import Decisions
+    from onepair.metrics import Metric
     from onepair.probability.evaluation import Evaluation
+    from onepair.probability.thresholds import Thresholds
     from onepair.runs.finished import FinishedRun
     from onepair.runs.task import Split
 
@@ -31,7 +32,7 @@ class Judged(NamedTuple):
     scores: "NDArray[np.float32]"  # (N, L)
     labels: "Labels"  # (N, L)
     asked: "NDArray[np.bool_] | None"  # (N, L)
-    decisions: "Decisions"
+    decisions: "Thresholds"
     classes: tuple[str, ...]
 
 
@@ -52,6 +53,9 @@ def evaluate(
         int | None, typer.Option(min=0, help="Threads that read images; by default one per core.")
     ] = None,
     strict: Strict = False,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="One more metric by its name, of the known labels; may be repeated.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Score a run's model: average precision by class, and precision, recall and F1 at its thresholds.
@@ -63,9 +67,10 @@ def evaluate(
     from onepair.runs.finished import FinishedRun
 
     opened = FinishedRun(run)
+    chosen = {name: _metric(name) for name in metric or ()}
     if data is None:
-        others = {"--features": features, "--strict": strict}
-        if given := [*reading.given, *(option for option, value in others.items() if value)]:
+        options = {"--features": features, "--strict": strict}
+        if given := [*reading.given, *(option for option, value in options.items() if value)]:
             raise UserError(f"{given[0]} says how another dataset is read; name it with --data, or leave it out")
         found = _own(opened, split, workers)
     else:
@@ -79,14 +84,27 @@ def evaluate(
         process=opened.config.data.process,
         asked=found.asked,
     )
+    others = {name: measure(found.scores, found.labels) for name, measure in chosen.items()}
     sampled = opened.sampled(split) if data is None else ""
     if as_json:
         told = figures.to_dict() | ({"sample": sampled} if sampled else {})
+        told |= {"metrics": others} if others else {}
         typer.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print(figures)
+        for name, value in others.items():
+            typer.echo(f"{name} {value:.4f}")
         if sampled:
             typer.echo(f"these figures are {sampled}")
+
+
+def _metric(name: str) -> "Metric":
+    from onepair.metrics import METRICS
+    from onepair.plugins import nearest
+
+    if name not in METRICS:
+        raise UserError(f"there is no metric {name!r}; {nearest(name, METRICS)}")
+    return METRICS[name]
 
 
 def _own(run: "FinishedRun", split: "Split", workers: int | None) -> Judged:
@@ -162,7 +180,7 @@ def _print(found: "Evaluation") -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from onepair.report.wording import NOTHING, points
+    from onepair.words import NOTHING, points
 
     console = Console(highlight=False, soft_wrap=True)
     table = class_table("AP", "precision", "recall", "F1")

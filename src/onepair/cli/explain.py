@@ -32,8 +32,7 @@ def explain(
         raise UserError(f"{out}: the picture is written as .png; name it so")
     opened = FinishedRun(run)
 
-    from onepair.report.explanation import Explainer, is_row
-    from onepair.report.picture import render
+    from onepair.report.explain_images import Explainer, is_row, render
 
     wanted = [name.strip() for name in labels.split(",")] if labels else []
     explainer = Explainer(opened, labels=wanted, needs_dataset=any(map(is_row, images)))

@@ -18,7 +18,7 @@ from onepair.errors import UserError
 from onepair.words import counted
 
 if TYPE_CHECKING:
-    from onepair.data.feature_store import Features
+    from onepair.features.store import Features
 
 
 @on_interrupt("the features extracted so far are kept; the same command goes on")
@@ -58,10 +58,10 @@ def features(
     table = reading.noted_table(data, strict=strict)
 
     from onepair.cli.progress import Narration
-    from onepair.data.features import extract_features
     from onepair.data.problems import naming
+    from onepair.features.extract import extract_features
     from onepair.files import cache_folder
-    from onepair.inference.choice import Engines
+    from onepair.inference.torch_engine import Engines
     from onepair.models import create_backbone, parse_weights
     from onepair.models.packages import best_at_hand
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from onepair.probability.estimation import Estimated
+    from onepair.probability.evaluation import Estimated
 
 
 def class_table(*titles: str) -> "Table":
@@ -24,15 +24,15 @@ def class_table(*titles: str) -> "Table":
 
 def estimate_line(estimated: "Estimated") -> str:
     """Figures of all classes that known labels do not tell, and what they rest on; of some only that they are vague."""
-    from onepair.report.wording import points
+    from onepair.words import points
 
     figures = {"mAP": estimated.map, "precision": estimated.precision, "recall": estimated.recall, "F1": estimated.f1}
     told = (
         f"{name} {points(each.value)} ({points(each.low)} to {points(each.high)}){estimated.over * (name == 'mAP')}"
         for name, each in figures.items()
-        if each.told
+        if each.is_informative
     )
-    vague = [name for name, each in figures.items() if not each.told and not math.isnan(each.value)]
+    vague = [name for name, each in figures.items() if not each.is_informative and not math.isnan(each.value)]
     known = f"estimated for all labels, {estimated.assumption}: {', '.join(told) or 'nothing'}"
     nothing = ["nothing is predicted, so that there is no precision"] if math.isnan(estimated.precision.value) else []
     return "; ".join([known, *nothing, *([vague_line(vague)] if vague else [])])

@@ -11,7 +11,7 @@ from onepair.cli.settings import Address, Cache, Engine, Workers, computed
 from onepair.words import command, counted
 
 if TYPE_CHECKING:
-    from onepair.finding.found import Finding
+    from onepair.finding.summary import Finding
 
 SHOWN = 40  # classes in the table, those that miss most; the json has them all
 
@@ -52,7 +52,7 @@ def find(
     """
     from onepair.finding.suggestions import require_writable
     from onepair.runs.finished import FinishedRun
-    from onepair.runs.shared import Shared
+    from onepair.runs.task import Shared
 
     if out is not None:
         require_writable(out)
@@ -63,8 +63,8 @@ def find(
     from onepair.cli.progress import Narration
     from onepair.cli.train import number_or_auto
     from onepair.files import cache_folder
-    from onepair.finding.finding import find_labels
-    from onepair.training.machine import Machine
+    from onepair.finding.find import find_labels
+    from onepair.training.hardware import Machine
 
     with Narration(short_epochs=False) as narration, place as over:
         machine = Machine(

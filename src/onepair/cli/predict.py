@@ -15,7 +15,7 @@ from onepair.errors import UserError
 from onepair.words import counted, plural
 
 if TYPE_CHECKING:
-    from onepair.data.streaming import Input
+    from onepair.data.images.blocks import Input
     from onepair.inference.engine import Over
     from onepair.inference.prediction import Model
     from onepair.inference.prediction_files import Written
@@ -56,9 +56,9 @@ def predict(
 
 
 def _predict(model: Path, images: list[str], out: Path | None, alone: bool | None, strict: bool, over: "Over") -> None:
+    from onepair.data.images.tar import in_tar
     from onepair.data.problems import DataError
-    from onepair.data.tars import in_tar
-    from onepair.data.vector_files import chosen
+    from onepair.data.vectors.vector_files import chosen
     from onepair.inference.engine import here
     from onepair.inference.prediction import load
     from onepair.inference.prediction_files import require_form

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from onepair.words import counted
 
 if TYPE_CHECKING:
-    from onepair.training.tensorboard import TensorBoard
+    from onepair.training.run import TensorBoard
 
 REFRESH = 0.1  # seconds
 LONG_EPOCH = 10.0  # seconds

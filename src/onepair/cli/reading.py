@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from onepair.data.labeltable import LabelTable
+    from onepair.data.label_table import LabelTable
     from onepair.data.problems import Report
 
 R = TypeVar("R")
@@ -85,8 +85,8 @@ class Reading:
 
     def table(self, data: str, *, features: str | None, report: "Report") -> "LabelTable":
         """The dataset, read as `data.reading.read_dataset` does."""
-        from onepair.data.dialects import names_in
-        from onepair.data.reading import read_dataset
+        from onepair.data.formats.read import read_dataset
+        from onepair.data.tables.cell_values import names_in
 
         return read_dataset(
             data,

@@ -13,9 +13,8 @@ from onepair.errors import UserError, require_extra
 from onepair.words import counted
 
 if TYPE_CHECKING:
-    from onepair.experiments.plan import Step
     from onepair.experiments.records import Experiment
-    from onepair.experiments.study import Study
+    from onepair.experiments.study import Step, Study
     from onepair.experiments.tables import ResultTable
 
 
@@ -67,17 +66,14 @@ def reproduce(
     """
     require_extra("report", *(["tune"] if search == "grid" else []))
     from onepair.cli.study import StudyNarration
-    from onepair.experiments.datasets import parse_dataset
-    from onepair.experiments.output import write_output
-    from onepair.experiments.plan import make_plan
+    from onepair.experiments.overrides import Wishes, parse_dataset
     from onepair.experiments.records import EXPERIMENTS, find_experiment
-    from onepair.experiments.study import Study
-    from onepair.experiments.tables import ResultTable, make_tables
-    from onepair.experiments.wishes import Wishes
+    from onepair.experiments.study import Study, make_plan
+    from onepair.experiments.tables import ResultTable, make_tables, write_output
     from onepair.files import writing
     from onepair.methods import find_method
     from onepair.runs.config import parse_setting
-    from onepair.training.machine import Machine
+    from onepair.training.hardware import Machine
 
     asked = list(EXPERIMENTS.values()) if what == "all" else [find_experiment(what)]
     tables: list[ResultTable] = []
@@ -164,7 +160,7 @@ def _print_plan(plan: "Sequence[Step]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from onepair.report.wording import duration
+    from onepair.words import duration
 
     console = Console(highlight=False)
     table = Table(box=box.SIMPLE_HEAD)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from onepair.data.labeltable import LabelTable
+    from onepair.data.label_table import LabelTable
     from onepair.review.pictures import Pictures
 
 
@@ -40,9 +40,9 @@ def review(
     require_extra("review")
     from onepair.review.answers import Store
     from onepair.review.app import create_app
-    from onepair.review.desk import Desk
     from onepair.review.queue import answers_file, open_run, read_queue
     from onepair.review.retraining import Retraining
+    from onepair.review.session import Desk
 
     opened = open_run(run)
     desk = Desk(opened, read_queue(opened), Store(answers_file(opened)))

@@ -76,7 +76,7 @@ Settings = Annotated[
 def computed(engine: str, address: str | None) -> "AbstractContextManager[Over]":
     """Where images are computed. What cannot be is refused at once; a cluster is started when it is needed."""
     if engine == "ray":
-        from onepair.inference.ray_cluster import Cluster
+        from onepair.inference.ray_engine import Cluster
 
         return Cluster(address, say=lambda sentence: typer.echo(sentence, err=True))
     if address is not None:

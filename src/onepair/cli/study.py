@@ -4,11 +4,10 @@ import time
 from typing import TYPE_CHECKING
 
 from onepair.cli.progress import Narration
-from onepair.report.wording import duration
-from onepair.words import counted
+from onepair.words import counted, duration
 
 if TYPE_CHECKING:
-    from onepair.experiments.study_cells import Cell
+    from onepair.experiments.search import Cell
 
 
 class StudyNarration(Narration):

@@ -86,10 +86,10 @@ def train(
     from onepair.cli.progress import Narration
     from onepair.files import cache_folder
     from onepair.runs.folder import RunFolder
-    from onepair.training.machine import Machine
-    from onepair.training.processes import is_first
+    from onepair.training.distributed import is_first
+    from onepair.training.hardware import Machine
+    from onepair.training.run import TensorBoard
     from onepair.training.run import train as run
-    from onepair.training.tensorboard import TensorBoard
 
     machine = Machine(
         accelerator=accelerator,
@@ -115,13 +115,13 @@ def sound(config: "Config") -> "Config":
 
     It comes before training is imported, which takes many seconds.
     """
-    from onepair.data.reading import recognise
+    from onepair.data.formats.read import recognise
     from onepair.remote import as_path
 
     recognise(as_path(config.data.source), config.data.format)
 
-    from onepair.runs.learning import method_of  # and torch, but nothing else
-    from onepair.runs.network import with_network
+    from onepair.runs.auto_backbone import with_network
+    from onepair.runs.method_factory import method_of  # and torch, but nothing else
 
     method_of(config)
     return with_network(config)
@@ -149,7 +149,7 @@ def number_or_auto(devices: str) -> int | Literal["auto"]:
 
 def _print(results: "Results", folder: Path) -> None:
     """The outcome of a run, in three lines."""
-    from onepair.probability.estimation import Figure
+    from onepair.probability.evaluation import Figure
 
     if results.best_epoch is None:
         best = f"penalty {results.penalty:g}, estimated mAP {100 * results.validation_map:.2f}"
@@ -163,7 +163,7 @@ def _print(results: "Results", folder: Path) -> None:
     if results.test_estimate is not None:
         figure = Figure(*results.test_estimate)
         value, low, high = (100 * each for each in figure)
-        told = f"estimated test mAP {value:.1f} ({low:.1f} to {high:.1f})" if figure.told else vague_line(["test mAP"])
+        told = f"estimated test mAP {value:.1f} ({low:.1f} to {high:.1f})" if figure.is_informative else vague_line(["test mAP"])
         typer.echo(f"{told}, {results.test_note}")
     elif results.test_note and results.test_map is None:
         typer.echo(f"there is no test mAP: {results.test_note}")

@@ -77,10 +77,9 @@ def tune(
     complete = sound(complete)
 
     from onepair.cli.study import StudyNarration
-    from onepair.experiments.history import write_history
-    from onepair.experiments.tuning import Tuning
+    from onepair.experiments.tuning import Tuning, write_history
     from onepair.files import writing
-    from onepair.training.machine import Machine
+    from onepair.training.hardware import Machine
 
     folder = out or Path("runs") / f"tune-{default_folder(complete).name}"
     with StudyNarration() as narration:

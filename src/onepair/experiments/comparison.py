@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.sources import real
+from onepair.data.text_files import real
 from onepair.labels import Labels
 from onepair.probability.resampling import Interval, paired_interval, resampled_maps
 from onepair.report import RunSummary
 from onepair.runs.config import flatten
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError
-from onepair.runs.shared import Shared
+from onepair.runs.task import Shared
 
 ALL_PAIRS = 4  # of more runs, each is compared with the first only
 

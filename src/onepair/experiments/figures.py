@@ -1,26 +1,110 @@
 """The figures of the paper, each dataset in a panel of its own."""
 
+import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from onepair.experiments.datasets import Dataset
-from onepair.experiments.drawing import FILLS, HEIGHT, LOOKS, SYMBOLS, WIDTH, Drawing
-from onepair.experiments.published import published_best
-from onepair.experiments.records import Picture, Row, values_text
+from onepair.data.images.blocks import pixels_of
+from onepair.experiments.overrides import Dataset
+from onepair.experiments.records import Picture, Row, published_best, values_text
 from onepair.experiments.study import Outcome
+from onepair.inference.heat_maps import suggestion_maps
+from onepair.inference.scoring import score_images
 from onepair.labels import POSITIVE, Labels
 from onepair.metrics import Floats
-from onepair.report.colours import MUTED
-from onepair.report.wording import NOTHING
+from onepair.report.colours import INK, MUTED, RULE
+from onepair.report.explain_images import fitted, overlay
 from onepair.runs.finished import FinishedRun
+from onepair.words import NOTHING
+
+WIDTH, HEIGHT = 3.5, 2.6  # inches of a panel: the column of a paper
+# Told apart by lightness, dashes and markers as well: for grey print and every kind of colour blindness.
+LOOKS: Sequence[dict[str, Any]] = (
+    {"color": "#7b828c", "linestyle": "-", "marker": "o"},
+    {"color": "#0067a8", "linestyle": "--", "marker": "s"},
+    {"color": "#c24a00", "linestyle": "-.", "marker": "D"},
+    {"color": "#00785a", "linestyle": ":", "marker": "^"},
+    {"color": "#8d4a9e", "linestyle": "-", "marker": "v"},
+    {"color": "#a8791c", "linestyle": "--", "marker": "P"},
+    {"color": "#1c2733", "linestyle": "-.", "marker": "X"},
+)
+FILLS = ("#b9bfc8", "#0067a8", "#e08a4f", "#00785a")  # of bars
+SYMBOLS = {"alpha": r"$\tilde{\alpha}$", "beta": r"$\tilde{\beta}$", "high_rank_weight": r"$\lambda$"}
+
+_STYLE: Any = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": MUTED,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": INK,
+    "axes.labelsize": 9,
+    "axes.linewidth": 0.7,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9,
+    "font.size": 9,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4,
+    "mathtext.default": "regular",
+    "savefig.dpi": 300,
+    "svg.hashsalt": "onepair",
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "xtick.labelsize": 8,
+    "ytick.color": MUTED,
+    "ytick.labelcolor": INK,
+    "ytick.labelsize": 8,
+}
+
+
+class Drawing(NamedTuple):
+    """A figure, the numbers in it, what they say, and perhaps a table of them in Markdown."""
+
+    figure: Figure
+    numbers: Sequence[Mapping[str, Any]]
+    findings: Sequence[str]
+    table: str = ""
+
+
+class Files(NamedTuple):
+    """A figure as the contents of files."""
+
+    png: bytes
+    svg: bytes  # letters are shapes, so it looks the same everywhere
+    page: bytes  # an SVG whose letters are text, for use inside a page
+
+
+def draw(picture: Callable[[], Drawing]) -> tuple[Drawing, Files]:
+    """Draw in our style, whatever the user's own settings are."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        drawing = picture()
+        png, svg = _save(drawing.figure, "png"), _save(drawing.figure, "svg")
+        matplotlib.rcParams["svg.fonttype"] = "none"
+        return drawing, Files(png, svg, _save(drawing.figure, "svg"))
+
+
+def _save(figure: Figure, format: str) -> bytes:
+    content = io.BytesIO()
+    changing = ["Software"] if format == "png" else ["Creator", "Date", "Format", "Type"]
+    figure.savefig(content, format=format, metadata=dict.fromkeys(changing))
+    return content.getvalue()
+
 
 Panels = Mapping[Dataset, Sequence[Outcome]]
 Numbers = list[dict[str, Any]]
@@ -308,3 +392,130 @@ def _best_sentence(dataset: Dataset, outcomes: Sequence[Outcome]) -> str:
 
 def _sigmoid(scores: Floats) -> Floats:
     return (1 + np.tanh(scores / 2)) / 2
+
+
+LOOKED_AT = 200  # training images to choose examples from
+IMAGES, MAPS = 4, 4  # rows of the figure, and labels in each
+INCHES = 1.45  # of one picture
+
+_COLOURS = {"observed": "#0067a8", "missing": "#00785a", "other": "#c24a00"}
+_WORDS = {
+    ("observed", True): "observed",
+    ("observed", False): "observed, not found",
+    ("missing", True): "missing, found",
+    ("missing", False): "missing, not found",
+    ("other", True): "found, not in the truth",
+}
+
+
+class Sign(NamedTuple):
+    """A label of an image, and what is known of it."""
+
+    column: int  # of the class
+    kind: str  # "observed"; "missing": true, but not observed; "other": not true
+    found: bool
+    probability: float
+
+
+class Example(NamedTuple):
+    """A training image, and its labels to show."""
+
+    row: int  # of the table
+    marks: Sequence[Sign]
+
+    @property
+    def completed(self) -> int:
+        """How many missing labels are found."""
+        return sum(mark.found for mark in self.marks if mark.kind == "missing")
+
+    @property
+    def goes_beyond(self) -> bool:
+        """Whether a label is found that even the ground truth does not have."""
+        return any(mark.kind == "other" for mark in self.marks)
+
+
+def activations(panels: Panels) -> Drawing:
+    """Training images, each followed by the maps of its labels: observed, missing, and others that the model finds."""
+    parts = []
+    for dataset, outcomes in panels.items():
+        run = outcomes[0].runs[0]
+        parts.append((dataset, run, choose_examples(run)))
+    height = sum(len(examples) for *_, examples in parts)
+    across = 1 + max(len(example.marks) for *_, examples in parts for example in examples)
+    figure = Figure(figsize=(across * INCHES, height * (INCHES + 0.35)), layout="constrained")
+    rows = iter(figure.subplots(height, across, squeeze=False))
+    numbers: list[dict[str, Any]] = []
+    findings = []
+    for dataset, run, examples in parts:
+        for example, (image, maps) in zip(examples, _pictures(run, examples), strict=True):
+            _draw(next(rows), image, maps, example.marks, run.classes)
+            numbers += [
+                {
+                    "dataset": dataset.name,
+                    "image": run.table.files[example.row],
+                    "label": run.classes[mark.column],
+                    "kind": mark.kind,
+                    "found": int(mark.found),
+                    "probability": round(mark.probability, 4),
+                }
+                for mark in example.marks
+            ]
+        missing = sum(mark.kind == "missing" for example in examples for mark in example.marks)
+        found = sum(example.completed for example in examples)
+        findings.append(
+            f"{dataset.title}: of the {missing} missing labels shown, the model finds {found}; these are the images "
+            f"where it finds most, of the first {LOOKED_AT} training images with several labels."
+        )
+    return Drawing(figure, numbers, findings)
+
+
+def choose_examples(run: FinishedRun) -> list[Example]:
+    """Of some training images with several labels, those with the most to show: missing labels found, or others."""
+    task, decisions = run.task, run.decisions
+    truth = task.table.labels[task.train]
+    positives = (truth == POSITIVE).sum(axis=1)
+    several = np.flatnonzero(positives >= min(2, positives.max()))[:LOOKED_AT]
+    scores = score_images(run.classifier, task.table, task.train[several], precision=run.description.precision)
+    examples = []
+    for place, chances, seen in zip(
+        several.tolist(), decisions.probabilities(scores), decisions.labels(scores), strict=True
+    ):
+        true, observed = truth[place] == POSITIVE, task.observed[place] == POSITIVE
+        kinds = np.where(observed, "observed", np.where(true, "missing", "other"))
+        shown = np.flatnonzero(true | seen)
+        marks = [
+            Sign(column, str(kinds[column]), bool(seen[column]), float(chances[column])) for column in shown.tolist()
+        ]
+        marks.sort(key=lambda mark: (list(_COLOURS).index(mark.kind), -mark.probability))
+        examples.append(Example(int(task.train[place]), marks[:MAPS]))
+    return sorted(examples, key=lambda example: -example.completed - example.goes_beyond)[:IMAGES]
+
+
+def _pictures(run: FinishedRun, examples: Sequence[Example]) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+    """The image (H, W, 3) of each example, and the evidence (K, h, w) for its labels."""
+    cells = [(example.row, mark.column) for example in examples for mark in example.marks]
+    rows, columns = (np.array(each) for each in zip(*cells, strict=True))
+    maps = iter(suggestion_maps(run.classifier, run.table, rows, columns, workers=0))
+    for example in examples:
+        row = example.row
+        pixels = pixels_of(run.table, row)
+        yield pixels, np.stack([next(maps) for _ in example.marks])
+
+
+def _draw(
+    axes: Sequence[Axes],
+    image: NDArray[np.uint8],
+    maps: NDArray[np.uint8],
+    marks: Sequence[Sign],
+    classes: Sequence[str],
+) -> None:
+    """One row: the image, then the evidence for each label over it."""
+    image = fitted(image)
+    axes[0].imshow(image)
+    axes[0].set_title("image", fontsize=8)
+    for panel, mark, evidence in zip(axes[1:], marks, maps, strict=False):
+        panel.imshow(overlay(image, evidence))
+        words = f"{classes[mark.column]} {mark.probability:.2f}\n{_WORDS[mark.kind, mark.found]}"
+        panel.set_title(words, fontsize=7.5, color=_COLOURS[mark.kind])
+    for panel in axes:
+        panel.set_axis_off()

@@ -1,10 +1,13 @@
-"""What each table and figure of the paper shows: a new one is a new record."""
+"""What each table and figure of the paper shows, its published numbers, and the grids that are searched."""
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from onepair.errors import UserError
 from onepair.methods import METHODS
@@ -270,3 +273,87 @@ EXPERIMENTS = {
         ),
     )
 }
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation of test mAP over runs, from 0 to 100; no deviation of a single run."""
+
+    mean: float
+    std: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ({self.std:.2f})"
+
+
+def published(labels: str, method: str, dataset: str) -> Spread | None:
+    """What the paper reports, or None where it reports nothing.
+
+    >>> str(published("single", "opml-sp", "voc2012"))
+    '89.20 (0.03)'
+    """
+    values = _numbers()[labels].get(method, {}).get(dataset)
+    return None if values is None else Spread(*values)
+
+
+def published_best(method: str, dataset: str) -> dict[str, float]:
+    """The values of a method that the paper found best on a dataset; empty where it says nothing.
+
+    >>> published_best("opml", "voc2012")
+    {'alpha': 0.7, 'beta': 0.4}
+    """
+    best: dict[str, float] = _numbers()["best"].get(method, {}).get(dataset, {})
+    return best
+
+
+def source() -> str:
+    """Which paper, and how its numbers were made."""
+    return f"{_numbers()['source']}; {_numbers()['setting']}; {_numbers()['since']}"
+
+
+@cache
+def _numbers() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("published.toml").read_text("utf-8"))
+
+
+LEARNING_RATES = {"linear": (1.0, 10 / 3), "finetune": (0.3, 1.0, 3.0)}  # times that of the last stage's settings
+SLOW_LEARNING_RATES = {**LEARNING_RATES, "linear": (1 / 3, 1.0)}
+SLOW = ("gr",)  # methods that pull unknown labels up from the first step on, and go too far where steps are large
+
+_TILDES: Grid = {"alpha": (0.1, 0.4, 0.7), "beta": (0.4, 0.7, 0.9)}
+_DELTA: Grid = {"delta": (5e-4, 2e-3, 5e-3)}
+
+GRIDS: Mapping[str, Grid] = {  # methods that are not here have nothing to choose but the learning rate
+    "bce-l1": {"weight": (1e-6, 1e-5, 1e-4)},
+    "bce-l2": {"weight": (1e-5, 1e-4, 1e-3)},
+    "focal": {"alpha": (0.25, 0.5)},  # 0.5 weighs positives and negatives alike
+    "asl": {"gamma_positive": (0.0, 1.0)},
+    "ll-r": _DELTA,
+    "ll-r-boostlu": _DELTA,
+    "ll-ct": _DELTA,
+    "ll-cp": _DELTA,
+    "entmax": {"entropy_weight": (0.1, 0.2, 0.4)},
+    "entmax-apl": {"entropy_weight": (0.1, 0.2, 0.4), "weight": (0.02, 0.2)},
+    "gr": {"last_slope": (2.0, 10.0), "last_shift": (-8.0, -2.0)},
+    "crisp": {"warmup": (1, 3, 5)},
+    "hill": {"turn": (1.5, 2.0)},
+    "splc": {"threshold": (0.6, 0.8)},
+    "p-asl": {"left_out": (0.5, 5.0), "gamma_unknown": (2.0, 4.0)},
+    "two-way": {"positive_temperature": (1.0, 4.0)},
+    "mime": {"threshold": (0.5, 0.8, 0.95)},
+    "opml": _TILDES,
+    "opml-hr": _TILDES,
+    "opml-soft": {**_TILDES, "gamma_gradient": (False, True)},
+    "opml-correct": {**_TILDES, "label_num": (0.8, 1.6)},
+    "opml-sp": {**_TILDES, "gamma_gradient": (False, True), "label_num": (0.8, 1.6)},
+}
+
+
+def grid_of(method: str, *, mode: str, lr: float) -> Grid:
+    """All that is searched for a method whose learning rate is `lr` by default.
+
+    >>> grid_of("asl", mode="linear", lr=3e-4)
+    {'gamma_positive': (0.0, 1.0), 'lr': (0.0003, 0.001)}
+    """
+    factors = (SLOW_LEARNING_RATES if method in SLOW else LEARNING_RATES)[mode]
+    rates = tuple(float(f"{factor * lr:.2g}") for factor in factors)
+    return {**GRIDS.get(method, {}), "lr": rates}

@@ -1,28 +1,60 @@
-"""The runner: from tables and figures to finished runs, with what is there already."""
+"""The runner of tables and figures: plans runs, shares them among processes, and keeps what is done."""
 
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from onepair.data.problems import DataError
-from onepair.experiments.datasets import Dataset
-from onepair.experiments.grids import grid_of
-from onepair.experiments.published import Spread
-from onepair.experiments.records import Experiment, Grid, Row, Values, combinations
-from onepair.experiments.search import best_of, choose, record
-from onepair.experiments.study_cells import Cell, make_cell, unique
-from onepair.experiments.wishes import Wishes, make_config
-from onepair.experiments.working import SECONDS_BETWEEN_LOOKS, StudyNarrator, claimed, do
-from onepair.files import BusyError
+from onepair.experiments.overrides import Dataset, Wishes, make_config
+from onepair.experiments.records import Experiment, Grid, Row, Spread, Values, combinations, grid_of
+from onepair.experiments.search import Cell, best_of, choose, kind_of, make_cell, record, unique
+from onepair.files import BusyError, locked, writing
 from onepair.labels import POSITIVE
 from onepair.runs.finished import FinishedRun
-from onepair.runs.learning import method_of
-from onepair.runs.shared import Shared
-from onepair.runs.task import prepare_task
-from onepair.training.machine import Machine
+from onepair.runs.folder import RunFolder
+from onepair.runs.method_factory import method_of
+from onepair.runs.task import Shared, prepare_task
+from onepair.training.hardware import Machine, Narrator
+from onepair.training.loop import TrainingError
+from onepair.training.run import train
+
+SECONDS_BETWEEN_LOOKS = 1.0  # at runs that other processes are at work on
+
+
+class StudyNarrator(Narrator, Protocol):
+    """A narrator that is told how far a whole study is."""
+
+    def stage(self, title: str, *, cells: int) -> None: ...
+    def started(self, cell: Cell) -> None: ...
+    def finished(self, cell: Cell) -> None: ...
+    def waiting(self, cells: int) -> None: ...
+
+
+@contextmanager
+def claimed(cell: Cell) -> Iterator[None]:
+    """Hold the claim to a run, which ends with this process, or raise `BusyError` if another one holds it."""
+    path = cell.folder.path
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        with locked(path / ".claim"):
+            yield
+
+
+def do(cell: Cell, *, machine: Machine, watch: StudyNarrator, test: bool = True) -> None:
+    """Do a run that is claimed; one that diverges is marked as failed."""
+    watch.started(cell)
+    cell.keep()
+    cell.start_anew()  # where too little of an earlier run was kept
+    try:
+        train(cell.config, cell.folder, machine=machine, watch=watch, test=test)
+    except TrainingError as error:
+        cell.fail(str(error))
+
 
 FIRST_SEED = 0
 
@@ -190,3 +222,94 @@ class Study:
         for rival in rivals:
             if rival is not best and rival.folder.finished:
                 rival.reduce()
+
+
+GUESSES = {"linear": 5e-5, "small-cnn": 6e-4, "other": 0.06}  # seconds for one image in one epoch, on two cores
+
+
+@dataclass(frozen=True)
+class Step:
+    """The runs for one line of an experiment; what an earlier step does is not counted again."""
+
+    experiment: Experiment
+    line: Line
+    search: int
+    search_done: int
+    runs: int
+    runs_done: int
+    seconds: float  # for what is left to do
+    guessed: bool  # whether no finished run tells the time
+    at_most: bool  # whether it is that of a whole network, where only a part of it learns
+
+    @property
+    def left(self) -> int:
+        return self.search - self.search_done + self.runs - self.runs_done
+
+
+def make_plan(study: Study, experiments: Iterable[Experiment]) -> list[Step]:
+    """The steps of some experiments, in order."""
+    clock, counted = Clock(study.out), set[str]()
+    return [
+        _step(study, experiment, line, clock, counted) for experiment in experiments for line in study.lines(experiment)
+    ]
+
+
+def _step(study: Study, experiment: Experiment, line: Line, clock: "Clock", counted: set[str]) -> Step:
+    candidates = study.candidates(line)
+    searching = any(not cell.done for cell in candidates)
+    # While the search goes on, any candidate stands for the one that it will choose: their number is the same.
+    values = candidates[0].values if searching else choose(candidates) or {}
+    outcomes = study.outcomes(experiment, line, values)
+    new = [cell for cell in candidates if cell.name not in counted]
+    counted.update(cell.name for cell in new)
+    shown = [cell for outcome in outcomes for cell in outcome.cells if cell.name not in counted]
+    counted.update(cell.name for cell in shown)
+    searched = [cell for cell in new if cell.done]
+    done = [] if searching else [cell for cell in shown if cell.done]
+    left = [cell for cell in (*new, *shown) if cell not in searched and cell not in done]
+    guessed = [cell for cell in left if not clock.knows(cell)]
+    return Step(
+        experiment,
+        line,
+        search=len(new),
+        search_done=len(searched),
+        runs=len(shown),
+        runs_done=len(done),
+        seconds=sum(map(clock.seconds, left)),
+        guessed=bool(guessed),
+        at_most=any(cell.config.model.train_from for cell in guessed),
+    )
+
+
+class Clock:
+    """Tells how long a run takes: from finished runs of its kind, else from any on its dataset, else by a guess."""
+
+    def __init__(self, out: Path) -> None:
+        self.epochs: dict[str, list[float]] = defaultdict(list)  # seconds of each, by kind
+        for path in sorted(out.glob("runs/*/results.json")):
+            records = RunFolder(path.parent).metrics()
+            self.epochs[kind_of(path.parent.name)] += [record["seconds"] for record in records]
+        self.images: dict[Dataset, int] = {}
+
+    def knows(self, cell: Cell) -> bool:
+        return bool(self._known(cell))
+
+    def seconds(self, cell: Cell) -> float:
+        known = self._known(cell)
+        return cell.epochs * (fmean(known) if known else self._guess(cell))
+
+    def _known(self, cell: Cell) -> list[float]:
+        mode = cell.config.model.mode
+        return self.epochs.get(cell.kind) or [
+            seconds
+            for kind, epochs in self.epochs.items()
+            if kind.startswith(f"{cell.dataset.name}-") and kind.endswith(f"-{mode}")
+            for seconds in epochs
+        ]
+
+    def _guess(self, cell: Cell) -> float:
+        if cell.dataset not in self.images:
+            self.images[cell.dataset] = len(prepare_task(cell.config.data).train)
+        model = cell.config.model
+        kind = "linear" if model.mode == "linear" else model.backbone if model.backbone in GUESSES else "other"
+        return GUESSES[kind] * self.images[cell.dataset]

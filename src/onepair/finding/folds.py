@@ -13,10 +13,9 @@ from onepair.labels import Indices, Labels
 from onepair.runs.config import Config, parse_fold
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunError, RunFolder
-from onepair.runs.shared import Shared
-from onepair.runs.task import Split, task_of
-from onepair.training.machine import Machine, Narrator
-from onepair.training.processes import is_first
+from onepair.runs.task import Shared, Split, task_of
+from onepair.training.distributed import is_first
+from onepair.training.hardware import Machine, Narrator
 from onepair.training.run import train
 
 MOST_HELD = 2**26  # labels that are looked through all at once, which takes some 80 bytes for each

@@ -1,4 +1,4 @@
-"""Cells of a label matrix worth a look, and the file in which they wait for a person."""
+"""Cells of a label matrix worth a look: ranked, filtered by thresholds, and stored as a file."""
 
 import csv
 import io
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from onepair.data.dialects import guard, unguard
+from onepair.data.tables.cell_values import guard, unguard
 from onepair.errors import UserError
 from onepair.files import write_atomically
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, validate_labels
 from onepair.metrics import Floats
 
 Kind = Literal["missing", "wrong"]
@@ -142,3 +142,68 @@ def _as_parquet(columns: Sequence[Sequence[object]]) -> bytes:
     pyarrow.parquet.write_table(pyarrow.table(dict(zip(COLUMNS, columns, strict=True))), sink)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def rank(labels: ArrayLike, probabilities: ArrayLike) -> Suggestions:
+    """Every cell as a suggestion, by the probability that there is something to find in it.
+
+    An unknown label may be *missing*, with the probability that it is positive. An observed one may be *wrong*: a
+    positive with the probability that it is negative, a negative with the probability that it is positive. Equal
+    probabilities stay in the order of the matrix.
+
+    Args:
+        labels: (N, L) of 1 (positive), 0 (negative), -1 (unknown).
+        probabilities: (N, L), of each cell to be truly positive, given all that is known, its own label included.
+
+    >>> found = rank([[1, -1, 0]], [[0.7, 0.9, 0.05]])
+    >>> list(zip(found.label.tolist(), found.kind.tolist(), found.probability.round(2).tolist()))
+    [(1, 'missing', 0.9), (0, 'wrong', 0.3), (2, 'wrong', 0.05)]
+    """
+    known, positive = check_cells(labels, probabilities)
+    finding = np.where(known == POSITIVE, 1 - positive, positive).ravel()
+    order = np.argsort(-finding, kind="stable")
+    row, label = np.divmod(order, known.shape[1])
+    kind = np.where(known.ravel()[order] == UNKNOWN, "missing", "wrong")
+    return Suggestions(row, label, finding[order], kind)
+
+
+def check_cells(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Labels, Floats]:
+    """Labels and probabilities of one shape, or a sentence on what is not right about them."""
+    known, positive = validate_labels(labels), np.asarray(probabilities, np.float64)
+    if positive.shape != known.shape:
+        raise ValueError(f"labels and probabilities must have one shape, got {known.shape} and {positive.shape}")
+    outside = ~((positive >= 0) & (positive <= 1))
+    if outside.any():
+        row, column = (int(i) for i in np.argwhere(outside)[0])
+        raise ValueError(f"probabilities: row {row}, column {column} is {positive[row, column]}, not from 0 to 1")
+    return known, positive
+
+
+def thresholds(labels: ArrayLike, probabilities: ArrayLike, missing: ArrayLike) -> Floats:
+    """The probability of every class, shape (L,), above which lie as many unknown cells as labels are missing.
+
+    Precision and recall of what is suggested are then about equal. 1 for a class that misses less than half a label.
+
+    Args:
+        labels, probabilities: (N, L), as for `rank`.
+        missing: (L,), how many labels of each class are missing, as estimated.
+
+    >>> thresholds([[-1], [-1], [-1]], [[0.9], [0.6], [0.1]], [2.2])
+    array([0.6])
+    """
+    known, positive = check_cells(labels, probabilities)
+    ranked = -np.sort(np.where(known == UNKNOWN, -positive, 0.0), axis=0)
+    wanted = np.minimum(np.rint(missing).astype(int), (known == UNKNOWN).sum(0))
+    last = ranked[np.maximum(wanted - 1, 0), np.arange(known.shape[1])]
+    return np.where(wanted > 0, last, 1.0)
+
+
+def likely(labels: ArrayLike, probabilities: ArrayLike, limits: ArrayLike) -> NDArray[np.bool_]:
+    """The unknown cells (N, L) whose probability reaches the threshold of their class, one for all or (L,).
+
+    >>> likely([[-1, -1], [1, -1]], [[0.9, 0.2], [0.8, 0.6]], 0.5)
+    array([[ True, False], [False,  True]])
+    """
+    known, positive = check_cells(labels, probabilities)
+    chosen: NDArray[np.bool_] = (known == UNKNOWN) & (positive >= np.asarray(limits))
+    return chosen

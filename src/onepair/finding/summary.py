@@ -1,16 +1,17 @@
-"""What was found, class by class."""
+"""What was found, class by class, and how much of it is shown."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BaseModel
 
-from onepair.data.stored import StoredError, read_record
-from onepair.finding.filter import likely, thresholds
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, validate_labels
+from onepair.data.own_files import StoredError, read_record
+from onepair.finding.suggestions import Suggestions, likely, thresholds, write_suggestions
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, validate_labels
 from onepair.probability.counting import Estimate
 
 
@@ -72,3 +73,69 @@ def summarise(
     prior = ((known == POSITIVE).sum(0) + missing.value) / len(known)
     columns = (np.asarray(each).tolist() for each in (*counts, *missing, prior, limits, suggested))
     return [ClassSummary(name, *values) for name, *values in zip(classes, *columns, strict=True)]
+
+
+MIN_PROBABILITY = 0.05
+MOST = 100_000  # suggestions, unless more are asked for
+FEWEST = 50  # of missing labels, where the labels do not tell how many are missing
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """What was found in the images of a run that may miss labels."""
+
+    suggestions: Suggestions  # rows count from the first of these images
+    classes: list[ClassSummary]
+    missing: Estimate  # of all classes together
+    rows: Indices  # of the table, of these images
+    files: Sequence[str]  # their names
+    folds: int
+    basis: str  # a few words on what the probabilities rest on
+    suspects: bool = True  # whether wrong labels were looked for, beside missing ones
+
+    @property
+    def in_the_dark(self) -> bool:
+        """Whether labels are suggested as missing though none is thought to be."""
+        least = self.suggestions.probability[self.suggestions.kind == "missing"]
+        return len(least) > 0 and float(least.max()) < MIN_PROBABILITY
+
+    def write(self, path: Path) -> None:
+        write_suggestions(path, self.suggestions, self.files, [each.name for each in self.classes])
+
+    def to_dict(self) -> dict[str, Any]:
+        value, low, high = map(float, self.missing)
+        kinds = self.suggestions.kind
+        return {
+            "images": len(self.files),
+            "folds": self.folds,
+            "scores": f"by {self.folds} models, each trained without the images it scores",
+            "probabilities": f"calibrated by {self.basis}",
+            "suggestions": {
+                "missing": int((kinds == "missing").sum()),
+                "wrong": int((kinds == "wrong").sum()) if self.suspects else None,
+            },
+            "observed": sum(each.observed for each in self.classes),
+            "missing": value,
+            "missing_low": low,
+            "missing_high": high,
+            "classes": [asdict(each) for each in self.classes],
+        }
+
+
+def choose(found: Suggestions, total: Estimate, top: int | None, min_probability: float | None) -> Suggestions:
+    """The suggestions that are worth a look, of all in order: those that are probable enough, and not too many.
+
+    Args:
+        found: all of them.
+        total: how many labels are missing.
+        top: how many at most.
+        min_probability: how probable at least; by default `MIN_PROBABILITY`, unless `top` says how many.
+    """
+    if min_probability is not None or top is None:
+        kept = found.probability >= (MIN_PROBABILITY if min_probability is None else min_probability)
+        missing = found.kind == "missing"
+        if min_probability is None and total.high >= 1 and not (kept & missing).any():
+            # Likelihood may take all that is unknown for negative, where few negatives are known: the order holds.
+            kept |= missing & (np.cumsum(missing) <= FEWEST)
+        found = found[kept]
+    return found[: MOST if top is None else top]

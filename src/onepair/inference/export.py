@@ -9,17 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from onepair.data.images import normalise
+from onepair.data.images.batches import normalise
 from onepair.errors import UserError
 from onepair.files import write_atomically, writing
+from onepair.inference.engine import open_session
 from onepair.inference.graphs import fits, missing_packages, random_images, to_onnx
 from onepair.inference.model_files import load_model, read_description
-from onepair.inference.onnx_engine import open_session
 from onepair.inference.prediction import METADATA
 from onepair.metrics import Floats
 from onepair.models import Classifier, GivenVectors
 from onepair.probability.calibration import Isotonic, Platt
-from onepair.probability.decisions import Decisions
+from onepair.probability.thresholds import Thresholds
 
 _TOLERANCE = 1e-4
 
@@ -81,7 +81,7 @@ class _Graph(nn.Module):
 
     thresholds: Tensor
 
-    def __init__(self, classifier: Classifier, decisions: Decisions, *, float_input: bool) -> None:
+    def __init__(self, classifier: Classifier, decisions: Thresholds, *, float_input: bool) -> None:
         super().__init__()
         self.classifier = classifier
         calibrator = decisions.calibrator

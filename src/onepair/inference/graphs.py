@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from onepair.data.images import normalise
-from onepair.data.preprocessing import Preprocessing
+from onepair.data.images.batches import normalise
+from onepair.data.images.decode import Preprocessing
 from onepair.files import write_atomically
-from onepair.inference.onnx_engine import OnnxEngine, open_session
+from onepair.inference.engine import OnnxEngine, open_session
 from onepair.models import Backbone
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")

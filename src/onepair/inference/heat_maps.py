@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from onepair.data.images import normalise
-from onepair.data.labeltable import LabelTable
-from onepair.data.streaming import image_blocks, images_of
-from onepair.inference.choice import SOME, Engines
+from onepair.data.images.batches import normalise
+from onepair.data.images.blocks import image_blocks, images_of
+from onepair.data.label_table import LabelTable
+from onepair.inference.torch_engine import SOME, Engines
 from onepair.labels import Indices
 from onepair.models import Classifier
 from onepair.models.maps import activation_maps, evidence, places_of

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
 
 from onepair import __version__
-from onepair.data.preprocessing import Preprocessing
-from onepair.data.stored import read_json
+from onepair.data.images.decode import Preprocessing
+from onepair.data.own_files import read_json
 from onepair.errors import UserError, first_mistake
 from onepair.files import write_atomically
-from onepair.probability.decisions import Decisions, StoredDecisions
+from onepair.probability.thresholds import StoredThresholds, Thresholds
 
 if TYPE_CHECKING:
     from onepair.models import Classifier, State
@@ -31,7 +31,7 @@ class Description(NamedTuple):
     backbone: str
     preprocessing: Preprocessing | None  # None where inputs are vectors, or texts that vectors are made of
     classes: tuple[str, ...]
-    decisions: Decisions
+    decisions: Thresholds
     precision: str = "32-true"  # that it was trained in and is scored in, as Fabric calls it
     boost: float = 1.0  # of the classifier
     width: int | None = None  # of the vectors
@@ -61,7 +61,7 @@ class _Stored(BaseModel):
     backbone: str
     preprocessing: Preprocessing | None
     classes: tuple[str, ...]
-    decisions: StoredDecisions
+    decisions: StoredThresholds
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
     boost: float = 1.0
     width: PositiveInt | None = None
@@ -83,7 +83,7 @@ def parse_description(stored: Any, *, where: Path) -> Description:
         )
     try:
         given = _Stored.model_validate(stored)
-        decisions = Decisions.from_stored(given.decisions, classes=len(given.classes))
+        decisions = Thresholds.from_stored(given.decisions, classes=len(given.classes))
     except ValidationError as error:
         raise ModelError(f"{where}: is damaged, {first_mistake(error.errors())}") from None
     except ValueError as error:
@@ -118,7 +118,7 @@ def read_description(folder: Path) -> Description:
 def save_model(
     folder: Path,
     classifier: "Classifier",
-    decisions: Decisions,
+    decisions: Thresholds,
     *,
     weights: "State | None" = None,
     precision: str = "32-true",
@@ -145,7 +145,7 @@ def save_model(
     write_description(folder, described)
 
 
-def load_model(folder: Path) -> "tuple[Classifier, Decisions]":
+def load_model(folder: Path) -> "tuple[Classifier, Thresholds]":
     """The classifier that `save_model` wrote, on the CPU and ready to predict, and what its scores mean."""
     from onepair.models import load_classifier
 

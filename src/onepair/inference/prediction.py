@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.computing import Scored, stream_images, stream_scores
-from onepair.data.preprocessing import Preprocessing
+from onepair.data.images.blocks import Input, Row, Scored, Source, row_blocks, stream_images, stream_scores
+from onepair.data.images.decode import Preprocessing
+from onepair.data.images.walk import image_files
 from onepair.data.problems import DataError, Report, refuse
-from onepair.data.row_sources import text_rows, vector_rows
-from onepair.data.streaming import Input, Row, Source, row_blocks
-from onepair.data.walking import image_files
-from onepair.inference.engine import MANY, Choice, Engine, Float32
+from onepair.data.vectors.vector_files import text_rows, vector_rows
+from onepair.inference.engine import MANY, Choice, Engine, Float32, OnnxEngine, open_session
 from onepair.inference.model_files import NAME, WEIGHTS, ModelError, load_model, parse_description, read_description
-from onepair.inference.onnx_engine import OnnxEngine, open_session
-from onepair.probability.decisions import Decisions
+from onepair.probability.thresholds import Thresholds
 from onepair.remote import as_path
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ class Model:
 
     path: Path
     classes: tuple[str, ...]
-    decisions: Decisions
+    decisions: Thresholds
     preprocessing: Preprocessing | None  # None where the inputs are no images
     engines: Choice
     classifier: "Classifier | None" = None  # the network, where it is one of torch's
@@ -206,7 +204,7 @@ def _load_torch(folder: Path) -> Model:
     described = read_description(folder)
     precision = described.precision
 
-    from onepair.inference.choice import Engines  # and torch with it, once there is a model
+    from onepair.inference.torch_engine import Engines  # and torch with it, once there is a model
 
     classifier, decisions = load_model(folder)
     engines, backbone = Engines(classifier, precision=precision), classifier.backbone

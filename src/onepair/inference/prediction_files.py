@@ -15,10 +15,10 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, NonNegativeInt
 
-from onepair.data.dialects import guard, write_names
+from onepair.data.images.blocks import Input, Row
+from onepair.data.own_files import StoredError, read_record
 from onepair.data.problems import Problem, Report
-from onepair.data.stored import StoredError, read_record
-from onepair.data.streaming import Input, Row
+from onepair.data.tables.cell_values import guard, write_names
 from onepair.errors import UserError
 from onepair.files import locked, replacing, write_atomically, writing
 from onepair.inference.prediction import Model, Prediction, Stream

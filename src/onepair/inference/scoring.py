@@ -1,8 +1,9 @@
-"""Scores: of a training by all of its processes together, of a finished model by one process on all devices."""
+"""Inputs of a model (features in memory, images on disk), and the scores of all of them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -10,18 +11,199 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from onepair.data.computing import stream_images
-from onepair.data.labeltable import LabelTable
+from onepair.data.images.batches import ImageReader, Reading, normalise, readings
+from onepair.data.images.blocks import images_of, stream_images
+from onepair.data.images.decode import Augmentation, Preprocessing
+from onepair.data.label_table import LabelTable
 from onepair.data.problems import Report, refuse
-from onepair.data.streaming import images_of
-from onepair.inference.choice import Engines
+from onepair.data.vectors.align import Vectors
+from onepair.features.store import Features
 from onepair.inference.engine import Engine, Over, here
-from onepair.inference.inputs import Shard, Source
+from onepair.inference.torch_engine import Engines
 from onepair.labels import Indices
 from onepair.models import Classifier, GivenVectors
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric  # which takes its time, and whoever only evaluates has none
+
+
+class Shard(NamedTuple):
+    """Which part of every batch a process reads: every so many-th row, starting at its own index."""
+
+    process: int = 0
+    processes: int = 1
+
+
+class Inputs(NamedTuple):
+    """A process's part of a batch."""
+
+    inputs: Tensor  # what the model takes, on its device
+    rows: Tensor  # (B,) rows of the table, of the whole batch, on the same device
+
+
+class Source(Protocol):
+    """Gives a model its inputs, in training shuffled by (seed, epoch) alone; `start` is the first batch to give."""
+
+    def batches(
+        self,
+        rows: Indices,
+        *,
+        batch_size: int,
+        shard: Shard,
+        training: bool,
+        seed: int = 0,
+        epoch: int = 0,
+        start: int = 0,
+    ) -> Iterator[Inputs]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSource:
+    """Features of every row of a table, held in memory, or vectors that lie elsewhere."""
+
+    features: Tensor | Vectors  # (N, D)
+    device: torch.device | None = None  # of the model, where that is not the features' own
+
+    @property
+    def _device(self) -> torch.device | None:
+        return self.features.device if isinstance(self.features, Tensor) else self.device
+
+    def batches(
+        self,
+        rows: Indices,
+        *,
+        batch_size: int,
+        shard: Shard,
+        training: bool,
+        seed: int = 0,
+        epoch: int = 0,
+        start: int = 0,
+    ) -> Iterator[Inputs]:
+        order = np.random.default_rng((seed, epoch)).permutation(rows) if training else rows
+        left = np.asarray(order, np.int64)[start * batch_size :]
+        if len(left) == 0:
+            return
+        device = self._device
+        for batch in torch.split(torch.from_numpy(left).to(device), batch_size):
+            mine = batch[shard.process :: shard.processes] if shard.processes > 1 else batch
+            if isinstance(self.features, Tensor):
+                taken = self.features[mine].float()
+            else:
+                taken = torch.from_numpy(self.features.take(mine.cpu().numpy())).to(device).float()
+            yield Inputs(taken, batch)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSource:
+    """Images of a table, read and scaled by worker processes, normalised on the model's device."""
+
+    table: LabelTable
+    preprocessing: Preprocessing
+    device: torch.device
+    workers: int | None = None
+    augmentation: Augmentation | None = None  # in training
+
+    @cached_property
+    def _reader(self) -> ImageReader:
+        return ImageReader(
+            self.table,
+            self.preprocessing,
+            workers=self.workers,
+            pinned=self.device.type == "cuda",
+            augmentation=self.augmentation,
+        )
+
+    def batches(
+        self,
+        rows: Indices,
+        *,
+        batch_size: int,
+        shard: Shard,
+        training: bool,
+        seed: int = 0,
+        epoch: int = 0,
+        start: int = 0,
+    ) -> Iterator[Inputs]:
+        mirrored = self.preprocessing.flip if training else None
+        asked = readings(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch, start=start)
+        parts = self._reader.read([whole.part(*shard) for whole in asked])
+        for whole, (batch, problems) in zip(asked, parts, strict=True):
+            for problem in problems:
+                refuse(problem)
+            images = normalise(batch.images.to(self.device, non_blocking=True), self.preprocessing)
+            yield Inputs(images, torch.from_numpy(whole.rows).to(self.device))
+
+
+class Kept(NamedTuple):
+    """What a frozen part of a network makes of images, or of their mirrored selves."""
+
+    activations: Features  # (n, D), mapped from a file
+    place: NDArray[np.int64]  # (N,) where those of a row of the table are
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationSource:
+    """What a frozen part of a network makes of a table's images, computed before.
+
+    The order of rows and the mirrored ones are those of an `ImageSource`.
+    """
+
+    plain: Kept
+    flipped: Kept | None  # None where no image is mirrored
+    flip: float
+    device: torch.device
+
+    def batches(
+        self,
+        rows: Indices,
+        *,
+        batch_size: int,
+        shard: Shard,
+        training: bool,
+        seed: int = 0,
+        epoch: int = 0,
+        start: int = 0,
+    ) -> Iterator[Inputs]:
+        mirrored = self.flip if training else None
+        for whole in readings(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch, start=start):
+            activations = torch.from_numpy(self._read(whole.part(*shard))).to(self.device).float()
+            yield Inputs(activations, torch.from_numpy(whole.rows).to(self.device))
+
+    def _read(self, reading: Reading) -> Features:
+        found: Features = np.empty((len(reading.rows), self.plain.activations.shape[1]), np.float16)
+        for kept, chosen in ((self.plain, ~reading.flipped), (self.flipped, reading.flipped)):
+            if kept is not None:
+                found[chosen] = kept.activations[kept.place[reading.rows[chosen]]]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenSource:
+    """What a frozen part of a network makes of images at the moment: where they look different every time.
+
+    It is rounded as if it had been kept: whether it is makes no difference to what is learned.
+    """
+
+    images: ImageSource
+    frozen: nn.Module  # in evaluation mode, on the device of the images
+
+    def batches(
+        self,
+        rows: Indices,
+        *,
+        batch_size: int,
+        shard: Shard,
+        training: bool,
+        seed: int = 0,
+        epoch: int = 0,
+        start: int = 0,
+    ) -> Iterator[Inputs]:
+        for batch in self.images.batches(
+            rows, batch_size=batch_size, shard=shard, training=training, seed=seed, epoch=epoch, start=start
+        ):
+            with torch.no_grad():
+                activations = self.frozen(batch.inputs).half().float()
+            yield Inputs(activations, batch.rows)
 
 
 def shard_of(fabric: "Fabric") -> Shard:
@@ -124,7 +306,7 @@ def score_images(
         engines: those of the classifier, where it is asked more than once.
         workers: threads that read images; None is one per core.
         report: told of each image that cannot be read; if it returns, the image's scores are NaN.
-        over: says where they are computed, as `onepair.inference.ray_cluster.Cluster.over`.
+        over: says where they are computed, as `onepair.inference.ray_engine.Cluster.over`.
     """
     engines = engines or Engines(classifier, precision=precision)
     if isinstance(classifier.backbone, GivenVectors):

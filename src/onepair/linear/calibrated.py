@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.linear.estimator import OPMLClassifier, read_labels
-from onepair.probability.decisions import Decisions, fit_decisions
+from onepair.probability.thresholds import Thresholds, fit_decisions
 
 Floats = NDArray[np.floating]
 
@@ -44,7 +44,7 @@ class CalibratedMultiLabel(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     estimator_: Any
     thresholds_: Floats
     out_of_fold_: Floats
-    decisions_: Decisions
+    decisions_: Thresholds
 
     def __init__(
         self,

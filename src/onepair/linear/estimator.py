@@ -243,7 +243,7 @@ def ranking_score(estimator: Any, X: Any, y: Any, *, unknown: Unknown | None = N
         estimator: has `decision_function` or `predict_proba`.
         X, y: as for `OPMLClassifier`.
         unknown: None estimates what unknown labels are; "negative" counts them so; "ignore" leaves them out, which
-            makes any ranking perfect where only positives are known.
+            needs known negatives.
     """
     score = estimator.decision_function if hasattr(estimator, "decision_function") else estimator.predict_proba
     labels, scores = read_labels(y), score(X)

@@ -18,10 +18,10 @@ from onepair.linear.closed_form import RidgeTargets, leave_one_out, ridge_soluti
 from onepair.linear.design import Design, Run, in_order
 from onepair.linear.solver import Objective, Solution, solve, workers
 from onepair.methods import Method
-from onepair.methods.observed import ObservedRows
+from onepair.methods.method import SparseObserved
 from onepair.methods.ridge import Ridge
+from onepair.probability.infer import class_priors
 from onepair.probability.observation import Process
-from onepair.probability.priors import class_priors
 from onepair.probability.selection_score import estimated_map
 
 Floats = NDArray[np.floating]
@@ -148,7 +148,7 @@ class _Problem:
         """The method, begun with the labels of all rows or of some."""
         method = self.make()
         labels = self.observed if rows is None else self.observed.take(rows)
-        method.begin(ObservedRows(labels) if labels.is_large else torch.from_numpy(labels.dense()))
+        method.begin(SparseObserved(labels) if labels.is_large else torch.from_numpy(labels.dense()))
         if method.needs_priors and self.priors is not None:
             method.take_priors(self.priors)
         return method.eval()

@@ -5,8 +5,8 @@ options. Logits, never probabilities; float16 and bfloat16 are computed and retu
 """
 
 from onepair.losses.asymmetric import AsymmetricLoss, asymmetric_loss
+from onepair.losses.batch import Loss, Reduction, Unknown
 from onepair.losses.bce import BCELoss, bce_loss
-from onepair.losses.cells import Loss, Reduction, Unknown
 from onepair.losses.entropy import EntropyMaximizationLoss, entropy_maximization_loss
 from onepair.losses.focal import FocalLoss, focal_loss
 from onepair.losses.high_rank import high_rank_penalty

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.cells import Loss, Reduction, Unknown, cells, check_at_least_zero, reduce
+from onepair.losses.batch import Loss, Reduction, Unknown, check_at_least_zero, loss_batch, reduce
 from onepair.losses.focal import focus
 
 
@@ -38,7 +38,7 @@ def asymmetric_loss(
     check_at_least_zero(gamma_negative=gamma_negative, gamma_positive=gamma_positive)
     if not 0 <= margin < 1:
         raise ValueError(f"margin must be at least 0 and below 1, got {margin}")
-    batch = cells(logits, labels, unknown=unknown)
+    batch = loss_batch(logits, labels, unknown=unknown)
     per_cell = batch.positive * focused_positive(batch.logits, gamma_positive)
     per_cell = per_cell + batch.negative * _negative_term(batch.logits, gamma_negative, margin)
     return reduce(per_cell.mean(1), reduction)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.cells import Loss, Reduction, Unknown, cells, check_at_least_zero, reduce
+from onepair.losses.batch import Loss, Reduction, Unknown, check_at_least_zero, loss_batch, reduce
 
 
 def bce_loss(
@@ -41,7 +41,7 @@ def bce_loss(
     if not 0 <= smoothing <= 1:
         raise ValueError(f"smoothing must lie between 0 and 1, got {smoothing}")
     check_at_least_zero(negative_weight=negative_weight)
-    batch = cells(logits, labels, unknown=unknown)
+    batch = loss_batch(logits, labels, unknown=unknown)
     positive_target = 1 - smoothing if smooth_positives else 1.0
     target = smoothing + (positive_target - smoothing) * batch.positive
     weight = torch.add(batch.positive, batch.negative, alpha=negative_weight)

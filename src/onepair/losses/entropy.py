@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.cells import Loss, Reduction, cells, check_at_least_zero, check_choice, reduce, unknown_cells
+from onepair.losses.batch import Loss, Reduction, check_at_least_zero, check_choice, loss_batch, reduce, unknown_cells
 
 
 def entropy_maximization_loss(
     logits: Tensor,
     labels: Tensor,
     *,
-    entropy_weight: float = 0.1,
+    entropy_weight: float = 0.2,
     unknown: Literal["entropy", "negative", "ignore"] = "entropy",
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -37,7 +37,7 @@ def entropy_maximization_loss(
     """
     check_at_least_zero(entropy_weight=entropy_weight)
     check_choice("unknown", unknown, ("entropy", "negative", "ignore"))
-    batch = cells(logits, labels, unknown="ignore" if unknown == "entropy" else unknown)
+    batch = loss_batch(logits, labels, unknown="ignore" if unknown == "entropy" else unknown)
     per_cell = F.binary_cross_entropy_with_logits(
         batch.logits, batch.positive, batch.positive + batch.negative, reduction="none"
     )
@@ -61,7 +61,7 @@ class EntropyMaximizationLoss(Loss):
 
     def __init__(
         self,
-        entropy_weight: float = 0.1,
+        entropy_weight: float = 0.2,
         *,
         unknown: Literal["entropy", "negative", "ignore"] = "entropy",
         reduction: Reduction = "mean",

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.cells import Loss, Reduction, Unknown, cells, check_at_least_zero, reduce
+from onepair.losses.batch import Loss, Reduction, Unknown, check_at_least_zero, loss_batch, reduce
 
 
 def focal_loss(
@@ -34,7 +34,7 @@ def focal_loss(
     check_at_least_zero(gamma=gamma)
     if alpha is not None and not 0 <= alpha <= 1:
         raise ValueError(f"alpha must lie between 0 and 1 or be None, got {alpha}")
-    batch = cells(logits, labels, unknown=unknown)
+    batch = loss_batch(logits, labels, unknown=unknown)
     toward_label = batch.logits * (2 * batch.positive - 1)
     per_cell = -F.logsigmoid(toward_label) * focus(torch.sigmoid(-toward_label), gamma)
     positive_weight, negative_weight = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)

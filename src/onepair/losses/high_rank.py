@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from onepair.losses.cells import can_check_values
+from onepair.losses.batch import can_check_values
 from onepair.numerics import logdet_gram
 
 

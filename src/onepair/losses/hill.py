@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from onepair.losses.asymmetric import focused_positive
-from onepair.losses.cells import Loss, Reduction, Unknown, cells, check_at_least_zero, reduce
+from onepair.losses.batch import Loss, Reduction, Unknown, check_at_least_zero, loss_batch, reduce
 
 
 def hill_loss(
@@ -38,7 +38,7 @@ def hill_loss(
     tensor(0.1250)
     """
     check_at_least_zero(gamma=gamma, turn=turn)
-    batch = cells(logits, labels, unknown=unknown)
+    batch = loss_batch(logits, labels, unknown=unknown)
     probabilities = torch.sigmoid(batch.logits)
     per_cell = batch.positive * focused_positive(batch.logits - margin, gamma)
     per_cell = per_cell + batch.negative * (turn - probabilities) * probabilities.square()

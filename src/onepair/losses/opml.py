@@ -4,9 +4,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from onepair.losses.cells import Loss, Reduction, Unknown, check_batch, is_transformed, masks, reduce
+from onepair.losses.batch import Loss, Reduction, Unknown, check_batch, is_transformed, masks, reduce
 from onepair.numerics import masked_logsumexp
 
 _CELLS_PER_BLOCK = 2**18  # 1 MB of float32
@@ -45,9 +44,7 @@ def opml_loss(
     logits, labels = check_batch(logits, labels, unknown=unknown)
     threshold_positive, threshold_negative = odds(alpha=alpha), odds(beta=beta)
     if is_transformed():  # `torch.func` cannot look into a function that works in place
-        positive, negative = masks(labels, logits.dtype, unknown=unknown)
-        per_row = masked_logsumexp(-logits, positive, constant=threshold_positive)
-        per_row = per_row + masked_logsumexp(logits, negative, constant=threshold_negative)
+        per_row = _one_pair_terms(logits, labels, unknown, threshold_positive, threshold_negative)
     else:
         per_row = _OnePair.apply(logits, labels, unknown, threshold_positive, threshold_negative)
     return reduce(per_row, reduction)
@@ -71,6 +68,12 @@ def blocks_of_rows(logits: Tensor) -> list[slice]:
     return [slice(start, start + rows) for start in range(0, len(logits), rows)]
 
 
+def _one_pair_terms(logits: Tensor, labels: Tensor, unknown: Unknown, alpha: float, beta: float) -> Tensor:
+    """Both terms of Eq. 7 per row, which autograd can differentiate any number of times."""
+    positive, negative = masks(labels, logits.dtype, unknown=unknown)
+    return masked_logsumexp(-logits, positive, constant=alpha) + masked_logsumexp(logits, negative, constant=beta)
+
+
 class _OnePair(torch.autograd.Function):
     """Both terms of Eq. 7 per row, and the paper's gradient with them.
 
@@ -85,14 +88,17 @@ class _OnePair(torch.autograd.Function):
             _one_pair(logits[rows], labels[rows], gradient[rows], unknown, alpha, beta)
             for rows in blocks_of_rows(logits)
         ]
-        ctx.save_for_backward(logits, gradient)
+        ctx.save_for_backward(logits, labels, gradient)
+        ctx.options = unknown, alpha, beta
         return losses[0] if len(losses) == 1 else torch.cat(losses)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None, None]:
-        logits, gradient = ctx.saved_tensors
+        logits, labels, gradient = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient itself is to be differentiated
-            return _OnePairGradient.apply(upstream, logits, gradient), None, None, None, None
+            per_row = _one_pair_terms(logits, labels, *ctx.options)
+            (gradient,) = torch.autograd.grad(per_row, logits, upstream, create_graph=True)
+            return gradient, None, None, None, None
         return gradient * upstream.unsqueeze(1), None, None, None, None
 
 
@@ -111,27 +117,6 @@ def _one_pair(logits: Tensor, labels: Tensor, gradient: Tensor, unknown: Unknown
     # ∂L/∂s_p = -exp(-s_p) / (α + Σ exp(-s_p)),  ∂L/∂s_n = exp(s_n) / (β + Σ exp(s_n))
     negative_terms.div_(negative_total).addcdiv_(positive_terms, positive_total, value=-1)
     return (positive_total.log() - lowest_positive + negative_total.log() + highest_negative).squeeze(1)
-
-
-class _OnePairGradient(torch.autograd.Function):
-    """The gradient above as a function of the logits, for those who differentiate twice.
-
-    With t = |∂L/∂s| the Hessian is diag(t) - t tᵀ among the positives and among the negatives, 0 between them.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, upstream: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(upstream, gradient)
-        return gradient * upstream.unsqueeze(1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, direction: Tensor) -> tuple[Tensor, Tensor, None]:
-        upstream, gradient = ctx.saved_tensors
-        along_logits = gradient.abs() * direction
-        for terms in (gradient.clamp(min=0), gradient.clamp(max=0)):
-            along_logits -= terms * (terms * direction).sum(1, keepdim=True)
-        return (gradient * direction).sum(1), along_logits * upstream.unsqueeze(1), None
 
 
 class OPMLLoss(Loss):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.cells import Reduction, Unknown, can_check_values, cells, check_choice, reduce
+from onepair.losses.batch import Reduction, Unknown, can_check_values, check_choice, loss_batch, reduce
 
 Form = Literal["unbiased", "bounded"]
 
@@ -42,8 +42,13 @@ def propensity_loss(
     tensor(1.3863)
     """
     check_choice("form", form, ("unbiased", "bounded"))
-    batch = cells(logits, labels, unknown=unknown)
+    batch = loss_batch(logits, labels, unknown=unknown)
     chances = torch.as_tensor(propensities, dtype=batch.logits.dtype, device=batch.logits.device)
+    if chances.shape not in ((), batch.logits.shape[1:]):
+        raise ValueError(
+            f"propensities must be one number, or one for each of the {batch.logits.shape[1]} classes, "
+            f"got shape {tuple(chances.shape)}"
+        )
     if can_check_values(chances) and not bool(((chances > 0) & (chances <= 1)).all()):
         raise ValueError("propensities must be above 0 and at most 1")
     inverse = 1 / chances

@@ -5,14 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onepair.losses.cells import (
+from onepair.losses.batch import (
     Loss,
     Reduction,
     Unknown,
     can_check_values,
     check_batch,
-    few_known,
-    known_entries,
     masks,
     reduce,
     unknown_cells,
@@ -98,16 +96,9 @@ class _SoftPairs(torch.autograd.Function):
         ctx: Any, logits: Tensor, gamma: Tensor, labels: Tensor, unknown: Unknown, alpha: float, beta: float
     ) -> Tensor:
         along_logits, along_gamma = torch.empty_like(logits), torch.empty_like(logits)
-        pairs = _pairs_by_entries if unknown == "negative" and few_known(labels) else _ordinary_pairs
         losses = [
-            pairs(
-                logits[rows],
-                gamma[rows],
-                labels[rows],
-                (along_logits[rows], along_gamma[rows]),
-                unknown,
-                alpha,
-                beta,
+            _ordinary_pairs(
+                logits[rows], gamma[rows], labels[rows], (along_logits[rows], along_gamma[rows]), unknown, alpha, beta
             )
             for rows in blocks_of_rows(logits)
         ]
@@ -159,39 +150,6 @@ def _ordinary_pairs(
     negative_terms.div_(negative_total).addcdiv_(soft_terms, soft_total, value=-1)
     negative_terms.addcdiv_(certain_terms, certain_total, value=-1)
     rising.div_(-negative_total).addcdiv_(falling, soft_total).mul_(soft)
-    return (certain_total.log() + soft_total.log() + negative_total.log()).squeeze(1)
-
-
-def _pairs_by_entries(
-    logits: Tensor,
-    gamma: Tensor,
-    labels: Tensor,
-    gradients: tuple[Tensor, Tensor],
-    unknown: Unknown,
-    alpha: float,
-    beta: float,
-) -> Tensor:
-    """The same where next to nothing is known, and what is unknown counts as negative: all cells are taken for unknown,
-    but for those few, which are put right one by one before anything is summed."""
-    along_logits, along_gamma = gradients
-    row, column = known_entries(labels)
-    positive = labels[row, column].to(logits.dtype)
-    rising = torch.exp(logits, out=along_gamma)
-    falling = rising.reciprocal()
-    soft_terms = falling * gamma
-    soft_terms[row, column] = 0
-    negative_terms = torch.mul(1 - gamma, rising, out=along_logits)
-    negative_terms[row, column] = (1 - positive) * rising[row, column]
-    certain_terms = positive * falling[row, column]
-    certain_total = torch.full_like(logits[:, :1], alpha).index_add_(0, row, certain_terms.unsqueeze(1))
-    soft_total, negative_total = (
-        soft_terms.sum(1, keepdim=True).add_(alpha),
-        negative_terms.sum(1, keepdim=True).add_(beta),
-    )
-    negative_terms.div_(negative_total).addcdiv_(soft_terms, soft_total, value=-1)
-    negative_terms[row, column] -= certain_terms / certain_total[row, 0]
-    rising.div_(-negative_total).addcdiv_(falling, soft_total)
-    rising[row, column] = 0
     return (certain_total.log() + soft_total.log() + negative_total.log()).squeeze(1)
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.cells import Loss, Unknown, cells
+from onepair.losses.batch import Loss, Unknown, loss_batch
 
 
 def two_way_loss(
@@ -34,7 +34,7 @@ def two_way_loss(
     for name, value in (("positive", positive_temperature), ("negative", negative_temperature)):
         if not value > 0:
             raise ValueError(f"{name}_temperature must be above 0, got {value}")
-    batch = cells(logits, labels, unknown=unknown)
+    batch = loss_batch(logits, labels, unknown=unknown)
     # The score of a cell that takes no part: below all others, and finite so that its gradient is 0 and not undefined.
     nowhere = torch.finfo(batch.logits.dtype).min / (4 * max(positive_temperature, negative_temperature, 1))
     lowest_positives = torch.where(batch.positive > 0, -batch.logits / positive_temperature, nowhere)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from onepair.losses.cells import Loss, Reduction, Unknown
+from onepair.losses.batch import Loss, Reduction, Unknown
 from onepair.losses.opml import opml_loss
 
 

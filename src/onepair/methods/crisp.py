@@ -8,9 +8,8 @@ from torch.nn import functional as F
 
 from onepair.labels import POSITIVE
 from onepair.losses import bce_loss
-from onepair.losses.cells import cells, check_at_least_zero
-from onepair.methods.method import EpochAware, at_least_single, require_scores
-from onepair.methods.observed import Observed
+from onepair.losses.batch import check_at_least_zero, loss_batch
+from onepair.methods.method import EpochAware, Observed, at_least_single, require_scores
 from onepair.methods.registry import register
 from onepair.score_blocks import ScoreBlocks
 
@@ -19,22 +18,23 @@ from onepair.score_blocks import ScoreBlocks
     name="crisp",
     title="CRISP (our reading)",
     paper="Liu et al. 2023",
-    equation="mean over classes of (2π / n⁺) Σ (1 - p) over positives, + |mean p - π|",
+    equation="Σ over classes of (2π / n⁺) Σ (1 - p) over positives, + |mean p - π|",
     description="Estimates the share of positives of every class after every epoch, and holds its predictions to it.",
     rounds=4,
 )
 class CRISP(EpochAware):
     """Class priors estimated while learning, and a risk that they make unbiased.
 
-        risk = mean over classes of [ (2π_l / n⁺_l) Σ_{observed positives} (1 - p_l) + |mean p_l - π_l| ]
+        risk = Σ_l [ (2π_l / n⁺_l) Σ_{observed positives} (1 - p_l) + |mean p_l - π_l| ]
 
-    The first `warmup` epochs are BCE that assumes unknown labels negative. π is `estimated_priors` of the scores after
-    every epoch, n⁺ is counted in the whole training set (a batch has too few), and the mean of p is that of the batch.
-    This is the risk of its authors' theory; what they train with, on logits and with a weight, is not known to us.
-    Known negatives add their cross entropy.
+    The first `warmup` epochs are BCE that assumes unknown labels negative, summed over classes. π is `estimated_priors`
+    of the scores after every epoch, n⁺ is counted in the whole training set (a batch has too few), and the mean of p is
+    that of the batch. This is the risk of its authors' theory; what they train with, on logits and with a weight, is
+    not known to us. Known negatives add their cross entropy.
     """
 
     needs_scores = True
+    sums_labels = True
     keeps_matrix = True  # the scores of all samples, in order
 
     observed: Tensor
@@ -59,14 +59,14 @@ class CRISP(EpochAware):
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         labels = self.observed[rows]
         if self.finished < self.warmup:
-            return bce_loss(logits, labels)
-        batch = cells(logits, labels, unknown="ignore")
+            return bce_loss(logits, labels) * labels.shape[1]
+        batch = loss_batch(logits, labels, unknown="ignore")
         priors, probabilities = self.class_priors.to(batch.logits.dtype), batch.logits.sigmoid()
         weight = 2 * priors / self.shown.to(priors).clamp(min=1 / len(self.observed))
         missed = (batch.positive * torch.sigmoid(-batch.logits)).mean(0) * weight
         off = (probabilities.mean(0) - priors).abs()
         denied = -(batch.negative * F.logsigmoid(-batch.logits)).mean(0)
-        return (missed + off + denied).mean()
+        return (missed + off + denied).sum()
 
     def end_epoch(self, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
         scores = at_least_single(require_scores(scores))

@@ -5,9 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onepair.losses import BCELoss
-from onepair.losses.cells import cells, check_at_least_zero, unknown_cells
-from onepair.methods.method import FixedTargets, Method
-from onepair.methods.observed import Observed
+from onepair.losses.batch import check_at_least_zero, loss_batch, unknown_cells
+from onepair.methods.method import FixedTargets, Method, Observed
 from onepair.methods.registry import register
 
 COLE = "Cole et al. 2021"
@@ -148,7 +147,7 @@ class BCENegativeSmoothed(Method):
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         labels = self.observed[rows]
-        batch = cells(logits, labels, unknown="negative")
+        batch = loss_batch(logits, labels, unknown="negative")
         targets = batch.positive.add(unknown_cells(labels, batch.logits.dtype), alpha=self.smoothing)
         return F.binary_cross_entropy_with_logits(batch.logits, targets)
 

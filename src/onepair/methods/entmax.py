@@ -6,12 +6,10 @@ from torch.nn import functional as F
 
 from onepair.labels import UNKNOWN
 from onepair.losses import EntropyMaximizationLoss
-from onepair.losses.cells import cells, check_at_least_zero, unknown_cells
+from onepair.losses.batch import check_at_least_zero, loss_batch, unknown_cells
 from onepair.losses.entropy import binary_entropy
-from onepair.methods.method import FixedTargets, MatrixMethod, require_scores
-from onepair.methods.observed import Observed
+from onepair.methods.method import FixedTargets, MatrixMethod, Observed, highest_scored_per_class, require_scores
 from onepair.methods.registry import register
-from onepair.methods.selection import highest_scored_per_class
 from onepair.score_blocks import ScoreBlocks
 
 ZHOU = "Zhou et al. 2022"
@@ -79,7 +77,7 @@ class EntMaxAPL(MatrixMethod):
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         labels = self.observed[rows]
-        batch = cells(logits, labels, unknown="ignore")
+        batch = loss_batch(logits, labels, unknown="ignore")
         soft_labels = self.soft_labels[rows].to(batch.logits.dtype)
         pseudo = (soft_labels >= 0).to(batch.logits.dtype)
         targets = torch.addcmul(batch.positive, soft_labels, pseudo)

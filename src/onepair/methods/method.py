@@ -1,15 +1,75 @@
 """What the training loop may expect of every method."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from onepair.errors import UserError
-from onepair.label_matrix import limit, too_many
+from onepair.label_matrix import LabelMatrix, limit, too_many
+from onepair.labels import POSITIVE
 from onepair.losses import Loss
-from onepair.methods.observed import Observed, ObservedRows
 from onepair.score_blocks import ScoreBlocks
+
+
+class SparseObserved:
+    """What a method sees of the observed labels (N, L) where these are kept by their entries: `[rows]`, as of a tensor.
+
+    They stay in the memory of the machine; the labels of a batch are made dense, and moved to where its rows are.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, labels: LabelMatrix) -> None:
+        self.labels = labels
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size(self.labels.shape)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        return torch.from_numpy(self.labels[rows.cpu().numpy()]).to(rows.device, non_blocking=True)
+
+
+class SparseCorrected(nn.Module):
+    """Observed labels, some of which are corrected: a method's state, kept by the entries that differ."""
+
+    def __init__(self, observed: SparseObserved) -> None:
+        super().__init__()
+        self._observed = observed
+        self._corrected = observed
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        return self._corrected[rows]
+
+    @property
+    def labels(self) -> LabelMatrix:
+        return self._corrected.labels
+
+    def take(self, corrected: LabelMatrix) -> None:
+        """Take labels that differ from the observed ones by more positives."""
+        self._corrected = SparseObserved(corrected)
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        rows, columns = (torch.from_numpy(each) for each in self.labels.positives())
+        return {"rows": rows, "columns": columns}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.take(self._observed.labels.with_entries(state["rows"].numpy(), state["columns"].numpy(), POSITIVE))
+
+
+Observed = Tensor | SparseObserved
+
+
+def count(observed: Observed, value: int) -> Tensor:
+    """How many labels of each class, (L,), hold a value."""
+    if isinstance(observed, SparseObserved):
+        return torch.from_numpy(observed.labels.count(value))
+    return (observed == value).sum(0)
 
 
 class Method(nn.Module):
@@ -32,9 +92,9 @@ class Method(nn.Module):
     def begin(self, observed: Observed) -> None:
         """Take the (N, L) observed labels and make all state that depends on their shape.
 
-        Where they are too many for a matrix they come as `ObservedRows`, which give those of a batch as a tensor does.
+        Where they are too many for a matrix they come as `SparseObserved`, which is indexed by rows as a tensor is.
         """
-        if isinstance(observed, ObservedRows):
+        if isinstance(observed, SparseObserved):
             if not self.keeps_matrix:
                 self.observed = observed
                 return
@@ -68,7 +128,7 @@ class Method(nn.Module):
     def end_epoch(self, epoch: int, scores: Tensor | ScoreBlocks | None) -> None:
         """Learn from an epoch, counted from 1; `scores` are (N, L) logits if `needs_scores`, else None.
 
-        They come in blocks of rows where the observed labels are `ObservedRows`.
+        They come in blocks of rows where the observed labels are `SparseObserved`.
         """
 
 
@@ -129,3 +189,30 @@ def require_scores(scores: Tensor | ScoreBlocks | None) -> Tensor:
 def at_least_single(logits: Tensor) -> Tensor:
     """The logits in float32 or better, before anything is computed from them."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def highest_scored(scores: Tensor, candidates: Tensor, count: int) -> Tensor:
+    """The mask of the `count` highest-scored candidates, of all if there are fewer; among equals the first win.
+
+    Args:
+        scores: finite numbers, of any shape.
+        candidates: mask of the cells to choose from, of the same shape.
+        count: how many to choose.
+
+    >>> highest_scored(torch.tensor([3.0, 2.0, 2.0, 1.0]), torch.tensor([False, True, True, True]), 1)
+    tensor([False,  True, False, False])
+    """
+    if count == 0:
+        return torch.zeros_like(candidates)
+    # Selecting the lowest score to be chosen is an order of magnitude faster than sorting all of them.
+    values = scores.masked_fill(~candidates, -torch.inf).flatten()
+    lowest = values.kthvalue(max(len(values) - count, 0) + 1).values
+    above, level = values > lowest, values == lowest
+    first = level & (level.cumsum(0) <= count - above.sum())
+    return (above | first).view_as(candidates) & candidates
+
+
+def highest_scored_per_class(scores: Tensor, candidates: Tensor, counts: Sequence[int]) -> Tensor:
+    """`highest_scored` in every column of an (N, L) matrix, each with a count of its own."""
+    columns = zip(scores.T.contiguous(), candidates.T.contiguous(), counts, strict=True)
+    return torch.stack([highest_scored(*column) for column in columns], dim=1)

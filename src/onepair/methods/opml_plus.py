@@ -2,18 +2,18 @@
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from onepair.labels import POSITIVE, UNKNOWN
-from onepair.losses.cells import can_check_values, check_batch, few_known, known_entries, masks, unknown_cells
+from onepair.losses.batch import can_check_values, check_batch, masks, unknown_cells
 from onepair.losses.opml import odds
-from onepair.methods.method import Method
-from onepair.methods.observed import Observed, count
+from onepair.methods.method import Method, Observed, count
 from onepair.methods.registry import register
 
-_MANY = 2**16  # cells for which the shorter way pays
+_MANY, _FEW = 2**16, 1 / 64  # cells, and the share of them that is known at most, for which the shorter way pays
 
 
 @register(
@@ -72,8 +72,11 @@ class OPMLPlus(Method):
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         scores, labels = check_batch(logits, self.observed[rows], unknown="ignore")
         trusted = (self.trust / (self.trust + self.missing)).to(scores.dtype)
-        many = can_check_values(scores) and scores.numel() >= _MANY
-        return (self._by_entries if many and few_known(labels) else self._by_masks)(scores, labels, trusted).mean()
+        if can_check_values(scores) and scores.numel() >= _MANY:
+            known = torch.from_numpy(np.flatnonzero(labels.numpy() != UNKNOWN))  # ten times as fast as torch finds them
+            if len(known) <= _FEW * labels.numel():
+                return self._by_entries(scores, labels, trusted, known).mean()
+        return self._by_masks(scores, labels, trusted).mean()
 
     def _by_masks(self, scores: Tensor, labels: Tensor, trusted: Tensor) -> Tensor:
         positive, negative = masks(labels, scores.dtype, unknown="ignore")
@@ -82,9 +85,9 @@ class OPMLPlus(Method):
         kept_low = F.binary_cross_entropy_with_logits(scores, rest, counted, reduction="none")
         return (positive * self._pulled(scores) + kept_low).sum(1)
 
-    def _by_entries(self, scores: Tensor, labels: Tensor, trusted: Tensor) -> Tensor:
+    def _by_entries(self, scores: Tensor, labels: Tensor, trusted: Tensor, places: Tensor) -> Tensor:
         """The same where next to nothing is known: as if nothing were, and then what is known, entry by entry."""
-        row, column = known_entries(labels)
+        row, column = places // labels.shape[1], places % labels.shape[1]
         known, positive = scores[row, column], labels[row, column].to(scores.dtype)
         kept_low = (1 - self.rest) * known - F.logsigmoid(known)  # BCE(s, p*)
         differs = positive * self._pulled(known) + (1 - positive - trusted) * kept_low

@@ -6,9 +6,8 @@ from torch import Tensor
 from onepair.correction import correction_by_blocks, label_correction, training_ap
 from onepair.label_matrix import LabelMatrix
 from onepair.losses import OPMLLoss, SoftOPMLLoss, high_rank_penalty
-from onepair.losses.cells import check_at_least_zero
-from onepair.methods.method import Method, at_least_single, require_scores
-from onepair.methods.observed import CorrectedRows, Observed, ObservedRows
+from onepair.losses.batch import check_at_least_zero
+from onepair.methods.method import Method, Observed, SparseCorrected, SparseObserved, at_least_single, require_scores
 from onepair.methods.registry import register
 from onepair.score_blocks import ScoreBlocks
 
@@ -31,7 +30,7 @@ class OPMLFamily(Method):
     sums_labels = True
 
     class_ap: Tensor  # (L,)
-    targets: Tensor | CorrectedRows  # (N, L) int8: the observed labels, corrected
+    targets: Tensor | SparseCorrected  # (N, L) int8: the observed labels, corrected
 
     def __init__(
         self,
@@ -66,8 +65,8 @@ class OPMLFamily(Method):
         if self.needs_scores:
             self.register_buffer("class_ap", torch.zeros(observed.shape[1], device=observed.device))
         if self.label_num is not None:
-            if isinstance(observed, ObservedRows):
-                self.targets = CorrectedRows(observed)
+            if isinstance(observed, SparseObserved):
+                self.targets = SparseCorrected(observed)
             else:
                 self.register_buffer("targets", observed.clone())
 
@@ -88,7 +87,7 @@ class OPMLFamily(Method):
         if not self.needs_scores:
             return
         label_num = self.label_num if epoch >= self.correction_start else None
-        if isinstance(self.observed, ObservedRows):
+        if isinstance(self.observed, SparseObserved):
             self._learn_by_blocks(self.observed.labels, scores, label_num)
             return
         observed, score_matrix = self.observed.cpu().numpy(), at_least_single(require_scores(scores)).cpu().numpy()
@@ -105,7 +104,7 @@ class OPMLFamily(Method):
             raise ValueError("where observed labels are kept by their entries, scores must come in blocks")
         class_ap, corrected = correction_by_blocks(scores, observed, label_num=label_num)
         self.class_ap.copy_(torch.from_numpy(class_ap))
-        if label_num is not None and isinstance(self.targets, CorrectedRows):
+        if label_num is not None and isinstance(self.targets, SparseCorrected):
             self.targets.take(corrected)
 
 
@@ -133,7 +132,11 @@ class OPML(OPMLFamily):
     convex=True,
 )
 class OPMLSmoothed(OPMLFamily):
-    """Soft OPML with one share γ = `smoothing` for all unknown labels, which keeps it convex."""
+    """Soft OPML with one share γ = `smoothing` for all unknown labels, which keeps it convex.
+
+    Its beta is 0.9, not the 0.4 of `opml_loss`, which is the paper's: the method is onepair's own, made for linear
+    classifiers on fixed features, and its values were chosen there.
+    """
 
     def __init__(self, *, alpha: float = 0.6, beta: float = 0.9, smoothing: float = 0.01) -> None:
         super().__init__(alpha=alpha, beta=beta, smoothing=smoothing)

@@ -1,14 +1,14 @@
 """Which methods there are, and what is known of each."""
 
-import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from onepair.errors import UserError
 from onepair.methods.method import Method
+from onepair.plugins import Registry, nearest
 
 Observes = Literal["as given", "single positive and all negatives"]
 MethodClass = TypeVar("MethodClass", bound=type[Method])
@@ -63,8 +63,7 @@ class MethodInfo:
         return {name: given for name, given in parameters.items() if given.kind is given.KEYWORD_ONLY}
 
 
-_methods: dict[str, MethodInfo] = {}
-METHODS: Mapping[str, MethodInfo] = MappingProxyType(_methods)
+METHODS = Registry[MethodInfo]("onepair.methods", "method")
 
 
 def register(
@@ -78,12 +77,13 @@ def register(
     convex: bool = False,
     rounds: int = 1,
 ) -> Callable[[MethodClass], MethodClass]:
-    """Make a method known by its name; the keywords of its constructor are its options."""
+    """Make a method known by its name; the keywords of its constructor are its options.
+
+    A package that names its module as an entry point of the group `onepair.methods` is imported when it is needed.
+    """
 
     def add(build: MethodClass) -> MethodClass:
-        if name in _methods:
-            raise ValueError(f"there already is a method {name!r}: {_methods[name].build.__qualname__}")
-        _methods[name] = MethodInfo(name, title, paper, equation, description, observes, build, convex, rounds)
+        METHODS.add(name, MethodInfo(name, title, paper, equation, description, observes, build, convex, rounds))
         return build
 
     return add
@@ -96,7 +96,7 @@ class UnknownMethodError(UserError, ValueError):
 def find_method(name: str) -> MethodInfo:
     """What is known of the method of this name."""
     if name not in METHODS:
-        raise UnknownMethodError(f"there is no method {name!r}; {_nearest(name, METHODS)}")
+        raise UnknownMethodError(f"there is no method {name!r}; {nearest(name, METHODS)}")
     return METHODS[name]
 
 
@@ -112,16 +112,8 @@ def create_method(name: str, **options: object) -> Method:
     info = find_method(name)
     for option in options:
         if option not in info.options:
-            raise UnknownMethodError(f"method {name!r} has no option {option!r}; {_nearest(option, info.options)}")
+            raise UnknownMethodError(f"method {name!r} has no option {option!r}; {nearest(option, info.options)}")
     for option in info.options:
         if option not in options and option not in info.defaults:
             raise ValueError(f"method {name!r} needs the option {option!r}")
     return info.build(**options)
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    if not known:
-        return "it has none"
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.losses import focal_loss
-from onepair.losses.cells import check_at_least_zero
+from onepair.losses.batch import check_at_least_zero
 from onepair.methods.method import EpochAware, at_least_single
 from onepair.methods.registry import register
 

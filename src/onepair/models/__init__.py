@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onepair.models.backbone import Backbone, Classifier, NoMapsError, SmallCNN, Spatial
-    from onepair.models.given import GivenVectors, TextBackbone
-    from onepair.models.store import load_classifier, save_weights
+    from onepair.models.vectors import GivenVectors, TextBackbone
     from onepair.models.weights import (
         State,
         UnknownBackboneError,
         WeightsError,
         create_backbone,
+        load_classifier,
         parse_weights,
         read_state,
+        save_weights,
     )
 
 __all__ = [
@@ -36,8 +37,8 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("Backbone", "Classifier", "NoMapsError", "SmallCNN", "Spatial"), "backbone"),
-    **dict.fromkeys(("GivenVectors", "TextBackbone"), "given"),
-    **dict.fromkeys(("load_classifier", "save_weights"), "store"),
+    **dict.fromkeys(("GivenVectors", "TextBackbone"), "vectors"),
+    **dict.fromkeys(("load_classifier", "save_weights"), "weights"),
 }  # all others are in weights
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import fuse_conv_bn_eval
 
-from onepair.data.preprocessing import Preprocessing
+from onepair.data.images.decode import Preprocessing
 from onepair.errors import UserError
 
 

@@ -1,7 +1,9 @@
 """Probability: what was observed and how, what scores mean, how many labels are missing, and what to predict."""
 
-from onepair.probability.decisions import Decisions, fit_decisions
+from onepair.probability.infer import class_priors
 from onepair.probability.observation import recognise
-from onepair.probability.priors import class_priors
+from onepair.probability.thresholds import Thresholds, fit_decisions
 
-__all__ = ["Decisions", "class_priors", "fit_decisions", "recognise"]
+Decisions = Thresholds  # its former name
+
+__all__ = ["Decisions", "Thresholds", "class_priors", "fit_decisions", "recognise"]

@@ -75,7 +75,7 @@ class Isotonic:
 
     def scores_at(self, probability: float) -> Floats:
         """The scores (L,) from which on a class has at least this probability; infinite where no score has."""
-        return np.array([_reach(*curve, probability) for curve in zip(self.scores, self.probabilities, strict=True)])
+        return np.array([_score_at(*curve, probability) for curve in zip(self.scores, self.probabilities, strict=True)])
 
     def of_classes(self, columns: Indices) -> "Isotonic":
         return Isotonic(*(tuple(each[i] for i in columns) for each in (self.scores, self.probabilities)))
@@ -85,7 +85,7 @@ class Isotonic:
         return {"kind": "isotonic", **{name: [each.tolist() for each in values] for name, values in corners.items()}}
 
 
-def _reach(scores: Floats, probabilities: Floats, probability: float) -> float:
+def _score_at(scores: Floats, probabilities: Floats, probability: float) -> float:
     """Where a rising curve first reaches a probability."""
     after = int(np.searchsorted(probabilities, probability))
     if after == len(scores):

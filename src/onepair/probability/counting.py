@@ -18,7 +18,7 @@ class Estimate(NamedTuple):
     high: Floats
 
 
-def weigh(first: Estimate, second: Estimate) -> Estimate:
+def pool(first: Estimate, second: Estimate) -> Estimate:
     """Two estimates of one number from the same rows, weighed by how narrow their intervals are.
 
     Together they are no surer than the surer one.

@@ -1,20 +1,242 @@
-"""How good scores and decisions are, judged by the labels that are known."""
+"""How good scores and decisions are, by the labels that are known, with unknown ones estimated."""
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import expit, logit
 
 from onepair.errors import UserError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats, average_precision, coverage, precision_recall_f1, ranking_loss
-from onepair.probability.decisions import Decisions
-from onepair.probability.estimation import OVERALL, ClassFigures, Estimated, estimate
-from onepair.probability.incomplete import infer
+from onepair.probability.counting import Estimate, Z
+from onepair.probability.infer import Inference, infer
 from onepair.probability.observation import Process
+from onepair.probability.thresholds import Thresholds
 from onepair.words import counted
+
+_DRAWS = 80  # for an interval
+_SHARPNESS_SD = 0.3  # of the logarithm of how steeply logits rise with the scores, before any known cell says
+_SHAPE_SD = 0.1  # of the same, because a line is not quite their shape, whatever is known
+WIDEST = 0.5  # an interval that says anything
+_BLOCK = 2**19  # cells that are looked at at once: with all that is made of them they stay in the cache
+_SUREST, _BINS = 28.0, 2_800  # logits of unknown cells lie within, and are counted in so many bins
+OVERALL = ("map", "precision", "recall", "f1")
+
+
+class ClassFigures(NamedTuple):
+    """Of one class; NaN where its labels do not tell."""
+
+    ap: float
+    precision: float
+    recall: float
+    f1: float
+
+
+class Figure(NamedTuple):
+    """An estimate and the ends of its interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether the interval is narrow enough to say anything."""
+        return self.high - self.low <= WIDEST
+
+
+class Estimated(NamedTuple):
+    """Figures that known labels do not tell, as expected from the probabilities of unknown ones."""
+
+    assumption: str  # what they rest on
+    map: Figure  # over the classes of which a positive is known: of others no ranking can be told
+    precision: Figure
+    recall: Figure
+    f1: Figure
+    classes: dict[str, ClassFigures]
+    averaged_classes: int
+
+    @property
+    def over(self) -> str:
+        """What the mAP is the mean of, where not of all classes."""
+        every = len(self.classes)
+        return f" over the {self.averaged_classes:,} of {every:,} classes with a known positive" * (
+            self.averaged_classes < every
+        )
+
+
+class Draw(NamedTuple):
+    """How the logits of unknown cells are moved: by a factor, and then by a step."""
+
+    factor: float
+    step: float
+
+
+def estimate(
+    scores: NDArray[Any], predicted: NDArray[np.bool_], labels: Labels, inference: Inference, classes: Sequence[str]
+) -> Estimated:
+    """Expected figures of these rows, with intervals.
+
+    How many labels are missing is what is least known, and every figure follows it: a draw is a number of missing
+    labels within its interval, how steeply their probabilities rise with the scores, and labels drawn by these.
+    Classes are looked at some at a time: of many, all together would take gigabytes.
+
+    Args:
+        scores, predicted, labels: (N, L).
+        inference: of these scores and labels.
+        classes: the names of the labels.
+    """
+    size = max(1, _BLOCK // len(scores))
+    blocks = [slice(start, start + size) for start in range(0, len(classes), size)]
+    random = np.random.default_rng(0)
+    cells = np.sum([_by_logit(labels[:, own], inference.probabilities[:, own]) for own in blocks], axis=0)
+    moves = draws(inference.total, sharpness_error(scores, labels, inference), cells, random)
+    counts = np.concatenate(
+        [
+            _counts(scores[:, own], predicted[:, own], labels[:, own], inference.probabilities[:, own], moves, random)
+            for own in blocks
+        ],
+        axis=2,
+    )
+    seen = (labels == POSITIVE).any(0)
+    ap, *numbers = np.moveaxis(counts, 1, 0)  # (D+1, L) each
+    together = np.stack([ap[:, seen].mean(1), *_shares(*(each.sum(1) for each in numbers))], axis=1)
+    overall = [Figure(*map(float, each)) for each in _intervals(together).T]
+    value, low, high = _intervals(np.stack([ap, *_shares(*numbers)], axis=1))
+    told = np.where(high - low <= WIDEST, value, np.nan)
+    named = {name: ClassFigures(*map(float, each)) for name, each in zip(classes, told.T, strict=True)}
+    assumption = inference.observation.assumption
+    return Estimated(assumption, overall[0], overall[1], overall[2], overall[3], named, int(seen.sum()))
+
+
+def draws(total: Estimate, error: float, cells: NDArray[np.intp], random: np.random.Generator) -> list[Draw]:
+    """What is expected, and then other numbers of missing labels, in equal steps of their probability.
+
+    Args:
+        total: how many labels are missing.
+        error: of the logarithm of the factor.
+        cells: (bins,), how many unknown ones there are of each logit.
+        random: what shuffles the factors.
+    """
+    middles = (np.arange(_BINS) + 0.5) * 2 * _SUREST / _BINS - _SUREST
+    at = np.array([0.0, *(NormalDist().inv_cdf((each + 0.5) / _DRAWS) for each in range(_DRAWS))])
+    factors = np.exp(error * np.append(0, random.permutation(at[1:])))
+    return [
+        Draw(factor, _step(cells, factor * middles, number))
+        for factor, number in zip(factors, missing_at(total, at), strict=True)
+    ]
+
+
+def sharpness_error(scores: NDArray[Any], labels: Labels, inference: Inference) -> float:
+    """The standard error of the logarithm of how steeply logits rise with the scores.
+
+    Known cells tell it that could have been known had they been otherwise, by the Fisher information of a slope beside
+    an intercept, Σ w (z - mean z)² with w = q (1-q): q is the chance of a known cell of logit z to be positive.
+    """
+    rates, observation = inference.rates, inference.observation
+    rows, columns = np.nonzero((labels != UNKNOWN) & (observation.ignorable if observation.max_shown else True))
+    logits = scores[rows, columns] * inference.platt.slope[columns] + inference.platt.intercept[columns]
+    odds = np.log(np.maximum(rates.positive, 1e-300)) - np.log(np.maximum(rates.negative, 1e-300))
+    chance = expit(logits + np.where(observation.ignorable[rows, columns], 0, odds[columns]))
+    weights = chance * (1 - chance)
+    mean = weights @ logits / max(weights.sum(), 1e-300)
+    error = 1 / np.sqrt(1 / _SHARPNESS_SD**2 + weights @ (logits - mean) ** 2)
+    return float(np.hypot(error, _SHAPE_SD))
+
+
+def missing_at(total: Estimate, at: Floats) -> Floats:
+    """The numbers so many standard errors from the middle: their logarithm, ½ added, has one to either side."""
+    value, low, high = (np.log(np.asarray(each, np.float64) + 0.5) for each in total)
+    error = np.where(at < 0, value - low, high - value) / Z
+    numbers: Floats = np.maximum(np.exp(value + at * error) - 0.5, 0)
+    return numbers
+
+
+def _step(cells: NDArray[np.intp], logits: Floats, number: float) -> float:
+    """What moves the logits of so many cells each, to expect this number of positives among them."""
+    wanted = np.clip(number, 1e-6, max(cells.sum() * (1 - 1e-6), 1e-6))
+    found: float = brentq(lambda step: np.log(max(cells @ expit(logits + step), 1e-300) / wanted), -100, 100, xtol=1e-4)
+    return found
+
+
+def _by_logit(labels: Labels, probabilities: Floats) -> NDArray[np.intp]:
+    """Unknown cells, counted by their logits."""
+    edges = np.linspace(-_SUREST, _SUREST, _BINS + 1)
+    return np.histogram(_unsure(probabilities)[labels == UNKNOWN], edges)[0]
+
+
+def _unsure(probabilities: Floats) -> Floats:
+    """Logits within what is counted."""
+    found: Floats = np.clip(logit(probabilities), 0.01 - _SUREST, _SUREST - 0.01)
+    return found
+
+
+def _counts(
+    scores: NDArray[Any],
+    predicted: NDArray[np.bool_],
+    labels: Labels,
+    probabilities: Floats,
+    moves: Sequence[Draw],
+    random: np.random.Generator,
+) -> Floats:
+    """AP of some classes, and how many of their labels are right, predicted and positive, (D, 4, L): what is expected
+    by the first of the moves, and what labels have that are drawn by the others.
+
+    A cell counts as positive by its probability p. Average precision adds up the precision at each positive, which that
+    one is sure to be part of: p_i (1 + Σ p_j of those above) / i is expected of the i-th. Cells of one score are above
+    each other, and all have the rank of the last of them.
+    """
+    unknown, logits = labels == UNKNOWN, _unsure(probabilities)
+    order = np.argsort(-scores, axis=0, kind="stable")
+    last = _last_of_ties(np.take_along_axis(scores, order, 0))
+    tied = bool((last != np.arange(len(scores))[:, None]).any())
+    chosen, found = predicted.sum(0), []
+    for number, (factor, step) in enumerate(moves):
+        chance = np.where(unknown, expit(factor * logits + step), probabilities)
+        if number:
+            chance = (random.random(chance.shape) < chance).astype(np.float64)
+        right, positives = (chance * predicted).sum(0), chance.sum(0)
+        falling = np.take_along_axis(chance, order, 0)
+        above = np.cumsum(falling, axis=0)
+        above = np.take_along_axis(above, last, 0) if tied else above
+        gains = falling * (above - falling + 1) / (last + 1)
+        found.append([gains.sum(0) / np.maximum(positives, 1e-9), right, chosen, positives])
+    return np.array(found)
+
+
+def _last_of_ties(falling: NDArray[Any]) -> NDArray[np.intp]:
+    """Where the run of equal scores ends that each of the falling scores (N, L) is in, by column.
+
+    >>> _last_of_ties(np.array([[0.9], [0.5], [0.5], [0.1]])).ravel()
+    array([0, 2, 2, 3])
+    """
+    ends = np.ones(falling.shape, bool)
+    ends[:-1] = falling[:-1] != falling[1:]
+    places = np.where(ends, np.arange(len(falling))[:, None], len(falling))
+    last: NDArray[np.intp] = np.minimum.accumulate(places[::-1], axis=0)[::-1]
+    return last
+
+
+def _shares(right: Floats, chosen: Floats, positives: Floats) -> tuple[Floats, Floats, Floats]:
+    """Precision, which nothing has of which nothing is predicted, recall and F1."""
+    return (
+        np.divide(right, chosen, out=np.full(right.shape, np.nan), where=chosen > 0),
+        right / np.maximum(positives, 1e-9),
+        2 * right / np.maximum(chosen + positives, 1e-9),
+    )
+
+
+def _intervals(figures: Floats) -> Floats:
+    """Of what is expected, and drawn, (1+D, …): the first, and the ends that hold 95 % of the others, and it."""
+    value, drawn = figures[0], figures[1:]
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    return np.stack([value, np.minimum(low, value), np.maximum(high, value)])
+
 
 _FEWEST_NEGATIVES = 10  # known ones of a class, to judge it by
 _LEAST_BALANCE = 0.5  # share of negatives that is known, by that of positives
@@ -57,7 +279,7 @@ class Evaluation(NamedTuple):
 def evaluate(
     scores: ArrayLike,
     labels: Labels,
-    decisions: Decisions,
+    decisions: Thresholds,
     classes: Sequence[str],
     *,
     process: Process = "auto",

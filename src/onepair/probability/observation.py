@@ -62,10 +62,10 @@ class Observation:
     """How the labels of a matrix (N, L) came to be known."""
 
     sentence: str
-    drawn: int  # how many of its positives a row shows at most, drawn at random; 0: none is drawn
-    free: Mask  # (N, L), cells whose value has nothing to do with whether it is known
+    max_shown: int  # how many of its positives a row shows at most, drawn at random; 0: none is drawn
+    ignorable: Mask  # (N, L), cells whose value has nothing to do with whether it is known
     asked: Mask  # (N, L), those of them that were asked for because a model suggested them
-    empty: bool = True  # whether rows without any positive are among them
+    has_empty_rows: bool = True  # whether rows without any positive are among them
 
     @property
     def assumption(self) -> str:
@@ -73,7 +73,7 @@ class Observation:
 
     def of(self, rows: NDArray[np.intp]) -> "Observation":
         """The same of some of the rows."""
-        return replace(self, free=self.free[rows], asked=self.asked[rows])
+        return replace(self, ignorable=self.ignorable[rows], asked=self.asked[rows])
 
     def posterior(self, probabilities: Floats, labels: Labels, rates: Rates) -> Floats:
         """The posterior of `explain` alone."""
@@ -98,9 +98,9 @@ class Observation:
             rates: the chances to be observed.
         """
         parts = [np.empty(labels.shape), np.ones(len(labels)), np.empty(len(labels))]
-        size = max(1, _BLOCK // (labels.shape[1] * (len(_NODES[0]) if self.drawn else 1)))
+        size = max(1, _BLOCK // (labels.shape[1] * (len(_NODES[0]) if self.max_shown else 1)))
         for rows in (slice(start, start + size) for start in range(0, len(labels), size)):
-            block = self._explain(probabilities[rows], labels[rows], self.free[rows], rates)
+            block = self._explain(probabilities[rows], labels[rows], self.ignorable[rows], rates)
             for whole, part in zip(parts, block, strict=True):
                 whole[rows] = part
         return Explanation(*parts)
@@ -115,18 +115,18 @@ class Observation:
         shown, beside = (positive & ~free).sum(1), (positive & free).sum(1)
         bare = (shown == 0) & here.any(1)
         likelihood[bare] += _log(np.where(here[bare], either[bare], 1.0)).sum(1)
-        if self.drawn:
+        if self.max_shown:
             bare &= beside == 0
             stopped[bare], extra = self._nothing_shown(np.where(here[bare], alone[bare], 0), rates.stop[0])
             found[bare] = np.where(here[bare], stopped[bare][:, None] * alone[bare], found[bare])
             likelihood[bare] += extra
             some = (shown > 0) & here.any(1)
             drawn, stopped[some], extra = _drawn_posterior(
-                hidden[some], absent[some], here[some], shown[some], beside[some], self.drawn, rates.stop
+                hidden[some], absent[some], here[some], shown[some], beside[some], self.max_shown, rates.stop
             )
             found[some] = np.where(here[some], drawn, found[some])
             likelihood[some] += extra
-        if not self.empty:
+        if not self.has_empty_rows:
             none = ~positive.any(1)  # is known to be positive, but some are
             some_positive = not_empty(found[none])
             found[none] = np.where(unknown[none], found[none] / some_positive[:, None], found[none])
@@ -138,7 +138,7 @@ class Observation:
         """Whether rows that show nothing, with probabilities `alone` (n, L) of what is unknown, were not looked at, and
         what that adds to their log likelihood. A row that was looked at is empty.
         """
-        looked_at = (1 - stop) * (1 - alone).prod(1) * self.empty
+        looked_at = (1 - stop) * (1 - alone).prod(1) * self.has_empty_rows
         stopped = np.divide(stop, stop + looked_at, out=np.ones(len(alone)), where=stop + looked_at > 0)
         return stopped, _log(stop + looked_at)
 
@@ -146,8 +146,8 @@ class Observation:
         """Full labels (M, L) of other rows with those unknown that would be in rows that are not looked at in full."""
         chance = np.where(labels == POSITIVE, rates.positive, rates.negative)
         kept = random.random(labels.shape) < chance
-        if self.drawn:
-            allowed = (random.random((len(labels), self.drawn + 1)) >= rates.stop).cumprod(1).sum(1)
+        if self.max_shown:
+            allowed = (random.random((len(labels), self.max_shown + 1)) >= rates.stop).cumprod(1).sum(1)
             order = np.argsort(np.where(labels == POSITIVE, random.random(labels.shape), 2.0), axis=1)
             rank = np.argsort(order, axis=1)
             kept |= (labels == POSITIVE) & (rank < allowed[:, None])

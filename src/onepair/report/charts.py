@@ -21,8 +21,8 @@ from onepair.labels import POSITIVE, Indices
 from onepair.metrics import Floats
 from onepair.probability.calibration import expected_calibration_error, reliability
 from onepair.report.colours import INK, MUTED, PAPER, RULE, on_a_page
-from onepair.report.side_by_side import Comparison, RunSummary
-from onepair.report.wording import signed
+from onepair.report.compared_runs import Comparison, RunSummary
+from onepair.words import signed
 
 NARROW = 480  # pixels; charts below this width are for phones
 MOST_CLASSES = 40  # drawn in one chart; beyond that only those at both ends of the order

@@ -10,9 +10,9 @@ from onepair.files import write_atomically
 from onepair.labels import POSITIVE
 from onepair.report import charts
 from onepair.report.colours import on_a_page
-from onepair.report.examples import Examples, cards
-from onepair.report.side_by_side import Comparison, RunSummary
-from onepair.report.wording import duration, percent, points, signed
+from onepair.report.compared_runs import Comparison, RunSummary
+from onepair.report.explain_images import Examples, cards
+from onepair.words import duration, percent, points, signed
 
 WIDTHS = {"wide": 880, "narrow": 340}  # of each chart in pixels: for screens and paper, and for phones
 

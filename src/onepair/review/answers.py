@@ -1,4 +1,4 @@
-"""What people decided: every decision ever made, in a SQLite file that survives whatever happens to the program."""
+"""What people answered, in a SQLite file, and whether they agree."""
 
 import sqlite3
 import threading
@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from onepair.data.quality.check import near_names, same_names
+from onepair.data.tables.column_roles import RESERVED
 from onepair.errors import UserError
 
 Answer = Literal["yes", "no", "skip"]  # to "does this image show that?"; skip: looked at, not sure
@@ -196,3 +198,84 @@ class Store:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+Place = tuple[str, str]  # file and label
+
+
+class Agreement(NamedTuple):
+    """Of labels that two people or more have answered with yes or no, each by what they said first."""
+
+    both: int
+    same: int
+    open: list[Place]  # answered differently, and not settled by an answer since
+
+
+class Opinions:
+    """Everybody's answers to every question, from the history, entry by entry."""
+
+    def __init__(self) -> None:
+        self._first: dict[Place, dict[str, Answer]] = {}
+        self._last: dict[Place, dict[str, Answer]] = {}
+        self._open: dict[Place, bool] = {}  # in the order in which the disagreements came up
+
+    def note(self, entry: Entry) -> None:
+        place = entry.file, entry.label
+        said, now = self._first.setdefault(place, {}), self._last.setdefault(place, {})
+        if entry.undoes is not None or entry.answer not in ("yes", "no"):
+            if entry.undoes is not None:
+                said.pop(entry.who, None)
+                now.pop(entry.who, None)
+            self._open[place] = self._open.get(place, False) and len(set(said.values())) > 1
+            return
+        differs = any(answer != entry.answer for who, answer in now.items() if who != entry.who)
+        # A second answer to a disagreement is by somebody who knows of it, and settles it.
+        self._open[place] = differs and not self._open.get(place, False) and entry.who not in said
+        said.setdefault(entry.who, entry.answer)
+        now[entry.who] = entry.answer
+
+    def by(self, who: str) -> set[Place]:
+        """What somebody has answered."""
+        return {place for place, said in self._first.items() if who in said}
+
+    def agreement(self) -> Agreement:
+        several = [set(said.values()) for said in self._first.values() if len(said) > 1]
+        same = sum(len(answers) == 1 for answers in several)
+        return Agreement(len(several), same, [place for place, is_open in self._open.items() if is_open])
+
+
+LONGEST_NAME = 60
+
+
+def tidy(name: str) -> str:
+    """A name as it is stored: printable, on one line, not endless.
+
+    >>> tidy("  traffic\\tlight ")
+    'traffic light'
+    """
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in name).split())[:LONGEST_NAME].strip()
+
+
+class NewClass(NamedTuple):
+    """A class that somebody wants to add, and what speaks against it."""
+
+    name: str
+    taken: str | None = None  # the class that has the name already, perhaps in another spelling
+    near: tuple[str, ...] = ()  # classes with nearly the same name; only a person knows whether they are the same
+    impossible: str = ""  # why no class can have the name
+
+
+def new_class(name: str, classes: Sequence[str]) -> NewClass:
+    """What is to be said about a name for a class beside others.
+
+    >>> new_class(" Traffic  Light", ["traffic light"]).taken, new_class("dog", ["dogs", "cat"]).near
+    ('traffic light', ('dogs',))
+    """
+    name = tidy(name)
+    if not name:
+        return NewClass(name, impossible="A class needs a name.")
+    if name.lower() in RESERVED:
+        return NewClass(name, impossible=f"In a table of labels, “{name}” means something else. Choose another name.")
+    taken = next((other for other in classes if same_names([other, name]) or other == name), None)
+    near = () if taken else tuple(other for other in classes if near_names([other, name]))
+    return NewClass(name, taken, near)

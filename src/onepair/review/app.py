@@ -1,20 +1,119 @@
-"""The review's application: addresses, what is sent to them, and where they lead."""
+"""The web applications of review and audit: routes, and what is sent to them."""
 
+import hashlib
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, TypeVar
+from urllib.parse import quote, unquote
 
-from fastapi import Depends, FastAPI, Form, Query
-from fastapi.responses import HTMLResponse, Response
+from fastapi import Cookie, Depends, FastAPI, Form, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from onepair.data.problems import DataError
+from onepair.errors import UserError
 from onepair.labels import POSITIVE
-from onepair.review.answers import Answer, Decision
-from onepair.review.desk import Cell, Desk
-from onepair.review.naming import new_class
-from onepair.review.pages import GRID, Pages, grid_address
-from onepair.review.pictures import Pictures, heat_map
+from onepair.review.answers import Answer, Decision, new_class, tidy
+from onepair.review.audit_session import AuditDesk
+from onepair.review.pages import GRID, AuditPages, Pages, address, grid_address
+from onepair.review.pictures import LARGE, SMALL, Picture, Pictures, heat_map
 from onepair.review.queue import Order
 from onepair.review.retraining import Retraining
-from onepair.review.site import Site, go, require, there
+from onepair.review.session import Cell, Desk
+
+FOR_GOOD = {"Cache-Control": "private, max-age=31536000, immutable"}  # for what has its version in its address
+
+Found = TypeVar("Found")
+
+_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+class _StaticFile(NamedTuple):
+    content: bytes
+    media_type: str
+    address: str
+
+
+class Site:
+    """An application with what all pages need; `name` is who answers until somebody says otherwise, None asks first."""
+
+    def __init__(self, pictures: Pictures, *, name: str | None, refresh: Callable[[], None]) -> None:
+        self.app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+        self._pictures, self._name, self._refresh, self._static = pictures, name, refresh, _read_static()
+        self.static = {file: each.address for file, each in self._static.items()}
+        self.app.exception_handler(UserError)(_say)
+        self.app.get("/image/{row}")(self._image)
+        self.app.get("/thumbnail/{row}")(self._thumbnail)
+        self.app.get("/static/{file}")(self._static_file)
+
+    # Who answers
+
+    def known_name(self, onepair_name: Annotated[str, Cookie()] = "") -> str:
+        return tidy(unquote(onepair_name)) or self._name or ""
+
+    def reviewer(self, onepair_name: Annotated[str, Cookie()] = "") -> str:
+        """Who comes to read or to answer, and sees what others did; who has no name yet is asked for it."""
+        known = self.known_name(onepair_name)
+        if not known:
+            raise HTTPException(HTTPStatus.SEE_OTHER, headers={"Location": "/name"})
+        self._refresh()
+        return known
+
+    def take_name(self, name: str) -> Response:
+        answer = go("/")
+        answer.set_cookie("onepair_name", quote(tidy(name)), max_age=10**8, httponly=True, samesite="lax")
+        return answer
+
+    # Images and static files
+
+    def send(self, make: Callable[[], Picture]) -> Response:
+        try:
+            content, media_type = make()
+        except DataError as error:
+            return Response(f"{error}\n", HTTPStatus.NOT_FOUND, media_type="text/plain")
+        return Response(content, media_type=media_type, headers=FOR_GOOD)
+
+    def _image(self, row: int) -> Response:
+        require(0 <= row < len(self._pictures.table))
+        return self.send(lambda: self._pictures.picture(row, LARGE))
+
+    def _thumbnail(self, row: int) -> Response:
+        require(0 <= row < len(self._pictures.table))
+        return self.send(lambda: self._pictures.picture(row, SMALL))
+
+    def _static_file(self, file: str) -> Response:
+        content, media_type, _ = there(self._static.get(file))
+        return Response(content, media_type=media_type, headers=FOR_GOOD)
+
+
+def _say(_: Request, error: Exception) -> Response:
+    """What a full disk or a folder that has become read-only looks like on the page."""
+    return Response(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE, media_type="text/plain")
+
+
+def go(path: str, **query: object) -> RedirectResponse:
+    return RedirectResponse(address(path, **query), HTTPStatus.SEE_OTHER)
+
+
+def there(value: Found | None) -> Found:
+    """The value, or the answer that there is none."""
+    if value is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    return value
+
+
+def require(found: bool) -> None:
+    if not found:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+
+
+def _read_static() -> dict[str, _StaticFile]:
+    files = {path.name: path.read_bytes() for path in (Path(__file__).parent / "static").iterdir()}
+    versions = {name: hashlib.sha256(content).hexdigest()[:16] for name, content in files.items()}
+    return {
+        name: _StaticFile(content, _MEDIA_TYPES[Path(name).suffix], address(f"/static/{name}", v=versions[name]))
+        for name, content in files.items()
+    }
 
 
 def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: str | None) -> FastAPI:
@@ -206,5 +305,66 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
         maps = there(desk.suggestions.maps)
         require(1 <= number <= len(desk))
         return site.send(lambda: heat_map(maps[number - 1]))
+
+    return app
+
+
+def create_audit_app(desk: AuditDesk, pictures: Pictures, *, name: str | None) -> FastAPI:
+    """The application; `name` is who answers until somebody says otherwise, None asks everybody first."""
+    site = Site(pictures, name=name, refresh=desk.refresh)
+    app, pages = site.app, AuditPages(desk, pictures, static=site.static)
+    Who = Annotated[str, Depends(site.reviewer)]  # noqa: N806 (a type)
+
+    def next_open(who: str, *, after: int = 0) -> Response:
+        coming = desk.next_open(after=after, who=who)
+        if coming is None:
+            return go("/done")
+        desk.hold(coming, who=who)  # from now on, not from when the page is asked for: others come in between
+        return go(f"/image-{coming}")
+
+    @app.get("/")
+    def begin(who: Who) -> Response:
+        return next_open(who)
+
+    @app.get("/image-{number}")
+    def image(who: Who, number: int) -> Response:
+        require(1 <= number <= len(desk))
+        return HTMLResponse(pages.image(who, number))
+
+    @app.post("/complete")
+    def complete(
+        who: Who,
+        number: Annotated[int, Form()],
+        seen: Annotated[int, Form(ge=0)],
+        ticked: Annotated[list[str], Form()] = [],  # noqa: B006 (FastAPI copies it)
+    ) -> Response:
+        """The image shows the ticked labels, and no others."""
+        require(1 <= number <= len(desk) and set(ticked) <= set(desk.table.classes))
+        clashes = desk.finish(number, set(ticked), seen=seen, who=who)
+        if clashes:
+            return HTMLResponse(pages.image(who, number, clashes=clashes), HTTPStatus.CONFLICT)
+        return next_open(who, after=number)
+
+    @app.post("/undo")
+    def undo(who: Who) -> Response:
+        """Take the last image back, and go to it."""
+        number = desk.undo(who=who)
+        return next_open(who) if number is None else go(f"/image-{number}")
+
+    @app.get("/done")
+    def done(who: Who) -> Response:
+        return HTMLResponse(pages.done(who))
+
+    @app.get("/help")
+    def help(who: Who) -> Response:
+        return HTMLResponse(pages.help(who))
+
+    @app.get("/name")
+    def ask_name(known: Annotated[str, Depends(site.known_name)]) -> Response:
+        return HTMLResponse(pages.name(known))
+
+    @app.post("/name")
+    def take_name(name: Annotated[str, Form()]) -> Response:
+        return site.take_name(name)
 
     return app

@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 
 from onepair.labels import POSITIVE, Indices, Labels
 from onepair.metrics import Floats
-from onepair.probability.decisions import Decisions
-from onepair.probability.estimation import Figure
-from onepair.probability.evaluation import evaluate
+from onepair.probability.evaluation import Figure, evaluate
 from onepair.probability.resampling import bootstrap_figures
+from onepair.probability.thresholds import Thresholds
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Split
 
@@ -118,7 +117,7 @@ def _judge(side: _Side, labels: Labels, asked: NDArray[np.bool_] | None) -> tupl
     return Judged(name, Figure(*measured.map), Figure(*measured.f1)), ""
 
 
-def _of_classes(decisions: Decisions, classes: int) -> Decisions:
+def _of_classes(decisions: Thresholds, classes: int) -> Thresholds:
     """The thresholds of the first classes; to evaluate them takes no calibration."""
     return replace(decisions, thresholds=decisions.thresholds[:classes])
 

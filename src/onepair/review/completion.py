@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from onepair.data.dialects import guard
-from onepair.data.labeltable import LabelTable
-from onepair.data.sources import real
-from onepair.data.writing import named_from, write_labels, written_format
+from onepair.data.formats.write import named_from, write_labels, written_format
+from onepair.data.label_table import LabelTable
+from onepair.data.tables.cell_values import guard
+from onepair.data.text_files import real
 from onepair.files import replacing, write_atomically, writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
@@ -66,7 +66,7 @@ def write_completed(
         added: classes that the dataset does not have. Those that no image shows are left out; of the others, whatever
             was not answered is unknown. No model has suggested them, so their labels are not marked as asked for.
         out: the file to write; the decisions go to a .csv file beside it, named after it.
-        format: one of `onepair.data.writing.WRITTEN`; csv and parquet go by the suffix.
+        format: one of `onepair.data.formats.write.WRITTEN`; csv and parquet go by the suffix.
     """
     format = written_format(out, format)
     if real(out) == real(as_path(run.config.data.source)):

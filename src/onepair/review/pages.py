@@ -1,21 +1,75 @@
 """What each page shows."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from onepair import words as wording
+from onepair.data.problems import DataError
 from onepair.errors import UserError
-from onepair.labels import POSITIVE
-from onepair.review.answers import Entry
+from onepair.labels import POSITIVE, UNKNOWN
+from onepair.review.answers import Entry, NewClass
+from onepair.review.audit_session import AuditDesk
 from onepair.review.before_after import BeforeAfter, compare
-from onepair.review.desk import Desk, Kind
-from onepair.review.naming import NewClass
-from onepair.review.pictures import Pictures
+from onepair.review.pictures import Frame, Passage, Pictures
 from onepair.review.queue import Order, estimated_missing
-from onepair.review.rendering import Renderer, address
 from onepair.review.retraining import Retraining
+from onepair.review.session import Desk, Kind
 from onepair.runs.finished import FinishedRun
+
+
+def address(path: str, **query: object) -> str:
+    """
+    >>> address("/grid", label="cat & dog")
+    '/grid?label=cat+%26+dog'
+    """
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+class Renderer:
+    """Fills templates in; `facts` are known to all of them."""
+
+    def __init__(self, pictures: Pictures, **facts: Any) -> None:
+        self.pictures = pictures
+        self._environment = Environment(
+            loader=PackageLoader("onepair.review"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            auto_reload=False,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(
+            percent=wording.probability,
+            points=wording.points,
+            number=wording.number,
+            time_left=wording.time_left,
+            ago=wording.ago,
+        )
+        texts = pictures.table.ids and pictures.table.texts is not None
+        self._environment.globals.update(
+            address=address, POSITIVE=POSITIVE, UNKNOWN=UNKNOWN, thing="text" if texts else "image", **facts
+        )
+
+    def __call__(self, template: str, facts: Mapping[str, Any]) -> str:
+        return self._environment.get_template(template).render(facts)
+
+    def frame(self, row: int) -> Frame | Passage | str:
+        """The frame of an image, the text in its place, or the sentence that says why it cannot be shown."""
+        try:
+            return self.pictures.passage(row) or self.pictures.frame(row)
+        except DataError as error:
+            return str(error)
+
+    def image(self, kind: str, row: int) -> list[str]:
+        """The address of an image, if it can be shown."""
+        frame = self.frame(row)
+        return [address(f"/{kind}/{row}", v=frame.version)] if isinstance(frame, Frame) else []
+
 
 GRID = 24  # thumbnails on a page
 
@@ -185,5 +239,68 @@ class Pages:
             "last": self.desk.store.last_action(who=who),
             "ahead": [],
             "training": self._retraining.progress(),
+        }
+        return self._render(template, {**common, **facts})
+
+
+MANY = 60  # classes from which on their names need more room than the photo
+
+
+class AuditPages:
+    """HTML of every page, for one person at a time."""
+
+    def __init__(self, desk: AuditDesk, pictures: Pictures, *, static: Mapping[str, str]) -> None:
+        """`static` has the address of each static file."""
+        self.desk = desk
+        self._render = Renderer(
+            pictures,
+            run=desk.run.path,
+            split=desk.sample.split,
+            population=desk.sample.population,
+            many=len(desk.table.classes) >= MANY,
+            static=static,
+        )
+
+    def image(self, who: str, number: int, *, clashes: Sequence[Entry] = ()) -> str:
+        """One image and all labels; `clashes` are what others said in the meantime."""
+        desk = self.desk
+        desk.hold(number, who=who)
+        likely, others = desk.toggles(number)
+        coming = desk.next_open(after=number, who=who)
+        row = int(desk.rows[number - 1])
+        return self._page(
+            "audit.html.j2",
+            who,
+            here=f"/image-{number}",
+            number=number,
+            file=desk.sample.files[number - 1],
+            row=row,
+            frame=self._render.frame(row),
+            likely=likely,
+            others=others,
+            complete=bool(desk.complete[number - 1]),
+            seen=desk.version(number),
+            ahead=[] if coming is None else self._render.image("image", int(desk.rows[coming - 1])),
+            clashes=clashes,
+        )
+
+    def done(self, who: str) -> str:
+        return self._page("audited.html.j2", who, here="/done")
+
+    def help(self, who: str) -> str:
+        return self._page("audit_help.html.j2", who, here="/help")
+
+    def name(self, who: str) -> str:
+        return self._page("name.html.j2", who, here="/name")
+
+    def _page(self, template: str, who: str, **facts: Any) -> str:
+        common = {
+            "base": "audit_page.html.j2",
+            "who": who,
+            "total": len(self.desk),
+            "finished": int(self.desk.complete.sum()),
+            "seconds_left": self.desk.seconds_left(who=who),
+            "last": self.desk.last_file(who=who),
+            "ahead": [],
         }
         return self._render(template, {**common, **facts})

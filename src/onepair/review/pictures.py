@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-from onepair.data.decoding import decode, open_image
-from onepair.data.labeltable import LabelTable
+from onepair.data.images.decode import decode, open_image
+from onepair.data.images.tar import TarPath
+from onepair.data.label_table import LabelTable
 from onepair.data.problems import DataError
-from onepair.data.tars import TarPath
 from onepair.files import write_atomically
 from onepair.remote import is_remote
 

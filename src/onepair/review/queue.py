@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, FiniteFloat
 
-from onepair.data.stored import StoredError, map_array, read_record
+from onepair.data.own_files import StoredError, map_array, read_record
 from onepair.errors import UserError
 from onepair.finding.suggestions import LIKELY, Suggestions, read_suggestions
 from onepair.labels import NEGATIVE, POSITIVE, Indices

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from onepair.data import table as tables
-from onepair.data.labeltable import LabelTable
-from onepair.data.stored import read_record
-from onepair.data.table_writing import write_table
+from onepair.data.label_table import LabelTable
+from onepair.data.own_files import read_record
+from onepair.data.tables import read_table as tables
+from onepair.data.tables.write_table import write_table
 from onepair.errors import UserError
 from onepair.files import write_atomically, writing
 from onepair.label_matrix import LabelMatrix

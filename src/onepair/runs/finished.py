@@ -1,5 +1,7 @@
-"""A finished run, opened from its folder: the one way to whatever a run has left."""
+"""A finished run, opened from its folder, with the models of its folds."""
 
+import copy
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,24 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.labeltable import LabelTable
+from onepair.data.label_table import LabelTable
 from onepair.data.problems import DataError
-from onepair.data.sources import exists
+from onepair.data.text_files import exists
 from onepair.inference.model_files import Description, load_model, read_description, write_description
 from onepair.label_matrix import LabelMatrix, too_many
 from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels
-from onepair.probability.decisions import Decisions
+from onepair.probability.thresholds import Thresholds
 from onepair.remote import as_path, is_remote
 from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunError, RunFolder
-from onepair.runs.shared import Shared
-from onepair.runs.task import Split, Task, describe_observation, judged_places, task_of
+from onepair.runs.task import Shared, Split, Task, describe_observation, judged_places, task_of
 from onepair.words import counted
 
 if TYPE_CHECKING:
     from onepair.models import Classifier
-    from onepair.runs.fold_models import FoldModels
 
 
 class FinishedRun:
@@ -206,10 +206,10 @@ class FinishedRun:
         return self.description.classes
 
     @property
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Thresholds:
         return self.description.decisions
 
-    def decide(self, decisions: Decisions) -> None:
+    def decide(self, decisions: Thresholds) -> None:
         """Store other decisions with the model."""
         self.description = self.description._replace(decisions=decisions)
         write_description(self.path, self.description)
@@ -244,7 +244,6 @@ class FinishedRun:
 
     def folds(self) -> "FoldModels | None":
         """The models of a solved classifier that were fitted without one fold of the training images each."""
-        from onepair.runs.fold_models import read_folds
 
         return read_folds(self.path, rows=len(self.task.train), classes=len(self.table.classes))
 
@@ -263,3 +262,56 @@ class FinishedRun:
                 classifier, self.table, rows[own], precision=self.description.precision, workers=workers
             )
         return scores
+
+
+NAME = "folds.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class FoldModels:
+    """K linear layers on the same features, each fitted without one fold of the training images."""
+
+    coef: NDArray[np.float32]  # (K, L, D)
+    intercept: NDArray[np.float32]  # (K, L)
+    fold: Indices  # (N,), of every training image
+
+    def __len__(self) -> int:
+        return len(self.coef)
+
+    def classifier(self, whole: "Classifier", number: int) -> "Classifier":
+        """The classifier of all images with the layer of one fold in its place."""
+        import torch
+
+        head = copy.deepcopy(whole.head)
+        head.load_state_dict(
+            {"weight": torch.from_numpy(self.coef[number]), "bias": torch.from_numpy(self.intercept[number])}
+        )
+        other = copy.copy(whole)
+        other._modules = {**whole._modules, "head": head}
+        return other
+
+    def write(self, folder: Path) -> None:
+        import torch
+
+        from onepair.models import save_weights
+
+        parts = {"coef": self.coef, "intercept": self.intercept, "fold": self.fold.astype(np.int64)}
+        save_weights(folder / NAME, {name: torch.from_numpy(part) for name, part in parts.items()})
+
+
+def read_folds(folder: Path, *, rows: int, classes: int) -> FoldModels | None:
+    """What `write` wrote, if anything."""
+    path = folder / NAME
+    if not path.exists():
+        return None
+    from onepair.models.weights import WeightsError, read_state
+
+    try:
+        state = {name: tensor.numpy() for name, tensor in read_state(path).items()}
+        coef, intercept, fold = (state[name] for name in ("coef", "intercept", "fold"))
+    except (WeightsError, KeyError):
+        raise RunError(f"{path}: is damaged; train the run anew with --restart") from None
+    fits = coef.ndim == 3 and intercept.shape == coef.shape[:2] == (len(coef), classes) and fold.shape == (rows,)
+    if not fits or not (np.isfinite(coef).all() and np.isfinite(intercept).all()) or fold.max(initial=0) >= len(coef):
+        raise RunError(f"{path}: does not fit the run; train it anew with --restart")
+    return FoldModels(coef, intercept, fold)

@@ -1,18 +1,19 @@
-"""What there is to learn: the rows of each split, the labels the learner sees, and those it is judged by."""
+"""What there is to learn: the rows of each split, the observed labels, and the labels to evaluate by."""
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.boxes import object_areas
-from onepair.data.labeltable import LabelTable
+from onepair.data.formats.read import read_dataset
+from onepair.data.label_table import LabelTable, object_areas
 from onepair.data.problems import DataError, Problem, noting
-from onepair.data.reading import read_dataset
+from onepair.data.quality.check import missing_file
+from onepair.data.text_files import exists
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import (
     NEGATIVE,
@@ -27,8 +28,28 @@ from onepair.labels import (
     split_validation,
 )
 from onepair.runs.config import Config, DataConfig, parse_fold
-from onepair.runs.shared import Shared
 from onepair.words import counted
+
+Thing = TypeVar("Thing")
+
+
+class Shared:
+    """Keeps what is slow to make and the same for many runs, each thing by all that decides it.
+
+    >>> shared = Shared()
+    >>> shared.once("table", lambda: [1, 2]) is shared.once("table", lambda: [3, 4])
+    True
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
+        if key not in self._made:
+            self._made[key] = make()
+        made: Thing = self._made[key]
+        return made
+
 
 Split = Literal["train", "validation", "test"]
 
@@ -292,3 +313,34 @@ def _selected_on(labels: LabelMatrix, *, out_of_fold: bool) -> str:
     if (positives[positives > 0] == len(labels)).all():
         words += "; by these, every model reaches 100"
     return words
+
+
+class Skipped(NamedTuple):
+    """Something that was left out."""
+
+    file: str  # as the dataset names it; "" where a row does not tell
+    reason: str
+    place: str  # in the label files, as "labels.csv, line 7"; "" where they have no lines
+
+    def __str__(self) -> str:
+        return f"{self.place or self.file}: {self.reason}"
+
+
+def skipped_cells(task: Task) -> list[Skipped]:
+    """What was wrong with the label files."""
+    return [Skipped("", problem.what, problem.where) for problem in task.found if not problem.remark]
+
+
+def skipped_images(task: Task, problems: Iterable[Problem]) -> list[Skipped]:
+    """The images of a task that cannot be read, by what was found at their paths."""
+    table, found = task.table, {problem.where: problem for problem in problems}
+    rows = [row for row in task.images.tolist() if str(table.path(row)) in found]
+    return [_skipped_image(task, row, found[str(table.path(row))]) for row in rows]
+
+
+def _skipped_image(task: Task, row: int, problem: Problem) -> Skipped:
+    table = task.table
+    place = table.places[row] if table.places else ""
+    if not exists(table.path(row)):
+        return Skipped(table.files[row], missing_file(table, row).what, place)
+    return Skipped(table.files[row], f"{table.files[row]} {problem.what}" if place else problem.what, place)

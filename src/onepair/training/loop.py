@@ -14,23 +14,18 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from onepair.errors import Stopped, UserError
-from onepair.inference.inputs import Inputs, Source
-from onepair.inference.scoring import ScoredBlocks, gather, score, shard_of
+from onepair.inference.scoring import Inputs, ScoredBlocks, Source, gather, score, shard_of
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import Method
-from onepair.probability.priors import class_priors
+from onepair.probability.infer import class_priors
 from onepair.probability.selection_score import estimated_map, estimated_map_by_blocks
-from onepair.runs.checkpoint import unfit
-from onepair.runs.config import Config
-from onepair.runs.folder import RunFolder
-from onepair.runs.stages import StageConfig
+from onepair.runs.config import Config, StageConfig
+from onepair.runs.folder import RunFolder, unfit
 from onepair.runs.task import Task
 from onepair.score_blocks import ScoreBlocks
-from onepair.training.batch_norm import hold_norms, whole_batch_norms
-from onepair.training.optimisation import Group, averaged, lr_factor, make_optimiser, restore, set_lr
-from onepair.training.saving import Saved, Weights
-from onepair.training.sharding import cpu_state, load_whole, whole
-from onepair.training.stopping import Agreement, Requests, stopped
+from onepair.training.checkpoint import Agreement, Requests, Saved, Weights, stopped
+from onepair.training.distributed import cpu_state, hold_norms, load_whole, whole, whole_batch_norms
+from onepair.training.optim import Group, averaged, lr_factor, make_optimiser, restore, set_lr
 from onepair.words import counted
 
 EpochRecord = dict[str, Any]

@@ -5,48 +5,75 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from onepair.data.loading import image_batches
+from onepair.data.images.batches import image_batches
 from onepair.data.problems import Problem
-from onepair.data.vectors import TFIDF
-from onepair.inference.inputs import ActivationSource, FeatureSource, FrozenSource, ImageSource, Source
+from onepair.data.vectors.align import TFIDF
+from onepair.errors import require_extra
 from onepair.inference.model_files import save_model
-from onepair.inference.scoring import score
+from onepair.inference.scoring import ActivationSource, FeatureSource, FrozenSource, ImageSource, Source, score
 from onepair.label_matrix import too_many
 from onepair.labels import POSITIVE, Indices
 from onepair.linear.fit import LinearFit, Trial
 from onepair.methods import METHODS, Method
-from onepair.methods.observed import Observed, ObservedRows
+from onepair.methods.method import Observed, SparseObserved
 from onepair.models import Backbone, Classifier, GivenVectors, TextBackbone, create_backbone, parse_weights
-from onepair.models.depth import Cut, LearningPart, cut_at
+from onepair.models.frozen_prefix import Cut, LearningPart, cut_at
 from onepair.models.maps import averages_places
-from onepair.probability.decisions import Decisions, fit_decisions
-from onepair.probability.observation import recognise
+from onepair.probability.evaluation import evaluate
+from onepair.probability.observation import Process, recognise
 from onepair.probability.selection_score import estimated_map
+from onepair.probability.thresholds import Thresholds, fit_decisions
 from onepair.runs.config import Config, ConfigError, ModelConfig
-from onepair.runs.finished import FinishedRun
-from onepair.runs.fold_models import FoldModels
+from onepair.runs.config_types import WITHOUT_IMAGES
+from onepair.runs.finished import FinishedRun, FoldModels
 from onepair.runs.folder import Results, RunFolder
-from onepair.runs.learning import knows_negatives, method_of
-from onepair.runs.shared import Shared
-from onepair.runs.skipped import Skipped, skipped_cells, skipped_images
-from onepair.runs.task import Split, Task, task_of
-from onepair.runs.without_images import WITHOUT_IMAGES
-from onepair.training.fixed import Fixed
+from onepair.runs.method_factory import knows_negatives, method_of
+from onepair.runs.task import Shared, Skipped, Split, Task, skipped_cells, skipped_images, task_of
+from onepair.training.checkpoint import Requests
+from onepair.training.distributed import cpu_state, gathered, load_whole, on_first, patiently
+from onepair.training.frozen_features import Fixed, TrialRecords, features_of, solve_task
+from onepair.training.hardware import Machine, Narrator, Silence
 from onepair.training.loop import EpochRecord, Stage, Trainer
-from onepair.training.machine import Machine, Narrator, Silence
-from onepair.training.optimisation import Group
-from onepair.training.processes import gathered, on_first, patiently
-from onepair.training.sharding import cpu_state, load_whole
-from onepair.training.solved import TrialRecords, features_of, solve_task
-from onepair.training.stopping import Requests
-from onepair.training.testing import tested
+from onepair.training.optim import Group
 from onepair.words import counted, itemised, listed
+
+
+def tested(scores: NDArray[np.float32], task: Task, decisions: Thresholds, process: Process) -> dict[str, Any]:
+    """The figures of `Results` that the test images tell."""
+    rows, sampled = task.test[task.judged("test")], task.sampled("test")
+    labels, asked = task.table.labels[rows], task.table.asked
+    if not (labels == POSITIVE).any():
+        return {"test_note": f"no {f'image of {sampled}' if sampled else 'test image'} has a positive label"}
+    found = evaluate(
+        scores,
+        labels,
+        decisions,
+        task.table.classes,
+        process=process,
+        asked=None if asked is None else asked[rows],
+    )
+    figures: dict[str, Any] = {
+        "test_class_ap": {name: None if np.isnan(each.ap) else each.ap for name, each in found.classes.items()}
+    }
+    if not np.isnan(found.map):
+        figures |= {"test_map": found.map, "test_classes": found.averaged_classes}
+    if found.estimated is not None:
+        figures |= {
+            "test_estimate": tuple(found.estimated.map),
+            "test_note": found.estimated.assumption + found.estimated.over,
+        }
+    if sampled:
+        figures["test_note"] = "; ".join(filter(None, (f"by {sampled}", figures.get("test_note"))))
+    return figures
+
 
 IMAGES_TO_SCORE = 64
 FEATURES_TO_SCORE = 4096
@@ -293,7 +320,7 @@ class _Run:
 
     def _observed(self) -> Observed:
         observed = self.task.observed
-        return ObservedRows(observed) if observed.is_large else torch.from_numpy(observed.dense())
+        return SparseObserved(observed) if observed.is_large else torch.from_numpy(observed.dense())
 
     def _linear(self) -> Stage:
         head = copy.deepcopy(self.classifier.head)  # a strategy may change what it trains
@@ -421,7 +448,7 @@ class _Run:
         places = task.judged("validation")
         weights, process, asked = cpu_state(self.classifier), self.config.data.process, task.asked_validation
         if task.holds_out:  # a fold is asked for scores alone
-            decisions = Decisions.none(len(task.table.classes))
+            decisions = Thresholds.none(len(task.table.classes))
         else:
             decisions = fit_decisions(
                 scores["validation"],
@@ -464,3 +491,26 @@ class _Run:
     def _score(self, stage: Stage, rows: Indices) -> NDArray[np.float32]:
         scores = score(self.fabric, stage.model, stage.source, rows, batch_size=stage.scoring_batch)
         return scores.numpy()
+
+
+_CURVES = ("loss", "validation_map", "images_per_second")
+
+
+class TensorBoard:
+    """Writes the curves of a run into a folder that TensorBoard reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._writers: dict[str, Any] = {}
+        require_extra("tensorboard")
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """Add one epoch; a run that is resumed takes the place of what it had written from there on."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        stage, epoch = record["stage"], record["epoch"]
+        if stage not in self._writers:
+            self._writers[stage] = SummaryWriter(self.folder / stage, purge_step=epoch)
+        for name in _CURVES:
+            self._writers[stage].add_scalar(name, record[name], epoch)
+        self._writers[stage].flush()

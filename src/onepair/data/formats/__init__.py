@@ -1,0 +1,1 @@
+"""The formats of datasets that are read and written."""

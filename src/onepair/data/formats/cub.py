@@ -1,0 +1,132 @@
+"""CUB-200-2011 with its 312 binary attributes as classes."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from onepair.data.label_table import LabelTable
+from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.text_files import exists, read_lines
+from onepair.label_matrix import LabelMatrix
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.words import counted
+
+_SPLITS = {"1": "train", "0": "test"}
+_LABELS = {"1": POSITIVE, "0": NEGATIVE}
+
+
+def detect(path: Path) -> bool:
+    """Whether CUB-200-2011 is at `path` or in `CUB_200_2011/` below it."""
+    return _root(path) is not None
+
+
+def read(path: Path, *, report: Report = refuse) -> LabelTable:
+    """Read images.txt, train_test_split.txt and attributes/image_attribute_labels.txt (its field is_present).
+
+    Rows are in the order of images.txt, train and test mixed as there; classes in the order of attributes.txt.
+
+    Args:
+        path: the folder that holds images.txt, or one above it.
+        report: called with every problem; the default stops at the first one.
+    """
+    root = _root(path)
+    if root is None:
+        raise DataError(f"{path}: no images.txt beside attributes/; give the folder CUB_200_2011")
+    images = _numbered(root / "images.txt")
+    attributes = _numbered(_attribute_names(root))
+    shape = len(images), len(attributes)
+    source = root / "attributes" / "image_attribute_labels.txt"
+    labels = _read_clean_labels(source, shape)
+    return LabelTable(
+        files=tuple(f"images/{image}" for image in images),
+        classes=tuple(attributes),
+        labels=LabelMatrix.of(_read_any_labels(source, shape, report) if labels is None else labels),
+        split=np.array(_read_split(root / "train_test_split.txt", len(images), report)),
+        root=root,
+    )
+
+
+def _root(path: Path) -> Path | None:
+    folders = (path, path / "CUB_200_2011", path / "CUB_200_2011" / "CUB_200_2011")
+    return next((each for each in folders if exists(each / "images.txt") and exists(each / "attributes")), None)
+
+
+def _attribute_names(root: Path) -> Path:
+    """attributes.txt: the archive has it beside the dataset's folder, copies often have it inside."""
+    places = (root / "attributes", root, root.parent, root.parent.parent)
+    found = (place / "attributes.txt" for place in places if exists(place / "attributes.txt"))
+    return next(found, root / "attributes" / "attributes.txt")
+
+
+def _numbered(source: Path) -> list[str]:
+    """The texts of lines that are numbered 1, 2, 3, …: the numbers that the other files refer to."""
+    texts = []
+    for number, line in enumerate(read_lines(source), start=1):
+        fields = line.split(maxsplit=1)
+        if len(fields) != 2 or fields[0] != str(number):
+            raise DataError(f"{source}, line {number}: holds {line!r}; expected the number {number} and a text")
+        texts.append(fields[1])
+    if not texts:
+        raise DataError(f"{source}: is empty")
+    return texts
+
+
+def _read_split(source: Path, images: int, report: Report) -> list[str]:
+    values = _numbered(source)
+    if len(values) != images:
+        raise DataError(
+            f"{source}: has {counted(len(values), 'line')} for {counted(images, 'image')}; is the file complete?"
+        )
+    for number, value in enumerate(values, start=1):
+        if value not in _SPLITS:
+            what = f"holds {value!r}; expected 1 (train) or 0 (test)"
+            report(Problem("bad value", f"{source.name}, line {number}", what))
+    return [_SPLITS.get(value, "train") for value in values]
+
+
+def _read_clean_labels(source: Path, shape: tuple[int, int]) -> Labels | None:
+    """The labels if the file gives every cell exactly once and nothing is wrong with it; else None.
+
+    Lines hold image, attribute, is_present and more; some have a stray extra field, after those three.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            cells = np.loadtxt(source, np.int64, comments=None, usecols=(0, 1, 2), encoding="utf-8", ndmin=2)
+    except (OSError, ValueError, Warning):
+        return None
+    numbers, present = cells[:, :2], cells[:, 2]
+    if (
+        len(cells) != shape[0] * shape[1]
+        or ((numbers < 1) | (numbers > shape)).any()
+        or not np.isin(present, (0, 1)).all()
+    ):
+        return None
+    labels = np.full(shape, UNKNOWN, np.int8)
+    labels[numbers[:, 0] - 1, numbers[:, 1] - 1] = present
+    return None if (labels == UNKNOWN).any() else labels
+
+
+def _read_any_labels(source: Path, shape: tuple[int, int], report: Report) -> Labels:
+    """The labels, line by line, with a report of all that is wrong. Cells without a good line are unknown."""
+    labels = np.full(shape, UNKNOWN, np.int8)
+    seen = np.zeros(shape, bool)
+    image_numbers, attribute_numbers = ({str(i + 1): i for i in range(size)} for size in shape)
+    for number, line in enumerate(read_lines(source), start=1):
+        where, fields = f"{source.name}, line {number}", [*line.split(), "", "", ""]
+        row, column = image_numbers.get(fields[0]), attribute_numbers.get(fields[1])
+        if row is None or column is None:
+            what = f"holds {line!r}; expected an image from 1 to {shape[0]} and an attribute from 1 to {shape[1]}"
+            report(Problem("bad line", where, what))
+        elif seen[row, column]:
+            report(Problem("duplicate", where, f"gives attribute {fields[1]} of image {fields[0]} again"))
+        else:
+            if fields[2] not in _LABELS:
+                report(Problem("bad value", where, f"holds {fields[2]!r}; is_present is 1 or 0"))
+            labels[row, column] = _LABELS.get(fields[2], UNKNOWN)
+            seen[row, column] = True
+    for image in np.flatnonzero(~seen.all(axis=1)):
+        what = f"has no line for {(~seen[image]).sum()} of {shape[1]} attributes of image {image + 1}"
+        report(Problem("missing label", source.name, what))
+    return labels

@@ -1,0 +1,1 @@
+"""Image files: found, decoded, batched."""

@@ -1,0 +1,310 @@
+"""Batches of images: the same for the same seed and epoch, whatever the number of processes."""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import v2
+
+from onepair.data.images.decode import Augmentation, Pixels, Preprocessing, decode, scale
+from onepair.data.images.tar import joined
+from onepair.data.images.walk import image_files
+from onepair.data.label_table import LabelTable
+from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.label_matrix import LabelMatrix
+from onepair.labels import UNKNOWN, Indices
+from onepair.remote import RemoteError, RemotePath, all_at_once, as_path, is_remote
+
+_DRAWING = threading.Lock()  # there is one generator for all threads, and images at URLs come in several
+LEAST = 0.5  # of an image's area that a crop keeps: a smaller one would often leave out what a label speaks of
+
+
+def augment(pixels: Pixels, preprocessing: Preprocessing, augmentation: Augmentation, *, draw: int) -> Tensor:
+    """A random part of an image (H, W, 3), scaled to a uint8 tensor (3, size, size).
+
+    "crop" does no more; "strong" then changes its colours, contrast or geometry by one operation of random strength
+    (TrivialAugment, Müller and Hutter 2021), a policy that has nothing to tune.
+
+    Args:
+        pixels: as decoded.
+        preprocessing: the size, and how to interpolate.
+        augmentation: which.
+        draw: decides everything random.
+    """
+    with _DRAWING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(draw)
+        augmented: Tensor = _transform(preprocessing, augmentation)(torch.tensor(pixels).permute(2, 0, 1))
+    return augmented
+
+
+def _transform(preprocessing: Preprocessing, augmentation: Augmentation) -> v2.Transform:
+    way = v2.InterpolationMode(preprocessing.interpolation)
+    crop = v2.RandomResizedCrop(preprocessing.size, scale=(LEAST, 1), interpolation=way, antialias=True)
+    return crop if augmentation == "crop" else v2.Compose([crop, v2.TrivialAugmentWide(fill=128)])
+
+
+def prepare(pixels: Pixels, preprocessing: Preprocessing, *, flip: bool = False) -> Tensor:
+    """Scale an image (H, W, 3) to a uint8 tensor (3, size, size), mirrored if asked; colours stay as they are.
+
+    >>> import numpy as np
+    >>> prepare(np.zeros((4, 6, 3), np.uint8), Preprocessing(2, mean=(0, 0, 0), std=(1, 1, 1))).shape
+    torch.Size([3, 2, 2])
+    """
+    tensor = torch.from_numpy(scale(pixels, preprocessing)).permute(2, 0, 1)
+    return tensor.flip(-1) if flip else tensor
+
+
+def normalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Turn uint8 images (B, 3, S, S) into the floats a backbone takes, on the device where they are.
+
+    >>> half = Preprocessing(1, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    >>> normalise(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8), half).flatten()
+    tensor([1., 1., 1.])
+    """
+    mean, std = (
+        torch.tensor(values, device=images.device).view(3, 1, 1) * 255
+        for values in (preprocessing.mean, preprocessing.std)
+    )
+    return (images - mean).div_(std)
+
+
+_NO_SERVER = "no server"  # the kind of a problem that is no image's own
+
+
+class Batch(NamedTuple):
+    """Images, and the rows of the table that they belong to."""
+
+    images: Tensor  # (B, 3, S, S) uint8, channels last in memory
+    rows: Tensor  # (B,) int64
+
+
+def default_workers() -> int:
+    """One process less than the cores at hand, at most eight; none where a model on two cores needs both itself."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if cores <= 2 and not torch.cuda.is_available():
+        return 0
+    return min(max(cores - 1, 1), 8)
+
+
+class Reading(NamedTuple):
+    """The rows of a whole batch, and what is done to them."""
+
+    rows: NDArray[np.int64]  # (B,)
+    flipped: NDArray[np.bool_]  # (B,)
+    draws: NDArray[np.int64] | None = None  # (B,) what decides their augmentation, in training
+
+    def part(self, process: int, processes: int) -> "Reading":
+        """Of processes that read a batch together, what one of them reads."""
+        return self.cut(slice(process, None, processes))
+
+    def cut(self, places: slice) -> "Reading":
+        """Some of its rows."""
+        return Reading(self.rows[places], self.flipped[places], None if self.draws is None else self.draws[places])
+
+
+def readings(
+    rows: Indices,
+    *,
+    batch_size: int,
+    mirrored: float | None,
+    seed: int = 0,
+    epoch: int = 0,
+    start: int = 0,
+) -> list[Reading]:
+    """What the batches of an epoch are, from batch `start` on, the first being 0.
+
+    Args:
+        rows: of the table.
+        batch_size: the last batch holds what is left.
+        mirrored: the share of images that are mirrored, in training; None reads them in order, as they are.
+        seed, epoch: choose the order and, together with its row, how an image is mirrored and augmented.
+        start: the first batch to read; those before it are as they would have been.
+    """
+    order = np.asarray(rows, dtype=np.int64)
+    epoch_long = Reading(order, np.zeros(len(order), bool))
+    if mirrored is not None and len(order):
+        order = np.random.default_rng((seed, epoch, 0)).permutation(order)
+        flipped = np.random.default_rng((seed, epoch, 1)).random(order.max() + 1)[order] < mirrored
+        draws = np.random.default_rng((seed, epoch, 2)).integers(2**63, size=order.max() + 1)[order]
+        epoch_long = Reading(order, flipped, draws)
+    firsts = range(0, len(order), batch_size)[start:]
+    return [epoch_long.cut(slice(first, first + batch_size)) for first in firsts]
+
+
+class ImageReader:
+    """Reads batches of a table's images, by processes that live as long as it does: starting them takes seconds.
+
+    Args:
+        table: whose images; the processes are given their files or pixels, not the labels.
+        preprocessing: how they are scaled.
+        workers: processes that read ahead; 0 reads in this one, None is `default_workers()`.
+        pinned: put batches into memory from which a GPU copies without waiting.
+        augmentation: of the images that are read for training.
+    """
+
+    def __init__(
+        self,
+        table: LabelTable,
+        preprocessing: Preprocessing,
+        *,
+        workers: int | None = None,
+        pinned: bool = False,
+        augmentation: Augmentation | None = None,
+    ) -> None:
+        workers = default_workers() if workers is None else workers
+        self._asked: list[Reading] = []
+        self._images = _Images(table.files, table.root, table.pixels, preprocessing, augmentation)
+        # Without processes, a thread reads the next batch from a server while one is in use.
+        self._ahead = workers == 0 and self._images.remote
+        # Each item is a whole batch, read by one worker: batch_size=None keeps the loader from batching batches.
+        self._loader = DataLoader(
+            self._images,
+            batch_size=None,
+            sampler=self._asked,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            worker_init_fn=_leave_signals_to_the_first,
+            pin_memory=pinned,
+        )
+
+    def read(self, asked: Iterable[Reading]) -> Iterator[tuple[Batch, list[Problem]]]:
+        """These batches, in their order, each with what is wrong with images that were left out of it.
+
+        One reader reads for one at a time: what was not taken of an earlier call is lost.
+        """
+        self._asked[:] = asked
+        for batch, problems in self._read_ahead() if self._ahead else self._loader:
+            for problem in problems:
+                if problem.kind == _NO_SERVER:
+                    raise RemoteError(problem.what)
+            yield batch, problems
+
+    def _read_ahead(self) -> Iterator[tuple[Batch, list[Problem]]]:
+        with ThreadPoolExecutor(1) as pool:
+            started = (pool.submit(self._images.__getitem__, reading) for reading in self._asked)
+            for batch, _ in pairwise(chain(started, [None])):
+                if batch is not None:
+                    yield batch.result()
+
+
+def image_batches(
+    table: LabelTable,
+    rows: Indices,
+    preprocessing: Preprocessing,
+    *,
+    batch_size: int,
+    training: bool,
+    seed: int = 0,
+    epoch: int = 0,
+    workers: int | None = None,
+    report: Report = refuse,
+) -> Iterator[Batch]:
+    """Read the images of `rows`, each exactly once.
+
+    In training the rows are shuffled and mirrored at random, anew in every epoch; in evaluation they come in order,
+    as they are. The order depends on (seed, epoch), whether a row is mirrored on (seed, epoch, row): the number of
+    worker processes changes nothing.
+
+    Args:
+        table, rows: which images.
+        preprocessing: how they are scaled.
+        batch_size: the last batch holds what is left.
+        training: shuffle and mirror.
+        seed, epoch: choose the order and the mirrored images.
+        workers: as for `ImageReader`.
+        report: told of each image that cannot be read. The default raises a `DataError`; one that returns, as a
+            list's `append` does, leaves the image out of its batch. In evaluation nothing is ever left out: it raises.
+    """
+    mirrored = preprocessing.flip if training else None
+    asked = readings(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch)
+    for batch, problems in ImageReader(table, preprocessing, workers=workers).read(asked):
+        for problem in problems:
+            (report if training else refuse)(problem)
+        if len(batch.rows):
+            yield batch
+
+
+@dataclass(frozen=True)
+class _Images(Dataset[tuple[Batch, list[Problem]]]):
+    """Batches, each by its `Reading`. An unreadable image travels as a `Problem`, which no exception does unchanged."""
+
+    files: tuple[str, ...]
+    root: Path
+    pixels: NDArray[np.uint8] | None
+    preprocessing: Preprocessing
+    augmentation: Augmentation | None
+
+    @property
+    def remote(self) -> bool:
+        return self.pixels is None and len(self.files) > 0 and is_remote(joined(self.root, self.files[0]))
+
+    def __getitem__(self, reading: Reading) -> tuple[Batch, list[Problem]]:
+        rows, flips = reading.rows.tolist(), reading.flipped.tolist()
+        draws = [None] * len(rows) if reading.draws is None else reading.draws.tolist()
+        read = list(
+            all_at_once(lambda each: self._read(*each), zip(rows, flips, draws, strict=True), remote=self.remote)
+        )
+        images = [image for image in read if isinstance(image, Tensor)]
+        good = [row for row, image in zip(rows, read, strict=True) if isinstance(image, Tensor)]
+        problems = [problem for problem in read if isinstance(problem, Problem)]
+        return Batch(_stack(images, self.preprocessing.size), torch.tensor(good, dtype=torch.int64)), problems
+
+    def _read(self, row: int, flip: bool, draw: int | None) -> Tensor | Problem:
+        try:
+            return self._prepared(row, flip=flip, draw=draw)
+        except DataError as error:
+            file = str(joined(self.root, self.files[row]))
+            return Problem("unreadable image", file, str(error).removeprefix(f"{file}: "))
+        except RemoteError as error:
+            return Problem(_NO_SERVER, "", str(error))
+
+    def _prepared(self, row: int, *, flip: bool, draw: int | None) -> Tensor:
+        pixels = self._pixels(row)
+        if self.augmentation is None or draw is None:
+            return prepare(pixels, self.preprocessing, flip=flip)
+        augmented = augment(pixels, self.preprocessing, self.augmentation, draw=draw)
+        return augmented.flip(-1) if flip else augmented
+
+    def _pixels(self, row: int) -> Pixels:
+        if self.pixels is None:
+            return decode(joined(self.root, self.files[row]), at_least=self.preprocessing.size)
+        pixels: Pixels = self.pixels[row]
+        return pixels
+
+
+def _leave_signals_to_the_first(worker: int) -> None:
+    """Stay alive when a signal reaches all processes of a terminal or job: the first one still has to stop in order."""
+    os.setsid()
+
+
+def _stack(images: list[Tensor], size: int) -> Tensor:
+    """One batch in channels-last memory: the layout both of the decoded images and of fast convolutions."""
+    batch = torch.empty((len(images), 3, size, size), dtype=torch.uint8, memory_format=torch.channels_last)
+    for place, image in zip(batch, images, strict=True):
+        place.copy_(image)
+    return batch
+
+
+def table_of_files(paths: Iterable[Path], classes: Sequence[str]) -> LabelTable:
+    """A table of image files, and of all those in folders and the folders below, with nothing known of their labels."""
+    files = [file for path in paths for file in image_files(path)]
+    origins = {file.origin for file in files if isinstance(file, RemotePath)}
+    if len(origins) > 1:
+        raise DataError(f"images of one table are on one server, not on {' and '.join(sorted(origins))}")
+    return LabelTable(
+        files=tuple(map(str, files)),
+        classes=tuple(classes),
+        labels=LabelMatrix.from_entries((len(files), len(classes)), [], [], UNKNOWN),
+        split=np.full(len(files), "test"),
+        root=as_path(origins.pop()) if origins else Path(),
+    )

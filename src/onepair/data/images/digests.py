@@ -1,0 +1,140 @@
+"""Which images are the same: a digest of what a file holds, remembered as long as the file does not change.
+
+An object at a URL is not read for that: its address, size and version are what it is known by, where its server tells a
+version (`RemotePath.version` says what is relied on). A copy of it elsewhere is another one.
+"""
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from onepair.data.images.blocks import Source, cores
+from onepair.data.images.decode import require_no_pipe
+from onepair.data.problems import DataError
+from onepair.remote import Elsewhere, all_at_once, is_remote
+
+SIZE = 16  # bytes of a digest
+
+_AT_ONCE = 500  # files, of a question to the memory
+_SETTLED = 2 * 10**9  # nanoseconds after which a second change of a file cannot go unnoticed: its time has moved on
+
+
+class _State(NamedTuple):
+    """A file as it was found."""
+
+    path: str
+    size: int
+    changed: int  # nanoseconds
+
+
+def contents(images: Iterable[Source], *, memory: Path) -> Iterator[bytes | DataError]:
+    """The digest of each image, in their order, or what keeps it from being read.
+
+    To read all files of a large dataset takes minutes, so digests are remembered in the file `memory` by the path, size
+    and time of change. A copy of a file elsewhere is read once more, and found to be the same.
+    """
+    images = iter(images)
+    with contextlib.closing(_Memory(memory)) as known, ThreadPoolExecutor(cores()) as pool:
+        for some in iter(lambda: list(islice(images, _AT_ONCE)), []):
+            states = list(all_at_once(_state, some, remote=any(map(is_remote, some))))
+            found = known.recall([state for state in states if isinstance(state, _State)])
+            digests = list(pool.map(_digest, some, states, [found.get(state) for state in states]))
+            now = time.time_ns()
+            known.keep(
+                (state, digest)
+                for state, digest in zip(states, digests, strict=True)
+                if isinstance(state, _State)
+                and isinstance(digest, bytes)
+                and state not in found
+                and state.changed < now - _SETTLED
+            )
+            yield from digests
+
+
+def _state(image: Source) -> _State | bytes | DataError | None:
+    """What a file is known by, be it its digest already."""
+    if not isinstance(image, Path):
+        return None
+    try:
+        if isinstance(image, Elsewhere) and is_remote(image):
+            version = image.version()
+            return (
+                None if version is None else hashlib.blake2b(f"{image}\0{version}".encode(), digest_size=SIZE).digest()
+            )
+        require_no_pipe(image)
+        stat = image.stat()
+    except (OSError, ValueError) as error:  # no file, or a name that no file system takes
+        return DataError(f"{image}: {getattr(error, 'strerror', None) or error}")
+    path = str(image.absolute()) if isinstance(image, Elsewhere) else os.path.abspath(image)  # noqa: PTH100 (no links)
+    return _State(path, stat.st_size, stat.st_mtime_ns)
+
+
+def _digest(image: Source, state: "_State | bytes | DataError | None", known: bytes | None) -> bytes | DataError:
+    if known is not None:
+        return known
+    if isinstance(state, DataError | bytes):
+        return state
+    digest = hashlib.blake2b(digest_size=SIZE)
+    if not isinstance(image, Path):
+        digest.update(repr(image.shape).encode())
+        digest.update(image.tobytes())
+        return digest.digest()
+    try:
+        with image.open("rb") as file:
+            while part := file.read(1 << 20):
+                digest.update(part)
+    except OSError as error:
+        return DataError(f"{image}: {error.strerror}")
+    return digest.digest()
+
+
+class _Memory:
+    """A table of digests in a file that processes share. One that cannot be used, as in a full folder, forgets."""
+
+    def __init__(self, file: Path) -> None:
+        self._connection: sqlite3.Connection | None = None
+        with self._forgiving():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(file, timeout=10)
+            self._connection.execute(
+                "create table if not exists digests (path text primary key, size int, changed int, digest blob)"
+            )
+
+    def recall(self, states: list[_State]) -> dict[object, bytes]:
+        """The digests of those files that are as they were."""
+        found: dict[object, bytes] = {}
+        with self._forgiving():
+            if self._connection and states:
+                marks = ",".join("?" * len(states))
+                rows = self._connection.execute(
+                    f"select path, size, changed, digest from digests where path in ({marks})",  # noqa: S608 (only marks)
+                    [state.path for state in states],
+                )
+                found = {_State(*row[:3]): row[3] for row in rows if len(row[3]) == SIZE}
+        return found
+
+    def keep(self, digests: Iterable[tuple[_State, bytes]]) -> None:
+        rows = [(*state, digest) for state, digest in digests]
+        with self._forgiving():
+            if self._connection and rows:
+                with self._connection:
+                    self._connection.executemany("insert or replace into digests values (?, ?, ?, ?)", rows)
+
+    def close(self) -> None:
+        if self._connection:
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def _forgiving(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError, UnicodeError):  # a digest can always be computed again
+            self.close()
+            self._connection = None

@@ -1,0 +1,124 @@
+"""`LabelTable`, the one form that every dataset is read into, and object boxes."""
+
+import csv
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.data.images.tar import joined
+from onepair.data.problems import DataError
+from onepair.data.vectors.align import Numbered, Vectors
+from onepair.label_matrix import LabelMatrix
+from onepair.labels import Indices
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTable:
+    """Files, their labels, and the split each belongs to; row i of everything is the same image.
+
+    The order of rows and classes is the reader's promise: the published random streams depend on it.
+    """
+
+    files: tuple[str, ...]  # as written in the dataset: relative to `root`, or absolute; perhaps in a tar
+    classes: tuple[str, ...]
+    labels: LabelMatrix  # (N, L), by its known entries; an array becomes one
+    split: NDArray[np.str_]  # (N,) of "train", "validation", "test"
+    root: Path
+    pixels: NDArray[np.uint8] | None = None  # (N, H, W, 3) images held in memory, where there are no files
+    asked: LabelMatrix | None = None  # (N, L) 1 for labels known because a model suggested them, else 0; as `labels`
+    places: Sequence[str] | None = None  # where each row was read, as "labels.csv, line 7"
+    texts: tuple[str, ...] | None = None  # (N,) of each row, where the dataset has any
+    vectors: Vectors | None = None  # (N, D) of each row, where they are given
+    numbered: Numbered | None = None  # where each row stood in a table's file
+    ids: bool = False  # whether `files` are any names, as those of texts or vectors: there need be no such files
+
+    def __post_init__(self) -> None:
+        labels = LabelMatrix.of(self.labels)
+        object.__setattr__(self, "labels", labels)
+        if not len(self.files) == len(self.split) == len(labels) or len(self.classes) != labels.shape[1]:
+            raise DataError(
+                f"a table needs one file, one split and one row of labels per image, and one column per class; got "
+                f"{len(self.files)} files, {len(self.split)} splits, {len(self.classes)} classes "
+                f"and labels of shape {labels.shape}"
+            )
+        if self.asked is not None:
+            asked = (
+                self.asked if isinstance(self.asked, LabelMatrix) else LabelMatrix.of(np.asarray(self.asked, np.int8))
+            )
+            object.__setattr__(self, "asked", asked)
+            if asked.shape != labels.shape:
+                raise DataError(f"what was asked for has shape {asked.shape}, the labels {labels.shape}")
+        for what, rows in (("texts", self.texts), ("vectors", self.vectors)):
+            if rows is not None and len(rows) != len(labels):
+                raise DataError(f"a table needs one of its {what} per row; got {len(rows)} for {len(labels)} rows")
+        strange = sorted(set(self.split.tolist()) - set(SPLITS))
+        if strange:
+            raise DataError(f"split {strange[0]!r} is not one of {', '.join(SPLITS)}")
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def rows(self, split: str) -> Indices:
+        """The rows of a split, in order."""
+        return np.flatnonzero(self.split == split)
+
+    def path(self, row: int) -> Path:
+        """Where the image of a row lies."""
+        return joined(self.root, self.files[row])
+
+    def fingerprint(self) -> str:
+        """What tells this table from any other: its files, classes, splits and labels, in their order.
+
+        What was asked for is not part of it, nor where the rows were read.
+        """
+        digest = hashlib.sha256()
+        for names in (self.files, self.classes, self.split.tolist()):
+            digest.update(f"{len(names)}\n".encode())
+            try:
+                digest.update("\0".join(names).encode("utf-8", "surrogateescape"))
+            except UnicodeEncodeError as error:  # half of a character, as JSON can have it
+                near = error.object[max(error.start - 20, 0) : error.end + 20]
+                raise DataError(f"{near!r} is a name that is no text; rename that file or class") from None
+        self.labels.update(digest)
+        return digest.hexdigest()
+
+
+_COLUMNS = ("file", "class", "xmin", "ymin", "xmax", "ymax")
+
+
+def object_areas(path: Path, table: LabelTable) -> NDArray[np.float64]:
+    """The area (N, L) of the largest box of each class in each image, 0 where there is none.
+
+    The file has the columns file, class, xmin, ymin, xmax and ymax, in one unit within an image. Its files are found in
+    the table by their own names, without folders.
+    """
+    row_of = {PurePosixPath(file).name: row for row, file in enumerate(table.files)}
+    column_of = {name: column for column, name in enumerate(table.classes)}
+    areas = np.zeros((len(table), len(table.classes)))
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            for number, line in enumerate(csv.DictReader(lines), start=2):
+                row = row_of.get(PurePosixPath(line.get("file") or "").name)
+                column = column_of.get(line.get("class") or "")
+                if row is not None and column is not None:
+                    areas[row, column] = max(areas[row, column], _area(line, where=f"{path}, line {number}"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from None
+    if not areas.any():
+        columns = ", ".join(_COLUMNS)
+        raise DataError(f"{path}: has no box of an image and a class of the dataset; its columns must be {columns}")
+    return areas
+
+
+def _area(line: dict[str, str], *, where: str) -> float:
+    try:
+        left, top, right, bottom = (float(line[side]) for side in _COLUMNS[2:])
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"{where}: a box is four numbers, {', '.join(_COLUMNS[2:])}") from None
+    return max(right - left, 0.0) * max(bottom - top, 0.0)

@@ -1,0 +1,257 @@
+"""What is in a dataset, and what is wrong with it."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import partial
+from hashlib import blake2b, file_digest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.data.images.blocks import cores
+from onepair.data.label_table import SPLITS, LabelTable
+from onepair.data.problems import DataError, Problem
+from onepair.data.text_files import exists, is_file
+from onepair.data.vectors.align import NOT_FINITE, Vectors
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.remote import AT_ONCE, Elsewhere, all_at_once, in_threads, is_remote, is_url
+from onepair.words import counted, listed
+
+NEAR = 0.9  # of difflib's ratio
+BINS = 64  # for letters: names that share few of them are not looked at
+MOST = 10_000  # names that are compared with one another
+
+
+def same_names(names: Sequence[str]) -> list[list[str]]:
+    """Names that differ in nothing but case, spaces and the form of their Unicode, together.
+
+    >>> same_names(["dog", "cat", "Dog ", "traffic  light", "traffic light"])
+    [['dog', 'Dog '], ['traffic  light', 'traffic light']]
+    """
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(_folded(name), []).append(name)
+    return [alike for alike in found.values() if len(alike) > 1]
+
+
+def near_names(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of names that are nearly the same, as a singular and its plural; only a person knows whether they are.
+
+    Names with other numbers in them are different, however near. Of more than `MOST` names, none are compared.
+
+    >>> near_names(["dog", "cat", "dogs", "motorbike", "motor-bike", "size 10 shoe", "size 11 shoe"])
+    [('dog', 'dogs'), ('motorbike', 'motor-bike')]
+    """
+    if len(names) > MOST:
+        return []
+    folded = [_folded(name) for name in names]
+    place = {name: i for i, name in enumerate(folded)}
+    plurals = ((i, place.get(name + ending)) for i, name in enumerate(folded) for ending in ("s", "es"))
+    found = {(min(i, j), max(i, j)) for i, j in plurals if j is not None}
+    letters = np.zeros((len(names), BINS), np.int32)
+    for i, name in enumerate(folded):
+        np.add.at(letters[i], [ord(letter) % BINS for letter in name], 1)
+    lengths = letters.sum(1)
+    numbers: dict[tuple[str, ...], int] = {}
+    group = np.array([numbers.setdefault(tuple(re.findall(r"\d+", name)), len(numbers)) for name in folded])
+    for i, name in enumerate(folded):
+        both, fewer = lengths[i] + lengths[i + 1 :], np.minimum(lengths[i], lengths[i + 1 :])
+        others = i + 1 + np.flatnonzero((group[i + 1 :] == group[i]) & (2 * fewer >= NEAR * both))
+        shared = np.minimum(letters[i], letters[others]).sum(1)  # at most so many letters can match
+        possible = others[2 * shared >= NEAR * (lengths[i] + lengths[others])]
+        found |= {(i, j) for j in possible.tolist() if _are_near(name, folded[j])}
+    return [(names[i], names[j]) for i, j in sorted(found)]
+
+
+def _folded(name: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
+def _are_near(a: str, b: str) -> bool:
+    return a != b and SequenceMatcher(None, a, b, autojunk=False).ratio() >= NEAR
+
+
+FEWEST_POSITIVES = 25  # of a class: a fifth of them are for validation, and five there can be judged by
+
+Progress = Callable[[Iterable[int]], Iterable[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """What is in a dataset."""
+
+    images: dict[str, int]  # per split
+    classes: tuple[str, ...]
+    positive: NDArray[np.intp]  # (L,) cells of each class
+    negative: NDArray[np.intp]
+    unknown: NDArray[np.intp]
+    verified_empty: int  # images whose labels are all known to be negative
+    not_annotated: int  # images without any known label
+    cardinality: float  # positives per image
+
+
+def take_census(table: LabelTable) -> Census:
+    """Count the labels of a table."""
+    labels = table.labels
+    splits = table.split.tolist()
+    return Census(
+        images={split: splits.count(split) for split in SPLITS if split in splits},
+        classes=table.classes,
+        positive=labels.count(POSITIVE),
+        negative=labels.count(NEGATIVE),
+        unknown=labels.count(UNKNOWN),
+        verified_empty=int((labels.row_count(NEGATIVE) == len(table.classes)).sum()),
+        not_annotated=int((labels.row_count(UNKNOWN) == len(table.classes)).sum()),
+        cardinality=float(labels.row_count(POSITIVE).mean()),
+    )
+
+
+def find_problems(table: LabelTable, *, images: bool = False, progress: Progress = iter) -> Iterator[Problem]:
+    """What is wrong with a table beyond what its reader reports, one problem at a time.
+
+    Args:
+        table: a dataset as read.
+        images: also decode every image, which finds damaged ones and copies under other names.
+        progress: wraps the rows whose files are looked at, to show how far it is.
+    """
+    yield from _rare_classes(table)
+    yield from _spellings(table)
+    yield from _repeated(table, enumerate(table.files), "file")
+    if table.vectors is not None:
+        yield from _bad_vectors(table, table.vectors)
+    if table.pixels is None and not table.ids:
+        yield from _damaged_images(table, progress) if images else _missing_files(table, progress)
+
+
+def _rare_classes(table: LabelTable) -> Iterator[Problem]:
+    positives = dict(zip(table.classes, table.labels.count(POSITIVE).tolist(), strict=True))
+    for name, number in positives.items():
+        if number == 0:
+            yield Problem("class without positives", f"class {name}", "has no positive, so it cannot be learned")
+    everywhere = [name for name, number in positives.items() if number == len(table)]
+    if everywhere and len(table) > 1:
+        what = "shown by every image, so there is nothing to tell it from"
+        yield Problem("in every image", f"class {listed(everywhere)}", what, remark=True)
+    rare = [name for name, number in positives.items() if 0 < number < FEWEST_POSITIVES]
+    if rare:
+        what = (
+            f"fewer than {FEWEST_POSITIVES} positives are too few to judge a class by: it shares the others' threshold"
+        )
+        yield Problem(
+            "rare", f"{len(rare):,} of {counted(len(positives), 'class')} ({listed(rare)})", what, remark=True
+        )
+
+
+def _spellings(table: LabelTable) -> Iterator[Problem]:
+    for first, *others in same_names(table.classes):
+        for name in others:
+            what = f"is class {first} in another spelling; keep one of them"
+            yield Problem("spellings of one class", f"class {name}", what)
+    for one, other in near_names(table.classes):
+        yield Problem("names much alike", f"class {other}", f"may be class {one} by another name", remark=True)
+
+
+def _repeated(table: LabelTable, rows: Iterable[tuple[int, Hashable]], what: str) -> Iterator[Problem]:
+    """Of rows and what identifies them, those that are the same as an earlier one."""
+    first: dict[Hashable, int] = {}
+    for row, identity in rows:
+        earlier = first.setdefault(identity, row)
+        if earlier == row:
+            continue
+        same = f"is the same {what} as {table.files[earlier]}{_contradiction(table, earlier, row)}"
+        if table.split[earlier] == table.split[row]:
+            yield Problem("duplicate", table.files[row], same)
+        else:
+            splits = f"the one in {table.split[row]}, the other in {table.split[earlier]}"
+            yield Problem("leak between splits", table.files[row], f"{same}, {splits}")
+
+
+def _contradiction(table: LabelTable, one: int, other: int) -> str:
+    """What to add of two rows of which one says that a class is there, and the other that it is not."""
+    known = table.labels[[one, other]]
+    differing = [table.classes[i] for i in np.flatnonzero((known != UNKNOWN).all(0) & (known[0] != known[1]))]
+    return f", with another label for {listed(differing)}" if differing else ""
+
+
+def _bad_vectors(table: LabelTable, vectors: Vectors) -> Iterator[Problem]:
+    for start, block in vectors.blocks():
+        for row in (start + np.flatnonzero(~np.isfinite(block).all(1))).tolist():
+            yield Problem(
+                "bad vector", f"{vectors.source}, {vectors.words_on(row)}", f"of {table.files[row]} {NOT_FINITE}"
+            )
+
+
+def _missing_files(table: LabelTable, progress: Progress) -> Iterator[Problem]:
+    there = all_at_once(lambda row: is_file(table.path(row)), range(len(table)), remote=is_remote(table.path(0)))
+    missing = [row for row, found in zip(progress(range(len(table))), there, strict=True) if not found]
+    if 1 < len(missing) == len(table):
+        advice = _to_be_allowed(table, 0) or "say with --folder where they are"
+        what = f"none of the {len(table):,} images is there, as {table.files[0]}; {advice}"
+        yield Problem("missing file", str(table.root), what)
+    else:
+        yield from (missing_file(table, row) for row in missing)
+
+
+def missing_file(table: LabelTable, row: int) -> Problem:
+    """That there is no file where a row says."""
+    file, advice = table.files[row], _to_be_allowed(table, row)
+    where = f"on this machine; {advice}" if advice else f"in {table.root}"
+    if table.places is None:
+        return Problem("missing file", file, f"is not {where}")
+    return Problem("missing file", table.places[row], f"no such file {file} {where}")
+
+
+def _to_be_allowed(table: LabelTable, row: int) -> str:
+    """What to say of a file that is a URL where none is followed."""
+    url = table.files[row]
+    if not is_url(url) or is_remote(table.root):
+        return ""
+    return f"--folder {'/'.join(url.split('/')[:3])} allows to read from there"
+
+
+def _damaged_images(table: LabelTable, progress: Progress) -> Iterator[Problem]:
+    first_of_name = set({file: row for row, file in reversed(list(enumerate(table.files)))}.values())
+    digests: list[tuple[int, bytes]] = []
+    for row, finding in look_at_images(table, progress):
+        if isinstance(finding, Problem):
+            yield finding
+        elif row in first_of_name:
+            digests.append((row, finding))
+    yield from _repeated(table, digests, "image")
+
+
+def look_at_images(table: LabelTable, progress: Progress = iter) -> Iterator[tuple[int, Problem | bytes]]:
+    """Decode the image of every row: what is wrong with it, or a digest of its bytes."""
+    remote = len(table) > 0 and table.pixels is None and is_remote(table.path(0))
+    threads = AT_ONCE if remote else cores()  # decoding lets go of Python's lock
+    findings = in_threads(partial(_look, table), range(len(table)), threads=threads)
+    yield from zip(progress(range(len(table))), findings, strict=True)
+
+
+def _look(table: LabelTable, row: int) -> Problem | bytes:
+    """Decode an image: what is wrong with it, or a digest of its bytes."""
+    from onepair.data.images.decode import decode
+
+    path = table.path(row)
+    try:
+        if isinstance(path, Elsewhere):
+            content = path.read_bytes()
+            decode(content, at_least=1)
+            return blake2b(content, digest_size=16).digest()
+        decode(path, at_least=1)  # to its end, but at a small scale where the format allows
+        with path.open("rb") as file:
+            return file_digest(file, _digest).digest()
+    except (DataError, OSError) as error:
+        if not exists(path):
+            return missing_file(table, row)
+        reason = error.strerror if isinstance(error, OSError) and isinstance(path, Elsewhere) else str(error)
+        return Problem(
+            "unreadable image", table.files[row], str(reason).removeprefix(f"{path}: ").removeprefix("image: ")
+        )
+
+
+def _digest() -> blake2b:
+    return blake2b(digest_size=16)

@@ -1,0 +1,1 @@
+"""Tables of files and labels: read, understood, written."""

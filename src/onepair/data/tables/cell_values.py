@@ -1,0 +1,275 @@
+"""What the cells of a table say, in all the ways that people and programs write them."""
+
+import ast
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.data.label_table import SPLITS
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+
+BAD = 2  # a cell that says nothing about a label
+BLANK = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>", "#n/a", "?", "-", "–", "—"})  # in lower case
+SEPARATORS = ";|,\n\r"  # of the names in a list, the first that there is
+
+_LABEL_OF = {
+    **dict.fromkeys(("1", "1.0", "1,0", "true", "t", "yes", "y", "x", "✓", "✔", "+"), POSITIVE),
+    **dict.fromkeys(("0", "0.0", "0,0", "false", "f", "no", "n", "✗", "✘"), NEGATIVE),
+    **dict.fromkeys(("wahr", "vrai", "vero", "verdadero"), POSITIVE),  # a spreadsheet's true in other languages
+    **dict.fromkeys(("falsch", "faux", "falso"), NEGATIVE),
+    **dict.fromkeys(("ja", "oui", "si", "sí", "sì"), POSITIVE),
+    **dict.fromkeys(("nein", "non"), NEGATIVE),
+    **dict.fromkeys((*BLANK, "-1", "-1.0", "-1,0"), UNKNOWN),
+}
+_SPLIT_OF = {
+    **{split: split for split in SPLITS},
+    **dict.fromkeys(("val", "valid", "dev"), "validation"),
+    "training": "train",
+    **dict.fromkeys(("testing", "holdout"), "test"),
+}
+_JOINING = {"and", "&", "+", "/"}  # between words that are names
+_NAMES_KEYS = ("categories", "category", "labels", "label", "classes")
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def label_of(cell: Any) -> int:
+    """The label that a cell stands for, or `BAD`.
+
+    >>> [label_of(cell) for cell in ("1", " yes", "FALSE", 0.0, None, "NaN", -1, "maybe", 2)]
+    [1, 1, 0, 0, -1, -1, -1, 2, 2]
+    """
+    if isinstance(cell, str):
+        return _LABEL_OF.get(cell.strip().lower(), BAD)
+    if is_blank(cell):
+        return UNKNOWN
+    return int(cell) if isinstance(cell, int | float | Decimal) and cell in (POSITIVE, NEGATIVE, UNKNOWN) else BAD
+
+
+def labels_of(cells: Sequence[Any]) -> Labels:
+    """The labels of many cells, each spelling looked at once."""
+    try:
+        label = {cell: label_of(cell) for cell in set(cells)}
+        return np.fromiter(map(label.__getitem__, cells), np.int8, len(cells))
+    except TypeError:  # lists, mappings
+        return np.array([label_of(cell) for cell in cells], np.int8)
+
+
+def blanks_of(cells: Sequence[Any]) -> NDArray[np.bool_]:
+    """Which cells are blank."""
+    try:
+        blank = {cell: is_blank(cell) for cell in set(cells)}
+        return np.fromiter(map(blank.__getitem__, cells), bool, len(cells))
+    except TypeError:
+        return np.array([is_blank(cell) for cell in cells], bool)
+
+
+def is_blank(cell: Any) -> bool:
+    """Whether a cell holds nothing: nothing at all, NaN, or a word that says so.
+
+    >>> [is_blank(cell) for cell in ("", " NA", None, float("nan"), "0", [])]
+    [True, True, True, True, False, False]
+    """
+    if isinstance(cell, str):
+        return cell.strip().lower() in BLANK
+    return cell is None or (isinstance(cell, float) and cell != cell)
+
+
+def split_of(cell: str) -> str | None:
+    """The split that a cell names, or None.
+
+    >>> [split_of(cell) for cell in ("train", " Val", "eval")]
+    ['train', 'validation', None]
+    """
+    return _SPLIT_OF.get(cell.strip().lower())
+
+
+# Lists of names
+
+
+def names_in(cell: Any) -> list[str] | None:
+    """The names that a cell lists, without the spaces around them, or None if it is no list of names.
+
+    Names are separated by `;`, else by `|`, else by `,`, else by the ends of lines; one in double quotes may hold any
+    of these. Lists may also be written as JSON, also as the one value of an object, as Python or as numpy, and without
+    quotes.
+
+    >>> names_in("dog; cat"), names_in('"cat, black";dog'), names_in("['dog', 'cat']"), names_in("[dog, cat]")
+    (['dog', 'cat'], ['cat, black', 'dog'], ['dog', 'cat'], ['dog', 'cat'])
+    >>> names_in("('dog', 'cat')"), names_in("{'dog'}"), names_in("dog (brown)"), names_in("[dog")
+    (['dog', 'cat'], ['dog'], ['dog (brown)'], ['[dog'])
+    """
+    if isinstance(cell, str):
+        cell = cell.strip()
+        if cell.startswith("[") and cell.endswith("]"):
+            return _bracketed(cell)
+        if cell.startswith("{") and cell.endswith("}"):
+            return _in_object(cell) or _quoted(cell)
+        if cell.startswith(("('", '("')) and cell.endswith(")"):
+            return _quoted(cell)
+        return [] if is_blank(cell) else _separated(cell)
+    if is_blank(cell):
+        return []
+    if isinstance(cell, int) and not isinstance(cell, bool):
+        return [str(cell)]
+    return _in_mapping(cell) if isinstance(cell, dict) else _texts(cell) if isinstance(cell, list) else None
+
+
+def may_be_one_name(cell: Any) -> bool:
+    """Whether a cell need not be a list: nothing but commas separates what may be names in it.
+
+    >>> [may_be_one_name(cell) for cell in ("cat, black", None, "dog;cat", "['dog', 'cat']", ["dog", "cat"])]
+    [True, True, False, False, False]
+    """
+    if isinstance(cell, str):
+        return not (set(";|\n\r") & set(cell.strip()) or cell.strip()[:1] in ("[", "{", "("))
+    return not isinstance(cell, list) or len(cell) < 2
+
+
+def lists_of(cells: Sequence[Any]) -> list[list[str] | None]:
+    """The names in many cells.
+
+    A name may hold a comma where other cells of the column separate names by `;` or `|`: so where one of those gives
+    the whole of a cell as a name, the cell is that name. Where nothing else separates names, spaces may: see
+    `has_spaced`.
+    """
+    try:
+        names = {cell: names_in(cell) for cell in set(cells)}
+    except TypeError:
+        return [names_in(cell) for cell in cells]
+    if has_spaced(names):
+        return [_words(cell) if names[cell] else names[cell] for cell in cells]
+    with_commas = {name for listed in names.values() for name in listed or () if "," in name}
+    for cell in with_commas & names.keys():
+        names[cell] = [cell]
+    return [names[cell] for cell in cells]
+
+
+def has_spaced(cells: Collection[Any]) -> bool:
+    """Whether cells list words with spaces between them, as `horse person` or `#horse #person`.
+
+    Nothing else separates names, the words are fewer than the cells that differ and as good as all alone in a cell or
+    in several of them, and some cells have one word, others three.
+
+    >>> has_spaced(["dog", "cat", "dog cat", "cat dog car", "car dog"]), has_spaced(["polar bear", "brown bear", "cat"])
+    (True, False)
+    """
+    texts = {cell for cell in cells if isinstance(cell, str) and not is_blank(cell)}
+    if not any(" " in text for text in texts) or not all(isinstance(cell, str) or is_blank(cell) for cell in cells):
+        return False
+    if any(text[-1] in SEPARATORS or len(names_in(text) or ()) != 1 for text in texts):
+        return False
+    words = [set(text.split()) - _JOINING for text in texts]
+    if all(word.startswith("#") for each in words for word in each):
+        return True
+    times, lengths = Counter(word for each in words for word in each), {len(each) for each in words}
+    shared = sum(number > 1 or word in texts for word, number in times.items())
+    return len(times) < len(texts) and shared >= 0.8 * len(times) and 1 in lengths and max(lengths) > 2
+
+
+def _words(cell: str) -> list[str]:
+    return [word.removeprefix("#") for word in cell.split() if word not in _JOINING]
+
+
+def is_vector(names: Sequence[str]) -> bool:
+    """Whether what should be names of classes are the zeros and ones of a vector, as in `[0, 1, 0]` or `0 1 0`."""
+    cells = names[0].split() if len(names) == 1 else names
+    return len(cells) > 2 and set(cells) <= {"0", "1", "0.0", "1.0"}
+
+
+def write_names(names: Sequence[str]) -> str:
+    """A cell that lists names, such that `names_in` gives them back.
+
+    A name of several words has a `;` after it where nothing else shows that its spaces separate nothing.
+
+    >>> write_names(["dog", "cat"]), write_names(["a;b"]), write_names(["polar bear"])
+    ('dog;cat', '["a;b"]', 'polar bear;')
+    """
+    plain = ";".join(names) + (";" if len(names) == 1 and " " in names[0] else "")
+    return plain if names_in(plain) == list(names) else json.dumps(list(names), ensure_ascii=False)
+
+
+def _separated(cell: str) -> list[str] | None:
+    outside = _QUOTED.sub("", cell) if '"' in cell else cell
+    separator = next((each for each in SEPARATORS if each in outside), ";")
+    if '"' not in cell:
+        return stripped(cell.split(separator))
+    try:
+        (names,) = csv.reader([cell], delimiter=separator, skipinitialspace=True)
+    except (csv.Error, ValueError):  # a name that goes over several lines
+        return stripped(cell.split(separator))
+    return stripped(names)
+
+
+def _bracketed(cell: str) -> list[str] | None:
+    try:
+        return _texts(json.loads(cell))
+    except (ValueError, RecursionError):
+        pass
+    inside = cell[1:-1]
+    return _quoted(cell) if set(inside) & set("\"'") else None if set(inside) & set("[]{}") else _separated(inside)
+
+
+def _quoted(cell: str) -> list[str] | None:
+    """Texts in quotes, in brackets of any kind."""
+    texts, frame = _QUOTED.findall(cell), _QUOTED.sub("Q", cell)[1:-1]
+    if set(frame) - set("Q, \n\r\t") or "QQ" in frame:  # adjacent texts would be one to Python
+        return None
+    try:
+        return _texts([ast.literal_eval(text) if "\\" in text else text[1:-1] for text in texts])
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _in_object(cell: str) -> list[str] | None:
+    """As `{"choices": ["dog", "cat"]}`, which is Label Studio's."""
+    try:
+        return _in_mapping(json.loads(cell))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _in_mapping(found: dict[str, Any]) -> list[str] | None:
+    """The one list, or of several things the one that is called so, as Hugging Face has them beside boxes."""
+    names = [value for key, value in found.items() if len(found) == 1 or key in _NAMES_KEYS]
+    return _texts(names[0]) if len(names) == 1 else None
+
+
+def _texts(names: Any) -> list[str] | None:
+    if not isinstance(names, list):
+        return None
+    names = [str(name) if isinstance(name, int) and not isinstance(name, bool) else name for name in names]
+    return stripped(names) if all(isinstance(name, str) and name.strip() for name in names) else None
+
+
+def stripped(names: Iterable[str]) -> list[str]:
+    """Names without the spaces around them, and without the blank ones."""
+    return [name for name in map(str.strip, names) if name]
+
+
+# Formulas
+
+
+def guard(text: str) -> str:
+    """A text as written to CSV: an apostrophe before what a spreadsheet would take for a formula.
+
+    >>> guard("=1+1"), guard("'=1"), guard("it's")
+    ("'=1+1", "''=1", "it's")
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unguard(text: str) -> str:
+    """The text that `guard` was given.
+
+    >>> unguard("'=1+1"), unguard("''=1"), unguard("it's")
+    ('=1+1', "'=1", "it's")
+    """
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

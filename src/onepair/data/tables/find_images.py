@@ -1,0 +1,138 @@
+"""Where the images are that another program names: it may have had them elsewhere, or on a server."""
+
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import takewhile
+from pathlib import Path
+from unicodedata import normalize
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from onepair.data.images.decode import SUFFIXES
+from onepair.data.images.tar import joined
+from onepair.data.text_files import exists
+from onepair.remote import is_remote
+
+SAMPLE = 200  # names by which a folder is chosen
+MOST = 200_000  # files and folders that are looked through for images
+_UPLOADED = re.compile(r"[0-9a-f]{8}-(?=.)")  # what Label Studio puts before the name of a file
+
+
+def locate(names: Sequence[str], folders: Sequence[Path]) -> tuple[Path, list[str]]:
+    """The folder that images lie in, and their names there.
+
+    Names that are found as they are stay as they are. Else each is looked for by its last parts: a name may begin with
+    the folders of another machine, be a URL, or have got a prefix when it was uploaded; and by these among all images
+    below the folder, whatever their suffix and its case. What is not found at all, or only where another image is,
+    keeps its name. At a URL, files are where their names say: to look for them would be to ask for each.
+
+    Args:
+        names: of the images, as written; one may be there many times.
+        folders: where they may be, the likeliest first; at least one.
+    """
+    if is_remote(folders[0]):
+        return folders[0], list(names)
+    different = list(dict.fromkeys(names))
+    some = different[:: -(-len(different) // SAMPLE) or 1]
+    by_name = max(folders, key=lambda folder: sum(exists(joined(folder, name)) for name in some))
+    if all(exists(joined(by_name, name)) for name in some):
+        return by_name, list(names)
+    places = [_Place(folder, deep=folder == folders[0] or folder not in folders[0].parents) for folder in folders]
+    place = max(places, key=lambda place: sum(place.here(name) is not None for name in some))
+    if not any(map(place.here, some)):
+        place = max(places, key=lambda place: sum(place.find(name) is not None for name in some))
+    found = {name: place.find(name) or name for name in different}
+    times = Counter(found.values())
+    return place.folder, [found[name] if times[found[name]] == 1 else name for name in names]
+
+
+class _Place:
+    """A folder with images; a deep one with those below it."""
+
+    def __init__(self, folder: Path, *, deep: bool) -> None:
+        self.folder = folder
+        self.deep = deep
+
+    def here(self, name: str) -> str | None:
+        """What an image is called that is found by its name or the end of it."""
+        return next((form for form in _spellings(name) if exists(joined(self.folder, form))), None)
+
+    def find(self, name: str) -> str | None:
+        """What an image is called here or below."""
+        return self.here(name) or (self._below(_path_in(name)) if self.deep else None)
+
+    @cached_property
+    def _by_stem(self) -> dict[str, list[tuple[str, ...]]]:
+        """The parts of the names of all images below, by the last one without its suffix; of too many, none."""
+        found: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        seen = 0
+        for parent, folders, files in os.walk(self.folder):
+            folders[:] = [each for each in folders if not each.startswith(".")]
+            above = Path(parent).relative_to(self.folder).parts
+            seen += len(files) + len(folders)
+            if seen > MOST:
+                return {}
+            for file in files:
+                stem, suffix = os.path.splitext(file)  # noqa: PTH122 (many times quicker)
+                if suffix.lower() in SUFFIXES:
+                    found[_plain(stem)].append((*above, file))
+        return found
+
+    def _below(self, name: str) -> str | None:
+        """The one image below whose name ends as this one does, in most of its parts."""
+        parts = name.replace("\\", "/").split("/")
+        stem, suffix = os.path.splitext(parts[-1])  # noqa: PTH122
+        if suffix.lower() not in SUFFIXES:
+            stem = parts[-1]
+        fitting = self._by_stem.get(_plain(stem), [])
+
+        def likeness(file: tuple[str, ...]) -> tuple[int, bool]:
+            pairs = zip(reversed(file[:-1]), reversed(parts[:-1]), strict=False)
+            shared = sum(1 for _ in takewhile(lambda pair: _plain(pair[0]) == _plain(pair[1]), pairs))
+            return shared, _plain(file[-1]) == _plain(parts[-1])
+
+        best = max(map(likeness, fitting), default=None)
+        nearest = [file for file in fitting if likeness(file) == best]
+        return "/".join(nearest[0]) if len(nearest) == 1 else None
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """A name, its `_forms`, and of each both ways to write an é: as one character, or as two, as macOS does."""
+    for form in (name, *_forms(name)):
+        yield form
+        if not form.isascii():
+            yield from (normalize(way, form) for way in ("NFC", "NFD"))
+
+
+def _plain(name: str) -> str:
+    return normalize("NFC", name).casefold()
+
+
+def _forms(name: str) -> Iterator[str]:
+    """The names that an image may have here.
+
+    >>> list(_forms("/data/upload/1/0a1b2c3d-my%20cat.jpg"))[-2:]
+    ['0a1b2c3d-my cat.jpg', 'my cat.jpg']
+    >>> next(_forms("/data/local-files/?d=photos/cat.jpg"))
+    'photos/cat.jpg'
+    """
+    path = _path_in(name)
+    parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    for first in range(len(parts)):
+        yield "/".join(parts[first:])
+    if parts and _UPLOADED.match(parts[-1]):
+        yield _UPLOADED.sub("", parts[-1], count=1)
+
+
+def _path_in(name: str) -> str:
+    """A name without what makes it a URL."""
+    if "://" not in name and not name.startswith("/data/"):
+        return name
+    try:
+        url = urlsplit(name)
+    except ValueError:
+        return name
+    local = parse_qs(url.query).get("d")
+    return local[0] if local else unquote(url.path)

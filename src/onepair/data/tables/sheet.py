@@ -1,0 +1,271 @@
+"""Files as columns of cells: CSV of every kind, Parquet, and JSON Lines."""
+
+import codecs
+import csv
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+from onepair.data.images.decode import SUFFIXES as IMAGES
+from onepair.data.problems import DataError, Problem, Report
+from onepair.data.tables.cell_values import blanks_of, is_blank, unguard
+from onepair.data.text_files import check_rows, exists, read_bytes
+from onepair.words import counted
+
+SAMPLE = 1000  # cells by which a column is known
+SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
+
+_FILE_NAMES = {  # without spaces, - and _
+    *("image", "img", "photo", "picture", "path", "fname", "url", "uri", "src"),
+    *(f"{what}{name}" for what in ("file", "image", "img", "photo") for name in ("name", "path", "file", "id", "url")),
+}
+_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_DELIMITERS = ",;\t|"
+_LONGEST_HEADER = 1_000_000
+_TITLES = 5  # lines that may be above the header, and it
+_UNNAMED = re.compile(r"Unnamed: \d+")  # what pandas calls a column without a name
+_DECLARED = re.compile(r"sep=([,;\t|])\r?\n", re.IGNORECASE)  # the line by which a spreadsheet is told the separator
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A file as columns of cells: texts from CSV; numbers, texts, lists or None from the others."""
+
+    source: Path
+    header: list[str]
+    columns: list[Sequence[Any]]
+    places: list[str]  # of each row, as "labels.csv, line 7"
+    numbers: list[int]  # of each row, how many stood before it in the file, those that were left out among them
+    total: int  # rows of the file
+
+    def where(self, row: int, column: int) -> str:
+        return f"{self.places[row]}, column {self.header[column] or column + 1}"
+
+    def find(self, name: str) -> int | None:
+        """The first column of that name, in lower or upper case."""
+        return next((i for i, title in enumerate(self.header) if title.lower() == name), None)
+
+
+def is_sheet(path: Path) -> bool:
+    """Whether `path` is a file named .csv, .tsv, .parquet or .jsonl."""
+    return path.suffix.lower() in SUFFIXES and exists(path)
+
+
+def read_sheet(path: Path, report: Report) -> Sheet:
+    """Read a file by its suffix, without the rows and columns at its end that hold nothing."""
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        sheet = _read_parquet(path)
+    else:
+        text = _read_text(path, report)
+        sheet = _read_lines(path, text, report) if suffix == ".jsonl" else _read_csv(path, text, report)
+    return _without_unnamed_blanks(sheet)
+
+
+def file_column(header: Sequence[str]) -> int | None:
+    """Which column names the files, by its name: file, else the only or the first one called image, path and so on.
+
+    Of several, a URL is the last to be taken.
+
+    >>> file_column(["cat", "File"]), file_column(["", "File name", "cat"]), file_column(["cat", "dog"])
+    (1, 1, None)
+    """
+    names = [re.sub(r"[\s_-]", "", name).lower() for name in header]
+    if "file" in names:
+        return names.index("file")
+    fitting = [i for i, name in enumerate(names) if name in _FILE_NAMES]
+    fitting = [i for i in fitting if names[i][-3:] not in ("url", "uri")] or fitting
+    return fitting[0] if len(fitting) == 1 or fitting[:1] == [0] else None
+
+
+def names_images(cells: Sequence[Any]) -> bool:
+    """Whether all that a column holds are names of image files.
+
+    >>> names_images(["a.jpg", "", "https://x.org/b.PNG?size=9"]), names_images(["a.jpg", "dog"]), names_images([])
+    (True, False, False)
+    """
+    names = [cell for cell in cells[:SAMPLE] if not is_blank(cell)]
+    return bool(names) and all(isinstance(name, str) and _is_image(name) for name in names)
+
+
+def _is_image(name: str) -> bool:
+    return PurePath(name.strip().partition("?")[0]).suffix.lower() in IMAGES
+
+
+def row_column(header: Sequence[str]) -> int | None:
+    """Which column tells rows apart: that of files, else one called id, else one called text.
+
+    >>> row_column(["text", "id", "cat"]), row_column(["text", "cat"]), row_column(["cat", "dog"])
+    (1, 0, None)
+    """
+    names = [name.strip().lower() for name in header]
+    others = (names.index(name) for name in ("id", "text") if name in names)
+    found = file_column(header)
+    return next(others, None) if found is None else found
+
+
+def stack(sheets: Sequence[Sheet], source: Path) -> Sheet:
+    """One sheet under the other; columns that one of them lacks are blank there."""
+    header = list(dict.fromkeys(name for sheet in sheets for name in sheet.header))
+    columns: list[Sequence[Any]] = []
+    starts = [sum(sheet.total for sheet in sheets[:i]) for i in range(len(sheets) + 1)]
+    for name in header:
+        found = [(sheet, sheet.header.index(name) if name in sheet.header else None) for sheet in sheets]
+        columns.append(
+            [cell for sheet, i in found for cell in ([None] * len(sheet.places) if i is None else sheet.columns[i])]
+        )
+    places = [place for sheet in sheets for place in sheet.places]
+    numbers = [start + number for start, sheet in zip(starts, sheets, strict=False) for number in sheet.numbers]
+    return Sheet(source, header, columns, places, numbers, starts[-1])
+
+
+def pyarrow_for(path: Path) -> Any:
+    """The library, imported only where a Parquet file asks for it."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise DataError(f"{path}: Parquet needs pyarrow; install it, or use CSV") from None
+    return pyarrow
+
+
+def _read_text(path: Path, report: Report) -> str:
+    """The text of a file in UTF-8, UTF-16 or the encoding of Windows in Western Europe, its line ends untouched."""
+    content = read_bytes(path)
+    check_rows(path, max(content.count(b"\n"), content.count(b"\r")), "lines")
+    encoding = next((each for mark, each in _MARKS.items() if content.startswith(mark)), None)
+    if encoding is None and len(content) > 1 and 0 in content[:2]:  # the first letter in UTF-16
+        encoding = "utf-16-le" if content[1] == 0 else "utf-16-be"
+    try:
+        return content.decode(encoding or "utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        where = f"byte {error.start} is not {(encoding or 'utf-8').upper()} text"
+    try:
+        if encoding is not None:
+            raise ValueError("its byte order mark says otherwise")
+        text = content.decode("cp1252")
+    except ValueError:
+        raise DataError(f"{path}: {where}; save the file as UTF-8") from None
+    report(Problem("encoding", path.name, f"{where}; read as that of Windows (cp1252)", remark=True))
+    return text
+
+
+def _read_csv(path: Path, text: str, report: Report) -> Sheet:
+    declared = _DECLARED.match(text)
+    text = text[declared.end() :] if declared else text
+    delimiter, above = (declared[1], 0) if declared else _layout(text)
+    skipped, name = above + bool(declared), path.name
+    if above:
+        text = "".join(io.StringIO(text, newline="").readlines()[above:])
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = [unguard(name).strip() for name in next(rows, [])]
+        if file_column(header) is None and any(map(_is_image, header)):
+            raise DataError(
+                f"{path}: begins with an image; write a line above it that names the columns, as file,labels"
+            )
+        places, cells, numbers = [], [], []
+        line, number, total = rows.line_num + 1, -1, 0
+        for row in rows:
+            number += 1 if row else 0
+            total = number + 1 if any(row) else total
+            place, line = f"{name}, line {line + skipped}", rows.line_num + 1
+            while len(row) > len(header) and not row[-1].strip():
+                del row[-1]
+            if len(row) == len(header):
+                if any(row):
+                    places.append(place)
+                    cells.append(row)
+                    numbers.append(number)
+            elif any(row):
+                what = f"has {counted(len(row), 'cell')} for {counted(len(header), 'column')}"
+                advice = f"; a cell with {delimiter!r} in it needs quotes" if len(row) > len(header) else ""
+                report(Problem("bad line", place, what + advice))
+    except csv.Error as error:
+        raise DataError(f"{path}, line {rows.line_num + skipped}: is not CSV ({error})") from None
+    columns: list[Sequence[Any]] = list(zip(*cells, strict=True)) or [()] * len(header)
+    if "'" in text:
+        columns = [[unguard(cell) for cell in column] for column in columns]
+    return Sheet(path, header, columns, places, numbers, total)
+
+
+def _layout(text: str) -> tuple[str, int]:
+    """The separator of a text without quotes around its first lines, and how many of these are above the header.
+
+    That is the first line with a column of files by its name, below titles and blank lines alone; the comma is tried
+    first. Where no name says it, the header is the first line that is no title, with the separator that it has most of.
+    """
+    starts = {each: _first_rows(text[:_LONGEST_HEADER], each) for each in _DELIMITERS}
+    for delimiter, rows in starts.items():
+        for row, line in rows:
+            if row_column(row) is not None:
+                return delimiter, line
+            if sum(map(bool, map(str.strip, row))) > 1:  # no title, so it is the header or no table
+                break
+    for nth in range(_TITLES):
+        separated = {each: found[nth] for each, found in starts.items() if nth < len(found)}
+        delimiter = max(separated, key=lambda each: len(separated[each][0]), default=",")
+        if separated and len(separated[delimiter][0]) > 1:
+            return delimiter, separated[delimiter][1]
+    return ",", 0
+
+
+def _first_rows(text: str, delimiter: str) -> list[tuple[list[str], int]]:
+    """A few rows of a text, and how many lines are above each."""
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    found: list[tuple[list[str], int]] = []
+    try:
+        while len(found) < _TITLES:
+            line = rows.line_num
+            found.append((next(rows), line))
+    except (csv.Error, StopIteration):
+        pass
+    return found
+
+
+def _read_lines(path: Path, text: str, report: Report) -> Sheet:
+    """JSON Lines: an object on each line."""
+    places, objects, numbers, total = [], [], [], 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        total += 1
+        place = f"{path.name}, line {number}"
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, dict):
+            places.append(place)
+            objects.append(found)
+            numbers.append(total - 1)
+        else:
+            report(Problem("bad line", place, "is no JSON object, as {...}"))
+    header = list(dict.fromkeys(key for found in objects for key in found))
+    columns: list[Sequence[Any]] = [[found.get(key) for found in objects] for key in header]
+    return Sheet(path, [key.strip() for key in header], columns, places, numbers, total)
+
+
+def _read_parquet(path: Path) -> Sheet:
+    content, pyarrow = read_bytes(path), pyarrow_for(path)
+    try:
+        file = pyarrow.parquet.ParquetFile(io.BytesIO(content))
+        check_rows(path, file.metadata.num_rows)
+        table = file.read()
+        columns = [column.to_pylist() for column in table.columns]
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file ends in errors of many kinds
+        raise DataError(f"{path}: is not a Parquet file that can be read ({error})") from None
+    names = [name.strip() for name in table.column_names]
+    rows = list(range(table.num_rows))
+    return Sheet(path, names, columns, [f"{path.name}, row {row + 1}" for row in rows], rows, len(rows))
+
+
+def _without_unnamed_blanks(sheet: Sheet) -> Sheet:
+    names = ["" if _UNNAMED.fullmatch(name) else name for name in sheet.header]
+    kept = [i for i, name in enumerate(names) if name or not blanks_of(sheet.columns[i]).all()]
+    return replace(sheet, header=[names[i] for i in kept], columns=[sheet.columns[i] for i in kept])

@@ -1,0 +1,1 @@
+"""Vectors that were computed elsewhere, in place of images."""

@@ -1,0 +1,1 @@
+"""Features of images: each extracted once, and stored in a folder that grows."""

@@ -1,0 +1,206 @@
+"""Features by image, in a folder that grows: written by any number of processes, and whole after any crash.
+
+A store is a folder of segments. Each belongs to the process that made it and to no other, and is a pair of files:
+`*.features` holds float16 rows (n, D), `*.keys` a record for every row that is safely on disk. A row counts if its
+record is there and its checksum is right; all others are as if they had never been computed.
+"""
+
+import json
+import os
+import tempfile
+import time
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.data.images.digests import SIZE
+from onepair.files import is_abandoned, signature, write_atomically, writing
+from onepair.labels import Indices
+
+ROWS_PER_COMMIT = 512  # at most so many rows are computed again after a crash
+
+Features = NDArray[np.float16]
+Keys = NDArray[np.void]  # (N,) of SIZE bytes each
+
+_KEY = np.dtype((np.void, SIZE))
+_RECORD = np.dtype([("key", _KEY), ("check", np.uint32), ("spare", np.uint32)])
+_IN_MEMORY = 256 * 2**20  # bytes; larger results are mapped from a file
+_AT_ONCE = 64 * 2**20  # bytes that are copied
+
+
+class Found(NamedTuple):
+    """Where images are."""
+
+    segment: NDArray[np.int32]  # (N,) index of a segment, -1 where an image is in none
+    row: NDArray[np.int64]  # (N,) in it
+
+
+class FeatureStore:
+    """The features of images, all computed in one way.
+
+    Args:
+        folder: made if need be.
+        dim: how many features an image has.
+        description: what was computed, for whoever looks into the folder.
+    """
+
+    def __init__(self, folder: Path, dim: int, description: dict[str, object]) -> None:
+        self.folder, self.dim = folder, dim
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "store.json").exists():
+            write_atomically(folder / "store.json", json.dumps({**description, "features": dim}, indent=1).encode())
+        self._open()
+
+    def _open(self) -> None:
+        """Look at all segments there are; later ones come last."""
+        self.segments: list[Features] = []
+        self.checks: list[NDArray[np.uint32]] = []
+        keys: list[Keys] = []
+        for file in sorted(self.folder.glob("*.keys")):
+            content = file.read_bytes()
+            records = np.frombuffer(content, _RECORD, len(content) // _RECORD.itemsize)  # the last may be torn
+            rows = _mapped(file.with_suffix(".features"), self.dim)
+            count = min(len(records), len(rows))
+            if count:
+                self.segments.append(rows[:count])
+                self.checks.append(records["check"][:count])
+                keys.append(records["key"][:count])
+        lengths = list(map(len, keys))
+        every = np.concatenate(keys) if keys else np.empty(0, _KEY)
+        # Of an image that is there twice the last counts: it was computed again for a reason.
+        self._keys, first = np.unique(every[::-1], return_index=True)
+        place = len(every) - 1 - first
+        self._segment = np.repeat(np.arange(len(keys), dtype=np.int32), lengths)[place]
+        self._row = np.concatenate([np.arange(length) for length in lengths] or [np.empty(0, np.int64)])[place]
+
+    def find(self, keys: Keys) -> Found:
+        """Where the features of images are, those of damaged rows left out."""
+        place = np.minimum(np.searchsorted(self._keys, keys), max(len(self._keys) - 1, 0))
+        there = self._keys[place] == keys if len(self._keys) else np.zeros(len(keys), bool)
+        segment = np.full(len(keys), -1, np.int32)
+        row = np.zeros(len(keys), np.int64)
+        segment[there], row[there] = self._segment[place[there]], self._row[place[there]]
+        plain = [np.asarray(rows) for rows in self.segments]  # a row of a memmap takes longer to get than to check
+        for at in np.flatnonzero(there).tolist():
+            each, which = segment[at], row[at]
+            if zlib.crc32(plain[each][which]) != self.checks[each][which]:
+                segment[at] = -1
+        return Found(segment, row)
+
+    def read(self, found: Found) -> Features:
+        """The features (N, D) of images, read-only; NaN for those that are not there.
+
+        Where they lie one after another they are mapped from the segment. Elsewhere they are brought together: in
+        memory, or if they are large in a file that goes away with the array.
+        """
+        segment, row = found
+        if len(row) and segment[0] >= 0 and (segment == segment[0]).all() and (np.diff(row) == 1).all():
+            mapped: Features = self.segments[segment[0]][row[0] : row[0] + len(row)]
+            return mapped
+        features = _empty((len(row), self.dim), self.folder)
+        at_once = max(1, _AT_ONCE // (2 * self.dim))
+        for start in range(0, len(row), at_once):
+            part = slice(start, start + at_once)
+            features[part] = np.nan
+            for each in np.unique(segment[part][segment[part] >= 0]).tolist():
+                wanted = np.flatnonzero(segment[part] == each)
+                features[start + wanted] = self.segments[each][row[part][wanted]]
+        features.flags.writeable = False
+        return features
+
+    def refresh(self) -> None:
+        """Look again, at what this process and others have added."""
+        self._open()
+
+
+class Segment:
+    """A segment that this process writes: a context manager, so that all rows it was given are there in the end."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+        self._waiting: list[tuple[bytes, Features]] = []
+        self._files: tuple[IO[bytes], IO[bytes]] | None = None
+
+    def add(self, keys: list[bytes], features: Features) -> None:
+        """Append rows (n, D); they reach the disk at the next commit."""
+        self._waiting += zip(keys, features, strict=True)
+        if len(self._waiting) >= ROWS_PER_COMMIT:
+            self.commit()
+
+    def commit(self) -> None:
+        """Write what waits: first the features, and only when these are on disk the records that count on them."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []  # what fails half-way must not be written once more behind that half
+        features = np.stack([row for _, row in waiting])
+        record = np.zeros(len(features), _RECORD)
+        record["key"] = np.array([key for key, _ in waiting], _KEY)
+        record["check"] = [zlib.crc32(row) for row in features]
+        with writing(self._store.folder):
+            rows, records = self._files or self._create()
+            for file, content in ((rows, features.tobytes()), (records, record.tobytes())):
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _create(self) -> tuple[IO[bytes], IO[bytes]]:
+        _remove_abandoned(self._store.folder)
+        stem = f"{time.time_ns():020}-{signature()}"  # later segments have later names
+        rows, records = ((self._store.folder / f"{stem}.{kind}").open("xb") for kind in ("features", "keys"))
+        self._files = rows, records
+        return rows, records
+
+    def __enter__(self) -> "Segment":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.commit()
+        finally:
+            for file in self._files or ():
+                with suppress(OSError):  # of what could not be written before
+                    file.close()
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the segments of processes that were killed before they had committed a row."""
+    for rows in folder.glob("*.features"):
+        records = rows.with_suffix(".keys")
+        if is_abandoned(rows) and not (records.exists() and records.stat().st_size):
+            records.unlink(missing_ok=True)
+            rows.unlink(missing_ok=True)
+
+
+def _mapped(file: Path, dim: int) -> Features:
+    """The rows that a file holds."""
+    try:
+        rows = file.stat().st_size // (2 * dim)
+        return np.memmap(file, np.float16, "r", shape=(rows, dim)) if rows else np.empty((0, dim), np.float16)
+    except OSError:
+        return np.empty((0, dim), np.float16)
+
+
+def _empty(shape: tuple[int, int], folder: Path) -> Features:
+    if 2 * shape[0] * shape[1] <= _IN_MEMORY:
+        return np.empty(shape, np.float16)
+    with writing(folder), tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):  # or the process would end where a mapped file has no room
+            os.posix_fallocate(file.fileno(), 0, 2 * shape[0] * shape[1])
+        return np.memmap(file, np.float16, "w+", shape=shape)
+
+
+def as_keys(digests: list[bytes]) -> Keys:
+    """Digests as an array."""
+    return np.array(digests, _KEY)
+
+
+def unique_rows(keys: Keys) -> Indices:
+    """The first row of each image, in their order."""
+    return np.sort(np.unique(keys, return_index=True)[1])

@@ -1,0 +1,148 @@
+"""All of finding: from a finished run to the files that a person reviews."""
+
+import copy
+import io
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from onepair.files import locked, write_atomically, writing
+from onepair.finding.block_find import find_large
+from onepair.finding.folds import OutOfSample, is_large, read_folds, read_solved, train_folds
+from onepair.finding.suggestions import rank
+from onepair.finding.summary import Finding, choose, summarise
+from onepair.probability.cell_posterior import judge
+from onepair.runs.config import Config
+from onepair.runs.config_types import WITHOUT_IMAGES
+from onepair.runs.finished import FinishedRun
+from onepair.runs.folder import RunFolder
+from onepair.training.distributed import leave_to_first, on_first
+from onepair.training.hardware import Machine, Narrator, Silence
+from onepair.words import counted, listed
+
+if TYPE_CHECKING:
+    import torch
+
+FOLDS = 5
+
+
+def find_labels(
+    run: FinishedRun,
+    *,
+    folds: int | None = None,
+    top: int | None = None,
+    min_probability: float | None = None,
+    maps: bool = True,
+    machine: Machine,
+    watch: Narrator,
+) -> Finding:
+    """Find the missing and the wrong labels of a run's images, and write them into finding/ of its folder.
+
+    Looked at are training images, and validation images that have unknown labels.
+
+    Writes suggestions.csv, summary.json and, unless `maps` is false, maps.npy, whose entry i belongs to suggestion i.
+
+    Args:
+        run: a finished run.
+        folds: how many models are trained, each without one part of the rows; by default 5, fewer for fewer rows. A
+            run that was solved for has its out-of-fold scores, and trains none.
+        top: keep at most so many suggestions.
+        min_probability: keep those that are at least so probable.
+        maps: whether to compute where in its image each suggested label is.
+        machine, watch: as for training. Of several processes only the first returns: once the models are trained, the
+            others have nothing left to do, and end.
+    """
+    folder = run.path / "finding"
+    fabric = machine.fabric(run.config.precision)
+    fabric.launch()  # before the folder is held: the processes that this starts are not to find it taken
+    with ExitStack() as held:
+        on_first(fabric, lambda: held.enter_context(_held(folder)))
+        configs = _fold_configs(run, folds, machine, watch if fabric.is_global_zero else Silence())
+        leave_to_first(fabric)
+        if is_large(run):
+            found = find_large(
+                run, configs, fabric=fabric, machine=machine, watch=watch, top=top, min_probability=min_probability
+            )
+        else:
+            scored = read_solved(run) if run.config.solves else read_folds(run, configs, shared=machine.shared)
+            found = find_in(scored, top=top, min_probability=min_probability)
+        if lost := np.setdiff1d(run.searched, found.rows).tolist():
+            names = listed([run.table.files[row] for row in lost])
+            watch.say(f"{counted(len(lost), 'image')} left out that can no longer be read: {names}")
+        (folder / "maps.npy").unlink(missing_ok=True)  # those of other suggestions
+        found.write(folder / "suggestions.csv")
+        RunFolder(folder).write_json("summary.json", found.to_dict())
+        if maps and run.config.model.backbone in WITHOUT_IMAGES:
+            watch.say("there are no heat maps: the model sees no images, only vectors")
+        elif maps:
+            _write_maps(folder / "maps.npy", run, found, fabric.device, machine, watch)
+    return found
+
+
+def _fold_configs(run: FinishedRun, folds: int | None, machine: Machine, watch: Narrator) -> list[Config]:
+    """The configurations of the folds, which are trained now; none where the run has out-of-fold scores already."""
+    if run.config.solves:
+        if folds is not None:
+            watch.say("the run has out-of-fold scores already: --folds does nothing")
+        return []
+    parts = folds or max(2, min(FOLDS, len(run.task.train)))
+    return train_folds(run, parts, machine=machine, watch=watch)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+        with locked(folder / ".lock"):
+            yield
+
+
+def find_in(scored: OutOfSample, *, top: int | None = None, min_probability: float | None = None) -> Finding:
+    """The same from scores at hand, without writing anything."""
+    table, asked = scored.run.table, scored.run.table.asked
+    has_sample = len(scored.sample) > 0
+    judgement = judge(
+        scored.observed,
+        scored.scores,
+        sample=scored.sample if has_sample else None,
+        sample_scores=scored.sample_scores if has_sample else None,
+        process=scored.run.config.data.process,
+        asked=None if asked is None else asked[scored.rows],
+    )
+    return Finding(
+        suggestions=choose(rank(scored.observed, judgement.probabilities), judgement.total, top, min_probability),
+        classes=summarise(scored.observed, judgement.probabilities, judgement.missing, table.classes),
+        missing=judgement.total,
+        rows=scored.rows,
+        files=[table.files[row] for row in scored.rows.tolist()],
+        folds=scored.folds,
+        basis=judgement.basis,
+    )
+
+
+def _write_maps(
+    path: Path,
+    run: FinishedRun,
+    found: Finding,
+    device: "torch.device",
+    machine: Machine,
+    watch: Narrator,
+) -> None:
+    from onepair.inference.heat_maps import suggestion_maps
+
+    suggestions = found.suggestions
+    rows = found.rows[suggestions.row]
+    watch.say(
+        f"looking for {counted(len(suggestions), 'label')} in {counted(len(np.unique(rows)), 'image')}, to show where"
+    )
+    classifier = copy.deepcopy(run.classifier).to(device)
+    told = watch.extraction("looking where labels are")
+    maps = suggestion_maps(
+        classifier, run.table, rows, suggestions.label, workers=machine.workers, cache=machine.cache, on_progress=told
+    )
+    content = io.BytesIO()
+    np.save(content, maps)
+    write_atomically(path, content.getvalue())

@@ -1,0 +1,180 @@
+"""The runs that a report compares, and the part each of them plays."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.errors import UserError
+from onepair.finding.summary import ClassSummary, read_summary
+from onepair.labels import NEGATIVE, POSITIVE, Labels
+from onepair.metrics import Floats, precision_recall_f1
+from onepair.probability.thresholds import Thresholds
+from onepair.report.colours import CEILING, RUNS
+from onepair.runs.finished import FinishedRun
+
+
+class ReportError(UserError, ValueError):
+    """These runs cannot be reported together."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunSummary:
+    """What a report needs to know of one run; N test images, L classes."""
+
+    name: str
+    title: str  # of the method, as readers know it: "OPML-SP"
+    labels: str  # what it was trained on: "single positives", "full labels"
+    records: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
+    classes: Sequence[str]  # (L,)
+    class_ap: Floats  # (L,) on the test set, NaN for a class without positives
+    test_map: float
+    best_epoch: int | None  # of the last stage; None where it has none
+    seconds: float  # of training
+    test_scores: NDArray[np.floating[Any]]  # (N, L) logits
+    test_labels: Labels  # (N, L)
+    decisions: Thresholds
+    found: Sequence[ClassSummary] = ()  # what was found to be missing, (L,) if labels were looked for
+
+    @classmethod
+    def of(cls, run: FinishedRun, *, name: str, title: str, labels: str) -> "RunSummary":
+        """What a finished run has to tell; it must have been tested."""
+        class_ap = [np.nan if ap is None else ap for ap in run.results.test_class_ap.values()]
+        return cls(
+            name=name,
+            title=title,
+            labels=labels,
+            records=[each for each in run.history if "epoch" in each],
+            classes=run.classes,
+            class_ap=np.array(class_ap, float),
+            test_map=run.test_map,
+            best_epoch=run.results.best_epoch,
+            seconds=sum(record["seconds"] for record in run.history),
+            test_scores=run.scores("test"),
+            test_labels=run.labels("test"),
+            decisions=run.decisions,
+            found=read_summary(run.path),
+        )
+
+    def __post_init__(self) -> None:
+        cells, classes = self.test_labels.shape, (len(self.classes),)
+        if not (
+            self.test_scores.shape == cells
+            and self.class_ap.shape == self.decisions.thresholds.shape == classes == cells[1:]
+        ):
+            raise ReportError(
+                f"run {self.name!r}: {len(self.classes)} classes need as many AP values, thresholds, and columns of "
+                f"scores and labels; got shapes {self.class_ap.shape}, {self.decisions.thresholds.shape}, "
+                f"{self.test_scores.shape} and {cells}"
+            )
+
+    @property
+    def f1(self) -> float:
+        """Of all labels together at the run's thresholds; NaN where the labels do not tell right from wrong."""
+        if not ((self.test_labels == POSITIVE).any() and (self.test_labels == NEGATIVE).any()):
+            return math.nan
+        figures = precision_recall_f1(self.decisions.labels(self.test_scores), self.test_labels, average="overall")
+        return float(figures.f1)
+
+    @property
+    def validation_maps(self) -> list[float]:
+        """Of every epoch; a later stage goes on where the earlier one ended."""
+        return [record["validation_map"] for record in self.records]
+
+    @property
+    def best_position(self) -> int:
+        """Where the best epoch lies in `records`."""
+        epochs = [(record["stage"], record["epoch"]) for record in self.records]
+        best = (epochs[-1][0], self.best_epoch)
+        if best not in epochs:
+            raise ReportError(f"run {self.name!r}: its records hold no epoch {self.best_epoch}, said to be its best")
+        return epochs.index(best)
+
+
+class Look(NamedTuple):
+    """How a run is drawn, the same in every chart; shape tells apart what colour does not."""
+
+    colour: str
+    marker: str  # as matplotlib names it
+    glyph: str  # the same shape in text
+
+
+_SHAPES = (("o", "●"), ("s", "■"), ("D", "◆"), ("^", "▲"), ("v", "▼"))
+_CEILING = Look(CEILING, "|", "|")
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Runs on one test set. The first is the baseline; those trained on the same labels as it are its rivals."""
+
+    runs: Sequence[RunSummary]
+    ceiling_name: str | None = None
+
+    def __post_init__(self) -> None:
+        names = [run.name for run in self.runs]
+        if not names:
+            raise ReportError("a report needs at least one run")
+        if len(set(names)) < len(names):
+            raise ReportError(f"every run needs its own name, got {', '.join(names)}")
+        if self.ceiling_name is not None and self.ceiling_name not in names:
+            raise ReportError(f"ceiling: no run is named {self.ceiling_name!r}; there are {', '.join(names)}")
+        for run in self.runs:
+            if list(run.classes) != list(self.baseline.classes) or len(run.test_labels) != len(
+                self.baseline.test_labels
+            ):
+                raise ReportError(f"run {run.name!r} was tested on other classes or images than {self.baseline.name!r}")
+
+    @property
+    def baseline(self) -> RunSummary:
+        return self.runs[0]
+
+    @property
+    def ceiling(self) -> RunSummary | None:
+        return next((run for run in self.runs if run.name == self.ceiling_name), None)
+
+    @property
+    def rivals(self) -> list[RunSummary]:
+        """The runs that compete on equal terms, baseline included."""
+        return [run for run in self.runs if run.labels == self.baseline.labels]
+
+    @property
+    def best(self) -> RunSummary:
+        return max(self.rivals, key=lambda run: run.test_map)
+
+    @property
+    def searched(self) -> RunSummary | None:
+        """The last run in which missing labels were looked for."""
+        return next((run for run in reversed(self.runs) if len(run.found) == len(run.classes)), None)
+
+    def gain(self, run: RunSummary) -> float:
+        return run.test_map - self.baseline.test_map
+
+    def closed(self, run: RunSummary) -> float:
+        """The share of the gap that a run closes; NaN without a ceiling."""
+        ceiling = math.nan if self.ceiling is None else self.ceiling.test_map
+        return gap_closed(run.test_map, self.baseline.test_map, ceiling)
+
+    def label(self, run: RunSummary) -> str:
+        """A run's title, with its labels where they are not the baseline's."""
+        return run.title if run in self.rivals else f"{run.title}, {run.labels}"
+
+    def look(self, run: RunSummary) -> Look:
+        if run is self.ceiling:
+            return _CEILING
+        place = self.runs.index(run)
+        return Look(RUNS[place % len(RUNS)], *_SHAPES[place % len(_SHAPES)])
+
+
+def gap_closed(value: float, baseline: float, ceiling: float) -> float:
+    """How far `value` has come from `baseline` (0) to `ceiling` (1).
+
+    Below 0 if worse than the baseline, above 1 if better than the ceiling; NaN where the ceiling is not above the
+    baseline, since then there is no gap.
+
+    >>> gap_closed(88.0, baseline=86.0, ceiling=90.0)
+    0.5
+    """
+    return (value - baseline) / (ceiling - baseline) if ceiling > baseline else math.nan

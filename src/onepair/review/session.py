@@ -1,0 +1,335 @@
+"""The state of a review: what is answered, what is open, what comes next, and how long it will take."""
+
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.review.answers import Answer, Decision, Entry, Opinions, Store
+from onepair.review.queue import ORDERS, Order, Queue
+from onepair.runs.finished import FinishedRun
+
+BREAK = 120.0  # seconds without a decision that are a break, not time spent on one
+RECENT = 200  # decisions that the pace is measured on
+FEWEST = 5  # gaps between them
+HOLD = 120.0  # seconds for which what one person looks at is not given to another
+
+
+class Pace:
+    """When everybody acted last."""
+
+    def __init__(self, *, pause: float = BREAK, fewest: int = FEWEST) -> None:
+        self.pause, self.fewest = pause, fewest
+        self._times: dict[str, deque[datetime]] = defaultdict(lambda: deque(maxlen=RECENT))
+
+    def note(self, entry: Entry) -> None:
+        if entry.undoes is None:
+            self._times[entry.who].append(entry.time)
+
+    def seconds(self, who: str) -> float | None:
+        """How long one decision takes somebody, without breaks; None until there are a few."""
+        gaps = ((later - earlier).total_seconds() for earlier, later in pairwise(tuple(self._times[who])))
+        working = [gap for gap in gaps if gap < self.pause]
+        return sum(working) / len(working) if len(working) >= self.fewest else None
+
+
+class Hands:
+    """What everybody looks at now, by number, so that others get something else."""
+
+    def __init__(self) -> None:
+        self._hands: dict[str, tuple[float, list[int]]] = {}
+
+    def take(self, numbers: Iterable[int], *, who: str) -> None:
+        self._hands[who] = time.monotonic(), list(numbers)
+
+    def others(self, who: str) -> set[int]:
+        """What is before others than `who`."""
+        held = [
+            numbers
+            for other, (since, numbers) in list(self._hands.items())
+            if other != who and time.monotonic() - since < HOLD
+        ]
+        return {number for numbers in held for number in numbers}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One label of one image, with all that is known about it."""
+
+    row: int
+    file: str
+    label: str
+    observed: int
+    entry: Entry | None  # the last in its history
+    number: int | None = None  # of its suggestion, from 1; None: nobody suggested it
+    suggested: int | None = None
+    probability: float | None = None
+    likely: bool = False
+    before: Answer | None = None  # what was answered and then taken back
+
+    @property
+    def answer(self) -> Answer | None:
+        return self.entry.answer if self.entry else None
+
+    @property
+    def version(self) -> int:
+        return self.entry.id if self.entry else 0
+
+    @property
+    def shown(self) -> bool:
+        """Whether the image shows it, as far as anybody has said."""
+        return self.answer == "yes" or (self.answer != "no" and self.observed == POSITIVE)
+
+
+class Kind(NamedTuple):
+    """Suggestions that say the same of one class, and are likely or not; how many there are, and how many are open."""
+
+    label: str
+    suggested: int
+    likely: bool
+    total: int
+    open: int
+
+
+class Desk:
+    """Suggestions, and what people have decided on them so far; other processes may decide at the same time."""
+
+    def __init__(self, run: FinishedRun, suggestions: Queue, store: Store) -> None:
+        self.run, self.suggestions, self.store = run, suggestions, store
+        self.task, self.table = run.task, run.task.table
+        self.open: NDArray[np.bool_] = np.ones(len(self.suggestions), bool)
+        self._order = {order: self.suggestions.ordered(order) for order in ORDERS}
+        self.likely = suggestions.likely
+        self.goal = self.likely if self.likely.any() else ~self.likely  # what is to be answered; the rest may be
+        self._kinds = _kind(suggestions.columns, suggestions.suggested, suggestions.likely)
+        self._position = {order: np.argsort(indices) for order, indices in self._order.items()}
+        cells = zip(self.suggestions.rows.tolist(), self.suggestions.columns.tolist(), strict=True)
+        self._suggestion_of = {
+            (self.table.files[row], self.table.classes[column]): index for index, (row, column) in enumerate(cells)
+        }
+        self._row_of = {self.table.files[row]: row for row in run.searched.tolist()}
+        self.added: tuple[str, ...] = ()  # classes that the dataset does not have
+        self._entry_of: dict[tuple[str, str], Entry] = {}
+        self._taken_back: dict[tuple[str, str], Answer | None] = {}
+        self._pace, self._hands, self.opinions = Pace(), Hands(), Opinions()
+        self._newest = 0
+        self._lock = threading.Lock()
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self.suggestions)
+
+    def refresh(self) -> None:
+        """Take in what has been decided since, here or elsewhere."""
+        with self._lock:
+            self.added = tuple(name for name in self.store.classes() if name not in self.table.classes)
+            for entry in self.store.entries(after=self._newest):
+                self._newest = entry.id
+                place = entry.file, entry.label
+                if entry.undoes is not None:
+                    self._taken_back[place] = self._entry_of[place].answer
+                self._entry_of[place] = entry
+                self.opinions.note(entry)
+                index = self._suggestion_of.get(place)
+                if index is not None:
+                    self._pace.note(entry)
+                    self.open[index] = entry.answer is None
+
+    # Cells
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Those of the dataset, and then those that people have added."""
+        return self.table.classes + self.added
+
+    def suggestion(self, number: int) -> Cell:
+        index = number - 1
+        return self._cell(int(self.suggestions.rows[index]), int(self.suggestions.columns[index]))
+
+    def find(self, file: str, label: str) -> Cell | None:
+        """The cell of a training image and a class by their names."""
+        if file not in self._row_of or label not in self.classes:
+            return None
+        return self._cell(self._row_of[file], self.classes.index(label))
+
+    def cells(self, row: int) -> list[Cell]:
+        """All labels of an image, in the order of the classes."""
+        return [self._cell(row, column) for column in range(len(self.classes))]
+
+    def version(self, row: int) -> int:
+        """Of an image: it changes with every answer about it."""
+        return max(cell.version for cell in self.cells(row))
+
+    def first_of_image(self, row: int) -> int | None:
+        """The number of an image's most probable suggestion."""
+        return _first(self.suggestions.rows == row)
+
+    def first_of_class(self, label: str, *, who: str = "") -> int | None:
+        """The number of a class's most probable suggestion, an open one if there is any."""
+        if label not in self.table.classes:
+            return None
+        chosen = self.suggestions.columns == self.table.classes.index(label)
+        return _first(chosen & self._free(who)) or _first(chosen & self.open) or _first(chosen)
+
+    def _cell(self, row: int, column: int) -> Cell:
+        file, label = self.table.files[row], self.classes[column]
+        observed = int(self.run.known[row, column]) if column < len(self.table.classes) else UNKNOWN
+        entry, index = self._entry_of.get((file, label)), self._suggestion_of.get((file, label))
+        if index is None:
+            return Cell(row, file, label, observed, entry)
+        suggested, probability = int(self.suggestions.suggested[index]), float(self.suggestions.probability[index])
+        likely, before = bool(self.likely[index]), self._taken_back.get((file, label))
+        return Cell(row, file, label, observed, entry, index + 1, suggested, probability, likely, before)
+
+    # The queue
+
+    def next_open(self, order: Order, *, after: int | None = None, who: str = "") -> int | None:
+        """The number of the next suggestion without an answer, from the top again after the last; None if all have one.
+
+        Likely ones come before all others, and what another person looks at right now comes last.
+        """
+        start = 0 if after is None else int(self._position[order][after - 1]) + 1
+        turned = np.roll(self._order[order], -start)
+        free = self._free(who)
+        for wanted in [self.second(who)] if order == "second" else (free & self.likely, free, self.open):
+            waiting = turned[wanted[turned]]
+            if len(waiting):
+                return int(waiting[0]) + 1
+        return None
+
+    def second(self, who: str) -> NDArray[np.bool_]:
+        """Which suggestions others have answered with yes or no, but not `who`: to compare opinions on."""
+        with self._lock:
+            mine = self.opinions.by(who)
+            answered = [
+                (place, index)
+                for place, index in self._suggestion_of.items()
+                if not self.open[index] and self._entry_of[place].answer in ("yes", "no")
+            ]
+        chosen = np.zeros(len(self), bool)
+        chosen[[index for place, index in answered if place not in mine]] = True
+        return chosen
+
+    def hold(self, numbers: list[int], *, who: str) -> None:
+        """Note what somebody looks at now, so that others get something else."""
+        self._hands.take(numbers, who=who)
+
+    def _free(self, who: str) -> NDArray[np.bool_]:
+        """Which suggestions are open, and not before another person."""
+        free = self.open.copy()
+        free[np.array(list(self._hands.others(who)), np.intp) - 1] = False
+        return free
+
+    def place(self, order: Order, number: int) -> tuple[int, int]:
+        """Where a suggestion stands among those of the goal, or those beyond it; class by class, within its class."""
+        if order != "class":
+            place, asked = int(self._position[order][number - 1]) + 1, int(self.goal.sum())
+            return (place, asked) if self.goal[number - 1] else (place - asked, len(self) - asked)
+        alike = self.suggestions.columns == self.suggestions.columns[number - 1]
+        return int(alike[:number].sum()), int(alike.sum())
+
+    def neighbour(self, order: Order, number: int, step: int) -> int | None:
+        """The suggestion before (-1) or after (1) another one, answered or not."""
+        position = int(self._position[order][number - 1]) + step
+        return int(self._order[order][position]) + 1 if 0 <= position < len(self) else None
+
+    def waiting(self, label: str, suggested: int, likely: bool, *, most: int, who: str = "") -> list[Cell]:
+        """The most probable open suggestions of one kind; those before another person only when there are no others."""
+        chosen = self._kinds == _kind(self.table.classes.index(label), suggested, likely)
+        free = np.flatnonzero(chosen & self._free(who))
+        indices = free if len(free) else np.flatnonzero(chosen & self.open)
+        return [self.suggestion(int(index) + 1) for index in indices[:most]]
+
+    def kinds(self) -> list[Kind]:
+        """The kinds there are: likely ones first, then by class, labels to add before labels to remove."""
+        numbers = 4 * len(self.table.classes)
+        total, open = (np.bincount(chosen, minlength=numbers) for chosen in (self._kinds, self._kinds[self.open]))
+        return [
+            Kind(label, suggested, likely, int(total[kind]), int(open[kind]))
+            for likely in (True, False)
+            for column, label in enumerate(self.table.classes)
+            for suggested in (POSITIVE, NEGATIVE)
+            if total[kind := _kind(column, suggested, likely)]
+        ]
+
+    # People
+
+    def decide(self, decisions: Sequence[Decision], *, who: str) -> list[Entry]:
+        refused = self.store.record(decisions, who=who)
+        self.refresh()
+        return refused
+
+    def complete(self, row: int, *, seen: int, who: str) -> list[Entry]:
+        """Say that an image shows what it is known to show and nothing else, as one action.
+
+        Answers every label that has none: yes if the dataset has it, else no. What others said after the version `seen`
+        stays, and is returned where it is otherwise.
+        """
+        decisions = [
+            Decision(cell.file, cell.label, "yes" if cell.observed == POSITIVE else "no", min(cell.version, seen))
+            for cell in self.cells(row)
+            if cell.answer is None or cell.version > seen
+        ]
+        return self.decide(decisions, who=who)
+
+    def add_class(self, name: str, *, who: str) -> None:
+        self.store.add_class(name, who=who)
+        self.refresh()
+
+    def shown_by(self, label: str) -> int:
+        """How many images people have given a class."""
+        with self._lock:
+            return sum(name == label and entry.answer == "yes" for (_, name), entry in self._entry_of.items())
+
+    def undo(self, *, who: str) -> list[Entry]:
+        undone = self.store.undo(who=who)
+        self.refresh()
+        return undone
+
+    def answers(self) -> Counter[Answer]:
+        """How often the suggestions were answered in each way."""
+        return Counter(entry.answer for _, entry in self._answered() if entry.answer is not None)
+
+    def first_skipped(self) -> int | None:
+        """The number of the most probable suggestion that somebody was not sure about."""
+        return min((number for number, entry in self._answered() if entry.answer == "skip"), default=None)
+
+    def _answered(self) -> list[tuple[int, Entry]]:
+        with self._lock:
+            entries = [(self._suggestion_of.get(cell), entry) for cell, entry in self._entry_of.items()]
+        return [(index + 1, entry) for index, entry in entries if index is not None]
+
+    def still_missing(self, estimated: float) -> float:
+        """How many labels are probably still missing, of those that `onepair find` estimated before any was answered.
+
+        What is left of the suggestions, those that nobody was sure about included, and what was too unlikely to be
+        suggested at all.
+        """
+        missing = np.where(self.suggestions.suggested == POSITIVE, self.suggestions.probability, 0)
+        unsure = [number - 1 for number, entry in self._answered() if entry.answer == "skip"]
+        left = self.open.copy()
+        left[unsure] = True
+        return max(estimated - float(missing.sum()), 0.0) + float(missing[left].sum())
+
+    def seconds_left(self, *, who: str) -> float | None:
+        """How long the rest of the goal takes at somebody's recent pace; None until there is one."""
+        with self._lock:
+            seconds = self._pace.seconds(who)
+        return None if seconds is None else seconds * int((self.open & self.goal).sum())
+
+
+def _kind(column: Any, suggested: Any, likely: Any) -> Any:
+    """A number for every kind of suggestions."""
+    return 4 * column + 2 * likely + suggested
+
+
+def _first(chosen: NDArray[np.bool_]) -> int | None:
+    return int(chosen.argmax()) + 1 if chosen.any() else None

@@ -1,0 +1,62 @@
+"""What a run computes on, and who watches it."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from lightning_fabric import Fabric
+
+from onepair.features.extract import OnProgress
+from onepair.files import cache_folder
+from onepair.inference.engine import Over, here
+from onepair.runs.config import ConfigError
+from onepair.runs.task import Shared
+from onepair.training.distributed import fsdp
+from onepair.training.loop import EpochRecord, Watcher
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run computes on. It may change when a run is resumed, since it does not decide what is computed."""
+
+    accelerator: str = "auto"
+    devices: int | Literal["auto"] = "auto"
+    num_nodes: int = 1
+    strategy: str = "auto"
+    workers: int | None = None  # processes that read images; None: as many as there are cores to spare
+    cache: Path = field(default_factory=cache_folder)
+    over: Over = here  # where the features of images are computed
+    shared: Shared = field(default_factory=Shared)  # by the runs that are done with this very object, one after another
+
+    def fabric(self, precision: Any) -> Fabric:
+        if not torch.cuda.is_available():
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # or optimisers look for a driver at every step
+        one_cpu = self.devices == "auto" and not torch.cuda.is_available()
+        try:
+            return Fabric(
+                accelerator=self.accelerator,
+                devices=1 if one_cpu else self.devices,
+                num_nodes=self.num_nodes,
+                strategy=fsdp() if self.strategy == "fsdp" else self.strategy,
+                precision=precision,
+            )
+        except (ValueError, RuntimeError, ImportError) as error:  # Fabric's words on a machine that is not this one
+            raise ConfigError(f"cannot compute as asked: {error}") from None
+
+
+class Narrator(Watcher, Protocol):
+    """A watcher that is also told what is about to happen."""
+
+    def say(self, sentence: str) -> None: ...
+    def extraction(self, what: str = "extracting features") -> OnProgress | None: ...
+
+
+class Silence:
+    """A narrator that says nothing: of several processes, one speaks."""
+
+    def say(self, sentence: str) -> None: ...
+    def extraction(self, what: str = "extracting features") -> OnProgress | None: ...
+    def batch(self, *, stage: str, epoch: int, epochs: int, done: int, rows: int, loss: float) -> None: ...
+    def epoch(self, record: EpochRecord) -> None: ...

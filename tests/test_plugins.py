@@ -1,0 +1,94 @@
+"""Packages that add to onepair by entry points: a package that is installed in a folder of its own."""
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from onepair.methods import METHODS, create_method
+from onepair.metrics import METRICS
+from onepair.plugins import PluginError, Registry
+
+METHOD = """
+from onepair.losses import BCELoss
+from onepair.methods import FixedTargets, register
+
+@register(name="plain", title="Plain", paper="None", equation="BCE", description="A method of another package.")
+class Plain(FixedTargets):
+    def __init__(self) -> None:
+        super().__init__(BCELoss())
+"""
+METRIC = """
+from onepair.metrics import register_metric
+
+@register_metric("rows")
+def rows(scores, labels):
+    return float(len(scores))
+"""
+ENTRY_POINTS = """
+[onepair.methods]
+plain = plugin_method
+[onepair.metrics]
+rows = plugin_metric:rows
+"""
+
+
+def install(folder, modules, entry_points):
+    """What pip leaves of a package: its modules, and a folder that says what it offers."""
+    information = folder / "plugin-1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(entry_points)
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(textwrap.dedent(text))
+    return folder
+
+
+def run(folder, *arguments):
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); from onepair.cli.main import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    return install(tmp_path_factory.mktemp("site"), {"plugin_method": METHOD, "plugin_metric": METRIC}, ENTRY_POINTS)
+
+
+def test_a_method_of_another_package_is_listed_by_the_command_line(plugin):
+    listed = run(plugin, "methods")
+    assert listed.returncode == 0, listed.stderr
+    assert "A method of another package" in listed.stdout
+    assert run(plugin, "methods", "plain").returncode == 0
+
+
+def test_a_method_and_a_metric_of_another_package_are_used_from_python(plugin, monkeypatch):
+    monkeypatch.syspath_prepend(plugin)
+    for registry in (METHODS, METRICS):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        monkeypatch.setattr(registry, "_loaded", False)
+    assert type(create_method("plain")).__name__ == "Plain"
+    assert METRICS["rows"](np.zeros((3, 2)), np.zeros((3, 2))) == 3
+    assert {"map", "coverage", "ranking-loss", "rows"} <= set(METRICS)
+
+
+def test_a_registry_loads_entry_points_once_and_only_if_it_must(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(
+        install(tmp_path, {"plugin_unit": "raise ImportError('gone')"}, "[x.y]\nu = plugin_unit")
+    )
+    units = Registry[int]("x.y", "unit")
+    units.add("metre", 1)
+    assert units["metre"] == 1
+    for look in (list, len, lambda registry: registry.get("foot")):
+        with pytest.raises(PluginError, match=r"package plugin offers 'u' as one of x\.y.*ImportError: gone"):
+            look(units)
+
+
+def test_a_registry_has_each_name_once():
+    units = Registry[int]("x.z", "unit")
+    units.add("metre", 1)
+    with pytest.raises(ValueError, match="there already is a unit 'metre'"):
+        units.add("metre", 2)
+    assert dict(units) == {"metre": 1}
+    assert "foot" not in units
