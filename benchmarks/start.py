@@ -67,11 +67,10 @@ def main() -> None:
 def run(data: str, out: Path) -> None:
     """The steps of `onepair start`, one by one."""
     with step("imports"):
-        from onepair.cli.check import check
-        from onepair.cli.features import features
-        from onepair.cli.find import find
-        from onepair.cli.start import METHOD
-        from onepair.cli.train import train
+        from onepair.cli.data import check, features
+        from onepair.cli.finding import find
+        from onepair.cli.first_steps import METHOD
+        from onepair.cli.training import train
         from onepair.models.packages import best_at_hand
     backbone = best_at_hand()
     with step("check"), contextlib.suppress(typer.Exit):

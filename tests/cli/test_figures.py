@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from onepair.cli.decide import _print
-from onepair.cli.figures import class_table, estimate_line
+from onepair.cli.console import class_table, estimate_line
+from onepair.cli.models import _print_thresholds as _print
 from onepair.probability import fit_decisions
 from onepair.probability.evaluation import Estimated, Figure, evaluate
 from onepair.words import roughly

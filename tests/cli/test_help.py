@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from onepair.cli.main import app
-from onepair.cli.reading import Reading
+from onepair.cli.options import Reading
 from onepair.runs.config import all_settings
 
 # Options that ask for something that is otherwise not done, so that there is no default to tell.
@@ -16,6 +16,7 @@ WITHOUT_DEFAULT = {
     ("audit", "sheet"),
     ("check", "fix"),
     ("compare", "out"),
+    ("evaluate", "metric"),
     ("features", "out"),
     ("find", "out"),
     ("reproduce", "data"),

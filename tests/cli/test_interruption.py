@@ -79,8 +79,8 @@ def test_predict_says_what_is_kept_by_where_it_writes(monkeypatch, in_process, t
     monkeypatch.setattr(
         "onepair.inference.prediction.load", lambda _: SimpleNamespace(each=lambda _: iter(()), preprocessing=None)
     )
-    monkeypatch.setattr("onepair.cli.predict._print", interrupted)
-    monkeypatch.setattr("onepair.cli.predict._write", interrupted)
+    monkeypatch.setattr("onepair.cli.models._print_predictions", interrupted)
+    monkeypatch.setattr("onepair.cli.models._write_predictions", interrupted)
     code, _, errors = in_process("predict", "run", tmp_path)
     assert (code, errors) == (130, "onepair: stopped by Ctrl-C; nothing was kept, as there is no --out\n")
     _, _, errors = in_process("predict", "run", tmp_path, "--out", tmp_path / "out.csv")

@@ -6,7 +6,7 @@ import socket
 import httpx2
 import pytest
 
-from onepair.cli.review import has_screen
+from onepair.cli.finding import has_screen
 from onepair.review.answers import Store
 from tests.review.processes import serving
 from tests.review.runs import open_desk, small_run
@@ -99,7 +99,7 @@ def test_a_browser_is_opened_where_there_is_a_screen_for_it(run, in_process, mon
 
     monkeypatch.setattr("onepair.review.server.serve", serve)
     monkeypatch.setattr("webbrowser.open", opened.append)
-    monkeypatch.setattr("onepair.cli.review.has_screen", lambda: screen)
+    monkeypatch.setattr("onepair.cli.finding.has_screen", lambda: screen)
     assert in_process("review", run, "--port", 0, "--open").returncode == 0
     assert opened == (served if screen else [])
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from onepair.cli.demo import RUNS, demo_config
+from onepair.cli.first_steps import RUNS, demo_config
 from onepair.experiments.overrides import Dataset, Wishes, make_config
 from onepair.experiments.records import Row
 from onepair.methods import METHODS

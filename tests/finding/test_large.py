@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onepair import label_matrix
-from onepair.cli.find import print_finding
+from onepair.cli.finding import print_finding
 from onepair.finding import block_find as large
 from onepair.finding import folds as folds_module
 from onepair.finding.find import find_labels

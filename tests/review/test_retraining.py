@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from onepair.cli.settings import chosen_config
+from onepair.cli.options import chosen_config
 from onepair.data.formats.read import read_dataset
 from onepair.files import locked
 from onepair.probability import fit_decisions

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onepair import label_matrix
-from onepair.cli.train import _print as print_results
+from onepair.cli.training import _print_results as print_results
 from onepair.errors import UserError
 from onepair.experiments.comparison import read_runs
 from onepair.metrics import mean_average_precision

@@ -11,27 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from onepair import __version__
-from onepair.cli.audit import audit
-from onepair.cli.check import check
-from onepair.cli.compare import compare
-from onepair.cli.config import config
-from onepair.cli.datasets import datasets
-from onepair.cli.decide import decide
-from onepair.cli.demo import demo
-from onepair.cli.evaluate import evaluate
-from onepair.cli.explain import explain
-from onepair.cli.export import export
-from onepair.cli.features import features
-from onepair.cli.find import find
+from onepair.cli.data import check, datasets, features
+from onepair.cli.finding import audit, find, labels, review
+from onepair.cli.first_steps import demo, start
 from onepair.cli.interruption import terminable
-from onepair.cli.labels import labels
-from onepair.cli.methods import methods
-from onepair.cli.predict import predict
-from onepair.cli.reproduce import reproduce
-from onepair.cli.review import review
-from onepair.cli.start import start
-from onepair.cli.train import train
-from onepair.cli.tune import tune
+from onepair.cli.models import decide, evaluate, explain, export, predict
+from onepair.cli.research import compare, reproduce
+from onepair.cli.training import config, methods, train, tune
 from onepair.errors import Stopped, UserError
 from onepair.remote import is_url
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from onepair.words import counted
+from onepair.words import counted, duration
 
 if TYPE_CHECKING:
+    from onepair.experiments.search import Cell
     from onepair.training.run import TensorBoard
+
 
 REFRESH = 0.1  # seconds
 LONG_EPOCH = 10.0  # seconds
@@ -104,3 +106,37 @@ class Narration:
         speed = self.bar.tasks[0].speed
         rate = f"  {speed:,.0f} images/s" if speed else ""
         self.bar.update(self.task, completed=done, total=total, detail=f"{detail}{rate}")
+
+
+class StudyNarration(Narration):
+    """Tells of a study as it goes on."""
+
+    def __init__(self) -> None:
+        super().__init__(short_epochs=False)
+        self.all_runs = self.bar.add_task("", detail="", visible=False)
+        self.done = self.total = 0
+        self.begun = time.monotonic()
+
+    def __enter__(self) -> "StudyNarration":
+        super().__enter__()
+        return self
+
+    def stage(self, title: str, *, cells: int) -> None:
+        self.done, self.total, self.begun = 0, cells, time.monotonic()
+        self.bar.reset(self.all_runs, description=title, total=cells, visible=cells > 0)
+
+    def started(self, cell: "Cell") -> None:
+        self.best = "–"
+        self.bar.reset(self.task, description="", visible=False)
+        self.bar.update(self.all_runs, detail=cell.title)
+
+    def finished(self, cell: "Cell") -> None:
+        self.done += 1
+        self.bar.update(self.all_runs, completed=self.done)
+        result = "failed" if cell.failure else f"validation mAP {100 * cell.results().validation_map:.2f}"
+        left = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
+        rest = f", about {duration(left)} left" if self.done < self.total else ""
+        self.console.print(f"[{self.done}/{self.total}] {cell.title}: {result}{rest}", markup=False, soft_wrap=True)
+
+    def waiting(self, cells: int) -> None:
+        self.say(f"waiting for {counted(cells, 'run')} that other processes are at work on")

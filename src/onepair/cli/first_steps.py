@@ -1,11 +1,14 @@
-"""`onepair demo`: the main job on the embedded digits, in a few minutes."""
+"""`onepair start` and `onepair demo`: all steps by one command, on your data or on the embedded digits."""
 
+import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
 from onepair.cli.interruption import on_interrupt
+from onepair.cli.options import UNSAID, Backbone, Features, Reading, chosen_config, reads_data
 from onepair.errors import require_extra
 from onepair.words import command
 
@@ -13,6 +16,69 @@ if TYPE_CHECKING:
     from onepair.report import RunSummary
     from onepair.runs.config import Config
     from onepair.runs.task import Shared
+
+
+METHOD = "opml-plus"
+
+
+@on_interrupt("the same command goes on")
+@reads_data
+def start(
+    data: Annotated[str, typer.Argument(help="Your table of labels, or the folder of a dataset.")],
+    backbone: Backbone = None,
+    reading: Reading = UNSAID,
+    features: Features = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder; by default in runs/, named by what it is.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where the page is; 0 takes any port that is free.")
+    ] = 8765,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Put the run that is there aside, with all answers to it, and begin anew.")
+    ] = False,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Open the page in the end.")] = True,
+) -> None:
+    """Check a dataset, train on it, find the labels that are missing, and open a page to confirm them.
+
+    Every step is a command of its own, which it names. The same command again goes on where it stopped.
+    """
+    require_extra("review")
+    from onepair.cli.data import check
+    from onepair.cli.finding import find, review
+    from onepair.cli.training import default_folder, sound, train
+
+    complete = sound(
+        chosen_config(data=data, method=METHOD, mode="linear", backbone=backbone, reading=reading, features=features)
+    )
+    network = complete.model.backbone
+    options = {**asdict(reading), "features": features}
+    given = [*reading.words, *(["--features", features] if features is not None else [])]
+    run = out or default_folder(complete)
+
+    _say("check", data, *given)
+    try:
+        check(data, **options)
+    except typer.Exit as end:
+        if end.exit_code:
+            fix = shlex.join(["onepair", "check", data, *given, "--fix", "clean.csv"])
+            typer.echo(f"\nwhat cannot be used is left out; {fix} writes a table without it")
+    anew = ["--restart"] if restart else []
+    _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *given, "--out", run, *anew)
+    train(data, method=METHOD, mode="linear", backbone=network, out=run, restart=restart, **options)
+    _say("find", run)
+    suggested = find(run)
+    if not suggested:
+        typer.echo(f"there is nothing to confirm; to count what is missing on random images: {command('audit', run)}")
+    elif page:
+        _say("review", run, "--port", port, "--open")
+        review(run, port=port, browse=True)
+
+
+def _say(*words: object) -> None:
+    """Name the command that comes now."""
+    typer.secho(f"\n$ {shlex.join(['onepair', *map(str, words)])}", bold=True, err=True)
+
 
 FINDER, FOLDS = "opml-plus", 2  # the run that missing labels are found with
 INTRODUCTION = """Scenes of one to five handwritten digits; the labels say which digits appear.
@@ -54,9 +120,9 @@ def demo(
     where it stopped.
     """
     require_extra("report")
-    from onepair.cli.find import print_finding
+    from onepair.cli.finding import print_finding
     from onepair.cli.progress import Narration
-    from onepair.cli.train import number_or_auto
+    from onepair.cli.training import number_or_auto
     from onepair.finding.find import find_labels
     from onepair.runs.finished import FinishedRun
     from onepair.runs.folder import RunFolder
@@ -70,7 +136,7 @@ def demo(
             narration.say(f"\n{each.title} from {each.labels}")
             train(demo_config(each, epochs), RunFolder(out / each.name), machine=machine, watch=narration)
     if is_first():
-        _print_table(_summaries(out, machine.shared))
+        _print_runs(_summaries(out, machine.shared))
     with Narration(quiet=not is_first()) as narration:
         narration.say(f"\nWhich labels are missing? {FOLDS} models, each trained without the scenes it is asked about")
         finder = FinishedRun(out / FINDER, shared=machine.shared)
@@ -113,7 +179,7 @@ def demo_config(run: DemoRun, epochs: int) -> "Config":
     return resolve_config(preset("digits", run.method), {"data": data, "finetune": {"epochs": epochs}})
 
 
-def _print_table(summaries: "list[RunSummary]") -> None:
+def _print_runs(summaries: "list[RunSummary]") -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""`onepair check`: what is in a dataset, and what is wrong with it."""
+"""`onepair check`, `features`, `datasets`: what is in a dataset, and its features."""
 
 import json
 import sys
@@ -10,9 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onepair.cli.figures import class_table
+from onepair.cli.console import class_table
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.reading import UNSAID, Features, Reading, reads_data, say_how_to_train
+from onepair.cli.options import (
+    UNSAID,
+    Address,
+    Cache,
+    Engine,
+    Features,
+    Reading,
+    Strict,
+    Weights,
+    computed,
+    reads_data,
+    say_how_to_train,
+)
+from onepair.errors import UserError
 from onepair.words import counted, plural
 
 if TYPE_CHECKING:
@@ -21,9 +34,11 @@ if TYPE_CHECKING:
     from onepair.data.label_table import LabelTable
     from onepair.data.problems import Problem
     from onepair.data.quality.check import Census
+    from onepair.features.store import Features as StoredFeatures
 
-SHOWN = 10  # problems of each kind; --json has them all
-CLASSES = 100  # in the table, of more, those with most positives; --json has them all
+
+SHOWN_PROBLEMS = 10  # problems of each kind; --json has them all
+SHOWN_CLASSES = 100  # in the table, of more, those with most positives; --json has them all
 
 
 @on_interrupt(NOTHING)
@@ -65,7 +80,7 @@ def check(
         }
         typer.echo(json.dumps({**_as_json(census), **listed}, indent=2, ensure_ascii=False))
     else:
-        _print(census, problems, remarks, word)
+        _print_census(census, problems, remarks, word)
         if fix is not None:
             say_how_to_train(fix, table)
     raise typer.Exit(2 if problems and fix is None else 0)
@@ -126,18 +141,18 @@ def _as_json(census: "Census") -> dict[str, Any]:
     }
 
 
-def _print(census: "Census", problems: list["Problem"], remarks: list["Problem"], word: str) -> None:
+def _print_census(census: "Census", problems: list["Problem"], remarks: list["Problem"], word: str) -> None:
     from rich.console import Console
     from rich.markup import escape
 
     console = Console(highlight=False, soft_wrap=True)
     table = class_table("positive", "negative", "unknown")
     rows = list(zip(census.classes, census.positive, census.negative, census.unknown, strict=True))
-    many = len(rows) > CLASSES
-    for name, *counts in sorted(rows, key=lambda row: -row[1])[:CLASSES] if many else rows:
+    many = len(rows) > SHOWN_CLASSES
+    for name, *counts in sorted(rows, key=lambda row: -row[1])[:SHOWN_CLASSES] if many else rows:
         table.add_row(escape(name), *(f"{count:,}" for count in counts))
     if many:
-        table.add_row(f"… {len(rows) - CLASSES:,} more", "", "", "")
+        table.add_row(f"… {len(rows) - SHOWN_CLASSES:,} more", "", "", "")
     table.add_section()
     table.add_row("all", *(f"{counts.sum():,}" for counts in (census.positive, census.negative, census.unknown)))
     console.print(table)
@@ -166,7 +181,100 @@ def _print_by_kind(console: "Console", problems: list["Problem"]) -> None:
     for kind, group in groupby(sorted(problems, key=lambda problem: problem.kind), lambda problem: problem.kind):
         found = list(group)
         console.print(f"[bold]{escape(kind)}: {len(found):,}[/bold]")
-        for problem in found[:SHOWN]:
+        for problem in found[:SHOWN_PROBLEMS]:
             console.print(f"  {escape(str(problem))}")
-        if len(found) > SHOWN:
-            console.print(f"  … and {len(found) - SHOWN:,} more; --json lists all")
+        if len(found) > SHOWN_PROBLEMS:
+            console.print(f"  … and {len(found) - SHOWN_PROBLEMS:,} more; --json lists all")
+
+
+@on_interrupt("the features extracted so far are kept; the same command goes on")
+@reads_data
+def features(
+    data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            help="A network of timm's, by name, or small-cnn; by default the best whose weights are on this machine."
+        ),
+    ] = None,
+    weights: Weights = None,
+    image_size: Annotated[
+        int | None, typer.Option(min=1, help="Pixels across; by default those that the weights were trained with.")
+    ] = None,
+    cache: Cache = None,
+    engine: Engine = "auto",
+    address: Address = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Threads that read images; by default one per core.")
+    ] = None,
+    flipped: Annotated[bool, typer.Option("--flipped", help="Of the mirrored images, as an augmented view.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="A .npy file to write them to as well, a row for each image of the dataset.")
+    ] = None,
+    reading: Reading = UNSAID,
+    strict: Strict = False,
+) -> None:
+    """Extract the features of all images of a dataset, to be found by every run on them.
+
+    An image is known by what its file holds: what was extracted before, in whichever dataset, is not extracted again.
+    """
+    if out is not None and out.suffix != ".npy":
+        raise UserError(f"{out}: features are written as .npy; name it so")
+    place = computed(engine, address)
+    table = reading.noted_table(data, strict=strict)
+
+    from onepair.cli.progress import Narration
+    from onepair.data.problems import naming
+    from onepair.features.extract import extract_features
+    from onepair.files import cache_folder
+    from onepair.inference.torch_engine import Engines
+    from onepair.models import create_backbone, parse_weights
+    from onepair.models.packages import best_at_hand
+
+    network = create_backbone(backbone or best_at_hand(), weights=parse_weights(weights), image_size=image_size)
+    kept_in = cache or cache_folder()
+    with Narration() as narration, place as over:
+        found = extract_features(
+            table,
+            network,
+            network.preprocessing,
+            over(Engines(network, cache=kept_in)),
+            folder=kept_in / "features",
+            view="flipped" if flipped else "plain",
+            workers=workers,
+            report=naming(narration.say, strict=strict),
+            on_progress=narration.extraction(),
+        )
+    typer.echo(f"{found.folder}: {counted(found.new, 'image')} new, {found.there:,} there before")
+    if found.unreadable:
+        typer.echo(f"{counted(found.unreadable, 'image')} could not be read", err=True)
+    if out is not None:
+        _write_features(out, found.features)
+        typer.echo(f"{out}: {counted(len(table), 'image')} × {network.feature_dim:,} features, {found.features.dtype}")
+
+
+def _write_features(out: Path, features: "StoredFeatures") -> None:
+    """Write an array that may be larger than memory."""
+    import numpy as np
+
+    from onepair.files import replacing
+
+    # By writing, since a disk that is full ends the process where a mapped file has no room.
+    with replacing(out) as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(features))
+        for start in range(0, len(features), 4096):
+            file.write(features[start : start + 4096].tobytes())
+
+
+def datasets() -> None:
+    """List the dataset formats: what must be at the path, and where to get it."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from onepair.data.formats.read import FORMATS
+
+    console = Console(highlight=False)
+    for reader in FORMATS.values():
+        console.print(f"[bold]{reader.name}[/bold]  {escape(reader.description)}")
+        console.print(f"  layout    {escape(reader.layout)}", soft_wrap=True)
+        console.print(f"  download  {escape(reader.origin)}\n", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What several commands print of classes: a table with a line for each, and estimates with their intervals."""
+"""What commands print of classes: tables, and estimates with their intervals."""
 
 import math
 from collections.abc import Sequence

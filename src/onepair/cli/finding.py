@@ -1,0 +1,406 @@
+"""`onepair find`, `review`, `labels`, `audit`: missing and wrong labels, and what people say of them."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from onepair.cli.console import class_table
+from onepair.cli.interruption import NOTHING, on_interrupt
+from onepair.cli.options import Address, Cache, Engine, Workers, computed, say_how_to_train
+from onepair.errors import require_extra
+from onepair.words import command, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import FastAPI
+
+    from onepair.data.label_table import LabelTable
+    from onepair.finding.summary import Finding
+    from onepair.review.audit_session import AuditDesk
+    from onepair.review.pictures import Pictures
+    from onepair.runs.audit_results import AuditSummary
+
+
+SHOWN_CLASSES = 40  # classes in the table, those that miss most; the json has them all
+
+
+@on_interrupt("the models that are trained are kept; the same command goes on")
+def find(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Parts of the training images, each judged by a model of the others; of a fine-tuned network alone.",
+            show_default="5",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .csv or .parquet file for the suggestions, besides the one in the run's folder."),
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Keep at most this many, the most probable; by default 100,000.")
+    ] = None,
+    min_probability: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Keep suggestions this probable or more.", show_default="0.05")
+    ] = None,
+    maps: Annotated[bool, typer.Option("--maps/--no-maps", help="Compute where in the image each label is.")] = True,
+    devices: Annotated[str, typer.Option(help="How many processes or GPUs on this machine.")] = "auto",
+    accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+    workers: Workers = None,
+    cache: Cache = None,
+    engine: Engine = "auto",
+    address: Address = None,
+) -> int:
+    """Find labels that are probably missing, and observed ones that are probably wrong.
+
+    No image is judged by a model that was fitted to it. On fixed features a run has such out-of-fold scores already;
+    a fine-tuned network is trained once more for each fold. The same command again goes on where it stopped.
+    """
+    from onepair.finding.suggestions import require_writable
+    from onepair.runs.finished import FinishedRun
+    from onepair.runs.task import Shared
+
+    if out is not None:
+        require_writable(out)
+    place = computed(engine, address)
+    shared = Shared()
+    opened = FinishedRun(run, shared=shared)
+
+    from onepair.cli.progress import Narration
+    from onepair.cli.training import number_or_auto
+    from onepair.files import cache_folder
+    from onepair.finding.find import find_labels
+    from onepair.training.hardware import Machine
+
+    with Narration(short_epochs=False) as narration, place as over:
+        machine = Machine(
+            accelerator=accelerator,
+            devices=number_or_auto(devices),
+            workers=workers,
+            cache=cache or cache_folder(),
+            over=over,
+            shared=shared,
+        )
+        found = find_labels(
+            opened,
+            folds=folds,
+            top=top,
+            min_probability=min_probability,
+            maps=maps,
+            machine=machine,
+            watch=narration,
+        )
+    if out is not None:
+        found.write(out)
+    print_finding(found)
+    if len(found.suggestions):
+        file = out or run / "finding" / "suggestions.csv"
+        typer.echo(f"they are in {file}; to confirm them: {command('review', run)}")
+    return len(found.suggestions)
+
+
+def print_finding(found: "Finding") -> None:
+    """What was found, class by class."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from onepair.finding.suggestions import LIKELY
+
+    console = Console(highlight=False)
+    table = class_table("observed", "missing", "between", "share", "threshold", "reach it")
+    classes = sorted(found.classes, key=lambda each: -each.missing)
+    for each in classes[:SHOWN_CLASSES]:
+        table.add_row(
+            escape(each.name),
+            f"{each.observed:,}",
+            f"{each.missing:,.0f}",
+            f"{each.missing_low:,.0f} to {each.missing_high:,.0f}",
+            f"{100 * each.prior:.1f} %",
+            f"{each.threshold:.2f}" if each.suggested else "–",
+            f"{each.suggested:,}",
+        )
+    console.print(table)
+    if len(classes) > SHOWN_CLASSES:
+        console.print(f"… and {len(classes) - SHOWN_CLASSES:,} more, in summary.json")
+    value, low, high = found.missing
+    observed, kinds = sum(each.observed for each in classes), found.suggestions.kind
+    beside = f"{counted(observed, 'observed positive')} in {counted(len(found.files), 'image')}"
+    if any(each.unknown for each in classes):
+        are = "is" if f"{value:.0f}" == "1" else "are"
+        count = f"about {value:,.0f} {are} missing ({low:,.0f} to {high:,.0f}), by {found.basis}"
+    else:
+        count = "none can be missing: all labels are known"
+    console.print(f"beside {beside}, {count}", soft_wrap=True)
+    missing, wrong = (int((kinds == kind).sum()) for kind in ("missing", "wrong"))
+    others = f", {wrong:,} of wrong ones" if found.suspects else "; of so many labels, wrong ones are not looked for"
+    likely = int((found.suggestions.probability >= LIKELY).sum())
+    first = f"; more likely right than not, and first, {'is' if likely == 1 else 'are'} {likely:,}" if likely else ""
+    console.print(f"{counted(missing, 'suggestion')} of missing labels{others}{first}", soft_wrap=True)
+    if found.in_the_dark:
+        console.print(
+            "the labels do not tell how many are missing: suggested are the most probable, and answers will tell",
+            soft_wrap=True,
+        )
+
+
+def review(
+    run: Annotated[Path, typer.Argument(help="The folder of a run with suggestions, or one that holds such a run.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes any port that is free.")] = 8765,
+    host: Annotated[
+        str,
+        typer.Option(help="The address to listen on. Beyond this machine, the page asks for the token it prints."),
+    ] = "127.0.0.1",
+    name: Annotated[str | None, typer.Option(help="Who answers; by default the name you are logged in with.")] = None,
+    follow_links: Annotated[
+        bool, typer.Option("--follow-links", help="Show images that are links to outside of the dataset, too.")
+    ] = False,
+    browse: Annotated[bool, typer.Option("--open", help="Open the page in your browser, if there is one.")] = False,
+) -> None:
+    """Go through suggestions on a page in the browser: yes, no, next.
+
+    Every answer is stored at once, in finding/review.sqlite in the run's folder; stop and go on whenever you like. Then
+    onepair labels writes the completed labels.
+    """
+    require_extra("review")
+    from onepair.review.answers import Store
+    from onepair.review.app import create_app
+    from onepair.review.queue import answers_file, open_run, read_queue
+    from onepair.review.retraining import Retraining
+    from onepair.review.session import Desk
+
+    opened = open_run(run)
+    desk = Desk(opened, read_queue(opened), Store(answers_file(opened)))
+    retraining = Retraining(opened, desk.store)
+    try:
+        serve_pages(
+            lambda pictures, who: create_app(desk, pictures, retraining, name=who),
+            table=desk.table,
+            words=f"{int(desk.goal.sum()):,} suggestions, {int((desk.goal & ~desk.open).sum()):,} of them answered",
+            port=port,
+            host=host,
+            name=name,
+            follow_links=follow_links,
+            browse=browse,
+        )
+    finally:
+        retraining.stop()
+    desk.refresh()
+    answered, total = int((desk.goal & ~desk.open).sum()), int(desk.goal.sum())
+    typer.echo(
+        f"\n{answered:,} of {total:,} answered; {command('labels', run, '--out', 'completed.csv')} writes the labels"
+    )
+
+
+def serve_pages(
+    create: "Callable[[Pictures, str | None], FastAPI]",
+    *,
+    table: "LabelTable",
+    words: str,
+    port: int,
+    host: str,
+    name: str | None,
+    follow_links: bool,
+    browse: bool = False,
+) -> None:
+    """Serve an application, made from the pictures of a table and from who answers, until Ctrl-C."""
+    from onepair.files import cache_folder
+    from onepair.review.pictures import Pictures
+    from onepair.review.server import listen, serve
+
+    pictures = Pictures(table, cache=cache_folder() / "thumbnails", follow_links=follow_links)
+    listener = listen(host, port)
+    alone = listener.rules.token is None
+    app = create(pictures, name or (login_name() if alone else None))
+    typer.echo(words)
+    typer.echo(f"Open {listener.url} in a browser. Ctrl-C ends; every answer is stored at once.")
+    if browse and has_screen():
+        import webbrowser
+
+        webbrowser.open(listener.url)  # which waits: the socket listens already
+    serve(app, listener)
+
+
+def has_screen() -> bool:
+    """Whether a browser would open in a window: in a terminal, or over a bare connection, it would be in the way."""
+    windows = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    return windows and sys.stdout.isatty()
+
+
+def login_name() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container, a user may have no name
+        return "reviewer"
+
+
+@on_interrupt(NOTHING)
+def labels(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that was reviewed, or one that holds such a run.")],
+    out: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet; .json with a --format.")],
+    format: Annotated[
+        Literal["auto", "csv", "parquet", "coco", "label-studio", "fiftyone"],
+        typer.Option(help="auto goes by the suffix; fiftyone keeps positive labels only."),
+    ] = "auto",
+) -> None:
+    """Write the labels as they are after a review: yes is 1, no is 0, and what nobody answered stays as it was.
+
+    Audited images have all of their labels. A class that was added on the page is unknown where nobody answered it.
+
+    The table has a column per class with 1, 0 or blank for unknown, and all images of the dataset with their split,
+    named relative to it, or by their URLs: onepair train takes it as it stands, or with --folder. A list of labels
+    cannot say no, and the layouts of VOC, COCO and others cannot say unknown, so labels that came as those become such
+    a table too; its column asked names the classes that were answered. Who answered what, and when, goes to a file
+    beside it, as completed_decisions.csv.
+    """
+    from onepair.review.answers import Store
+    from onepair.review.completion import write_completed
+    from onepair.review.queue import ReviewError, answers_file, open_run
+
+    opened = open_run(run)
+    answers = answers_file(opened)
+    if not answers.exists() and opened.audit is None:
+        raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run {command('review', run)} first")
+    store = Store(answers) if answers.exists() else None
+    entries, added = (store.entries(), store.classes()) if store else ([], [])
+    found = write_completed(opened, entries, out, added=added, format=format)
+    typer.echo(
+        f"labels confirmed: {found.confirmed:,}, rejected: {found.rejected:,}, corrected: {found.corrected:,}, "
+        f"still unknown: {found.unknown:,}"
+    )
+    if found.foreign:
+        typer.echo(f"left out, as the dataset does not have their image or class: {found.foreign:,}")
+    typer.echo(f"the labels are in {out}, who decided and when in {found.decisions}")
+    say_how_to_train(out, opened.table)
+
+
+SHOWN_CLASSES = 40  # classes in the table, those that miss most
+
+
+@on_interrupt("every answer that was stored is kept; the same command goes on")
+def audit(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    images: Annotated[int, typer.Option(min=1, help="How many images; more than before extends the sample.")] = 100,
+    split: Annotated[Literal["validation", "test"], typer.Option(help="Which images to draw from.")] = "validation",
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
+    sheet: Annotated[Path | None, typer.Option(help="Write the images as a .csv or .parquet table to fill in.")] = None,
+    answers: Annotated[Path | None, typer.Option(help="Take the answers of such a table, filled in.")] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="Say what the audited images tell, and end.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes any port that is free.")] = 8765,
+    host: Annotated[
+        str,
+        typer.Option(help="The address to listen on. Beyond this machine, the page asks for the token it prints."),
+    ] = "127.0.0.1",
+    name: Annotated[str | None, typer.Option(help="Who answers; by default the name you are logged in with.")] = None,
+    follow_links: Annotated[
+        bool, typer.Option("--follow-links", help="Show images that are links to outside of the dataset, too.")
+    ] = False,
+) -> None:
+    """Complete all labels of some images, drawn at random with equal chances, on a page in the browser.
+
+    They tell how many labels are missing and how good the model is, with intervals, and decide, find and evaluate use
+    them from then on. Every image is stored at once, in audit/ of the run's folder; stop and go on whenever you like.
+    """
+    from contextlib import ExitStack
+
+    from onepair.files import locked, writing
+    from onepair.review.audit_session import AuditDesk, open_store
+    from onepair.runs.audit import audit_folder, draw, read_audit, write_sheet
+    from onepair.runs.finished import FinishedRun
+
+    if sheet is None and answers is None and not summary:  # then it is a page
+        require_extra("review")
+    opened = FinishedRun(run)
+    if summary:
+        _say_what_it_tells(run)
+        return
+    folder = audit_folder(opened)
+    with ExitStack() as held:
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+            held.enter_context(locked(folder / ".lock"))
+        drawn = draw(opened, split, images, seed)
+        if sheet is not None:
+            write_sheet(opened, drawn, sheet)
+            typer.echo(f"{sheet} has {counted(len(drawn.files), 'image')}: write 1 or 0 where it is blank, then")
+            typer.echo(command("audit", run, "--answers", sheet))
+            return
+        desk = AuditDesk(opened, drawn, open_store(opened))
+        if answers is not None:
+            _take_sheet(desk, answers, name or login_name())
+        else:
+            from onepair.review.app import create_audit_app
+
+            serve_pages(
+                lambda pictures, who: create_audit_app(desk, pictures, name=who),
+                table=desk.table,
+                words=f"{counted(len(desk), 'image')}, {int(desk.complete.sum()):,} complete",
+                port=port,
+                host=host,
+                name=name,
+                follow_links=follow_links,
+            )
+            desk.refresh()
+            desk.write()
+    if read_audit(opened) is not None:
+        _say_what_it_tells(run)
+
+
+def _take_sheet(desk: "AuditDesk", answers: Path, who: str) -> None:
+    blank = desk.take_sheet(answers, who=who)
+    if blank:
+        more = f" and {len(blank) - 10:,} more" if len(blank) > 10 else ""
+        typer.echo(f"left out, as they have blanks: {', '.join(blank[:10])}{more}")
+    typer.echo(f"complete: {int(desk.complete.sum()):,} of {counted(len(desk), 'image')}")
+
+
+def _say_what_it_tells(run: Path) -> None:
+    from onepair.runs.audit_results import summarise_audit
+    from onepair.runs.finished import FinishedRun
+
+    told = summarise_audit(FinishedRun(run))
+    print_summary(told)
+    these = (("decide", run), ("find", run), ("evaluate", run, "--split", told.split))
+    typer.echo(f"they count from now on: {', '.join(command(*words) for words in these)}")
+
+
+def print_summary(told: "AuditSummary") -> None:
+    """What audited images tell, class by class and in all."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from onepair.words import points
+
+    console = Console(highlight=False, soft_wrap=True)
+    table = class_table("missing", "between")
+    classes = sorted(told.classes.items(), key=lambda each: -each[1].value)
+    for name, missing in classes[:SHOWN_CLASSES]:
+        table.add_row(escape(name), f"{missing.value:,.0f}", f"{missing.low:,.0f} to {missing.high:,.0f}")
+    console.print(table)
+    if len(classes) > SHOWN_CLASSES:
+        console.print(f"… and {len(classes) - SHOWN_CLASSES:,} more")
+    value, low, high = told.missing
+    console.print(
+        f"audited: {told.images:,} of {counted(told.population, f'{told.split} image')}; beside "
+        f"{counted(told.observed, 'positive')} "
+        f"about {value:,.0f} are missing ({low:,.0f} to {high:,.0f}): {told.found:,} were found, {told.denied:,} denied"
+    )
+    if told.figures is not None:
+        figures = zip(("mAP", "precision", "recall", "F1"), told.figures, strict=True)
+        console.print(
+            f"the model on {counted(told.images, 'audited image')}: "
+            + ", ".join(
+                f"{name} {points(each.value)} ({points(each.low)} to {points(each.high)})" for name, each in figures
+            )
+        )
+    if told.more:
+        console.print(f"intervals are of 95 %; {counted(told.more, 'further image')} would halve them")
+    else:
+        console.print("all images are audited, so what is missing is counted, not estimated")

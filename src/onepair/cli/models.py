@@ -1,0 +1,484 @@
+"""`onepair evaluate`, `decide`, `predict`, `export`, `explain`: what a run's model is worth, and its use."""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+
+from onepair.cli.console import class_table, estimate_line
+from onepair.cli.interruption import NOTHING, on_interrupt
+from onepair.cli.options import UNSAID, Address, Engine, Features, Reading, Strict, computed, reads_data
+from onepair.errors import UserError, require_extra
+from onepair.words import command, counted, listed, plural
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from onepair.data.images.blocks import Input
+    from onepair.data.label_table import LabelTable
+    from onepair.inference.engine import Over
+    from onepair.inference.prediction import Model
+    from onepair.inference.prediction_files import Written
+    from onepair.labels import Indices, Labels
+    from onepair.metrics import Metric
+    from onepair.probability.evaluation import Evaluation
+    from onepair.probability.thresholds import Thresholds
+    from onepair.runs.finished import FinishedRun
+    from onepair.runs.task import Split
+
+
+class Judged(NamedTuple):
+    """What a model is judged by: N images, L classes."""
+
+    scores: "NDArray[np.float32]"  # (N, L)
+    labels: "Labels"  # (N, L)
+    asked: "NDArray[np.bool_] | None"  # (N, L)
+    decisions: "Thresholds"
+    classes: tuple[str, ...]
+
+
+@on_interrupt(NOTHING)
+@reads_data
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    data: Annotated[
+        str | None, typer.Option(help="Another dataset that has classes of the run; by default the run's own.")
+    ] = None,
+    split: Annotated[
+        Literal["train", "validation", "test"],
+        typer.Option(help="Which of its images; choose validation where it names no test images."),
+    ] = "test",
+    reading: Reading = UNSAID,
+    features: Features = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Threads that read images; by default one per core.")
+    ] = None,
+    strict: Strict = False,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="One more metric by its name, of the known labels; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Score a run's model: average precision by class, and precision, recall and F1 at its thresholds.
+
+    Where the split was audited, by the images that were drawn for it. Another dataset may have its classes in
+    any order, lack some and have others: those that both have are judged. The options on how it is read go with it.
+    """
+    from onepair.probability.evaluation import evaluate as judge
+    from onepair.runs.finished import FinishedRun
+
+    opened = FinishedRun(run)
+    chosen = {name: _metric(name) for name in metric or ()}
+    if data is None:
+        options = {"--features": features, "--strict": strict}
+        if given := [*reading.given, *(option for option, value in options.items() if value)]:
+            raise UserError(f"{given[0]} says how another dataset is read; name it with --data, or leave it out")
+        found = _own(opened, split, workers)
+    else:
+        table = reading.noted_table(data, features=features, strict=strict)
+        found = _other(opened, table, data, split, workers, strict)
+    figures = judge(
+        found.scores,
+        found.labels,
+        found.decisions,
+        found.classes,
+        process=opened.config.data.process,
+        asked=found.asked,
+    )
+    others = {name: measure(found.scores, found.labels) for name, measure in chosen.items()}
+    sampled = opened.sampled(split) if data is None else ""
+    if as_json:
+        told = figures.to_dict() | ({"sample": sampled} if sampled else {})
+        told |= {"metrics": others} if others else {}
+        typer.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        _print_evaluation(figures)
+        for name, value in others.items():
+            typer.echo(f"{name} {value:.4f}")
+        if sampled:
+            typer.echo(f"these figures are {sampled}")
+
+
+def _metric(name: str) -> "Metric":
+    from onepair.metrics import METRICS
+    from onepair.plugins import nearest
+
+    if name not in METRICS:
+        raise UserError(f"there is no metric {name!r}; {nearest(name, METRICS)}")
+    return METRICS[name]
+
+
+def _own(run: "FinishedRun", split: "Split", workers: int | None) -> Judged:
+    """The run's own dataset."""
+    rows, asked = run.judged(split), run.asked(split)
+    scores = run.scores(split, workers=workers)
+    return Judged(
+        scores[rows], run.labels(split)[rows], None if asked is None else asked[rows], run.decisions, run.classes
+    )
+
+
+def _other(run: "FinishedRun", table: "LabelTable", data: str, split: str, workers: int | None, strict: bool) -> Judged:
+    """Another dataset: of one split, the images that can be read and the classes that the run has too."""
+    import numpy as np
+
+    from onepair.data.problems import DataError, naming
+    from onepair.label_matrix import too_many
+    from onepair.runs.task import judged_places
+
+    columns, places = _shared_classes(run, table, data)
+    rows = table.rows(split)
+    if len(rows) == 0:
+        there = ", ".join(dict.fromkeys(table.split.tolist()))
+        raise DataError(f"{data}: has no {split} images, but {there}; choose them with --split")
+
+    if too_many(len(rows), len(run.classes)):
+        some = rows[judged_places(len(rows), len(run.classes))]
+        typer.echo(f"judged by a random sample of {len(some):,} of {counted(len(rows), f'{split} image')}", err=True)
+        rows = some
+    report = naming(lambda sentence: typer.echo(sentence, err=True), strict=strict)
+    from onepair.inference.scoring import score_images
+
+    precision = run.description.precision
+    scores = score_images(run.classifier, table, rows, precision=precision, workers=workers, report=report)
+    read = np.isfinite(scores).all(1)
+    if not read.any():
+        raise DataError(f"{data}: not one of its {counted(len(rows), f'{split} image')} can be read")
+    rows, scores = rows[read], scores[read]
+    return Judged(
+        scores[:, columns],
+        table.labels[np.ix_(rows, places)],
+        None if table.asked is None else table.asked[np.ix_(rows, places)],
+        run.decisions.of_classes(columns),
+        tuple(run.classes[i] for i in columns),
+    )
+
+
+def _shared_classes(run: "FinishedRun", table: "LabelTable", data: str) -> "tuple[Indices, Indices]":
+    """The classes that a run and a table share, as columns of the one and of the other; the rest is named."""
+    import numpy as np
+
+    from onepair.data.problems import DataError
+
+    shared = [name for name in run.classes if name in table.classes]
+    if not shared:
+        raise DataError(
+            f"{data}: has none of the run's classes; it has {listed(table.classes)}, the run {listed(run.classes)}"
+        )
+    alone = {
+        "the run": [name for name in run.classes if name not in shared],
+        data: [name for name in table.classes if name not in shared],
+    }
+    if told := [f"{who} alone has {listed(names)}" for who, names in alone.items() if names]:
+        both = f"{counted(len(shared), 'class')} that both have, {listed(shared)}"
+        typer.echo(f"judged by {both}; {', and '.join(told)}", err=True)
+    return (
+        np.array([run.classes.index(name) for name in shared]),
+        np.array([table.classes.index(name) for name in shared]),
+    )
+
+
+def _print_evaluation(found: "Evaluation") -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from onepair.words import NOTHING, points
+
+    console = Console(highlight=False, soft_wrap=True)
+    table = class_table("AP", "precision", "recall", "F1")
+    for name, figures in found.classes.items():
+        table.add_row(escape(name), *map(points, figures))
+    console.print(table)
+    mean = NOTHING if math.isnan(found.map) else f"{100 * found.map:.2f}"
+    console.print(f"mAP {mean} over {counted(found.averaged_classes, 'class')}, {counted(found.images, 'image')}")
+    which = "all" if found.estimated is None else "known"
+    console.print(
+        f"{which} labels together: precision {points(found.precision)}, recall {points(found.recall)}, "
+        f"F1 {points(found.f1)}"
+    )
+    ranking = NOTHING if math.isnan(found.ranking_loss) else f"{found.ranking_loss:.4f}"
+    covered = NOTHING if math.isnan(found.coverage) else f"{found.coverage:.2f}"
+    console.print(f"ranking loss {ranking}, coverage {covered} labels")
+    if found.lacking:
+        console.print(escape(found.lacking))
+    if found.estimated is not None:
+        console.print(escape(estimate_line(found.estimated)))
+
+
+@on_interrupt(NOTHING)
+def decide(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    rule: Annotated[
+        Literal["f1", "precision", "count"],
+        typer.Option(help="What to aim at: the best F1, a precision, or as many labels as there are."),
+    ] = "f1",
+    precision: Annotated[
+        float | None, typer.Option(help="The precision that --rule precision keeps in every class.", show_default="0.9")
+    ] = None,
+    calibration: Annotated[
+        Literal["auto", "platt", "isotonic"],
+        typer.Option(help="What makes scores probabilities: lines, rising curves, or whichever fits better."),
+    ] = "auto",
+) -> None:
+    """Choose the thresholds and the calibration of a run anew.
+
+    Training has chosen the best F1. What is chosen here, by the validation images or by out-of-fold scores of the
+    training images, is stored with the model, for evaluate, predict and export. Images that were audited have all of
+    their labels, so after an audit these count.
+    """
+    from onepair.files import writing
+    from onepair.probability import fit_decisions
+    from onepair.probability.evaluation import evaluate as judge
+    from onepair.runs.finished import FinishedRun
+    from onepair.words import counted
+
+    if precision is not None and rule != "precision":
+        raise UserError(f"--precision belongs to --rule precision, and this is --rule {rule}; leave one of them out")
+    opened = FinishedRun(run)
+    sample, asked = opened.sample("validation"), opened.asked("validation")
+    scores, labels = opened.scores("validation")[sample], opened.known[opened.rows("validation")[sample]]
+    known_by: dict[str, Any] = {
+        "process": opened.config.data.process,
+        "asked": None if asked is None else asked[sample],
+    }
+    decisions = fit_decisions(
+        scores,
+        labels,
+        calibration=calibration,
+        rule=rule,
+        precision=0.9 if precision is None else precision,
+        **known_by,
+    )
+    with writing(run):
+        opened.decide(decisions)
+    rows = opened.judged("validation")[sample]
+    known_by["asked"] = None if known_by["asked"] is None else known_by["asked"][rows]
+    _print_thresholds(decisions, scores[rows], judge(scores[rows], labels[rows], decisions, opened.classes, **known_by))
+    if sampled := opened.sampled("validation"):
+        typer.echo(f"calibration, thresholds and figures are {sampled}")
+    if opened.audit is not None and opened.audit.split == "validation":
+        images = counted(len(labels), "image")
+        typer.echo(f"of {images} these are audited in full; calibration and thresholds use them")
+
+
+def _print_thresholds(decisions: "Thresholds", scores: "NDArray[np.float32]", found: "Evaluation") -> None:
+    import numpy as np
+    from rich.console import Console
+    from rich.markup import escape
+
+    from onepair.words import counted, points, roughly
+
+    predicted = decisions.labels(scores)
+    # The smallest probability that is predicted; thresholds are scores.
+    least = np.where(predicted, decisions.probabilities(scores), np.inf).min(0)
+    shown = found.classes if found.estimated is None else found.estimated.classes
+    table = class_table("threshold", "predicted", "precision", "recall", "F1")
+    for (name, figures), limit, number in zip(shown.items(), least, predicted.sum(0), strict=True):
+        given = (figures.precision if number else math.nan, figures.recall, figures.f1)
+        values = map(points, given) if found.estimated is None else map(roughly, given)
+        table.add_row(escape(name), f"{limit:.2f}" if number else "never", f"{number:,}", *values)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    basis = "on the labels of" if found.estimated is None else f"≈ estimated, {found.estimated.assumption}, for"
+    console.print(
+        f"{basis} {counted(found.images, 'validation image')}, at thresholds for {decisions.rule}", markup=False
+    )
+    if found.estimated is not None:
+        console.print(estimate_line(found.estimated), markup=False)
+    pooled = [name for name, few in zip(shown, decisions.pooled, strict=False) if few]
+    if pooled:
+        console.print(f"with the threshold of all classes, for want of positives: {', '.join(pooled)}", markup=False)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="The folder of a finished run, or an .onnx file of onepair export.")],
+    images: Annotated[
+        list[str],
+        typer.Argument(
+            help="Images, or folders of them, also at URLs; for a model of vectors, files of these, as vectors.npy; "
+            "for one of texts, tables with a column text, or .txt files."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .csv, .jsonl, .json or .parquet file; by default CSV goes to the screen."),
+    ] = None,
+    probabilities: Annotated[
+        Literal["all", "predicted"] | None,
+        typer.Option(help="Of all classes, or of the predicted ones alone.", show_default="all up to 1,000 classes"),
+    ] = None,
+    engine: Engine = "auto",
+    address: Address = None,
+    strict: Strict = False,
+) -> None:
+    """Predict labels: for each image the labels above their thresholds, and the probability of every class.
+
+    Any number of images need the memory of a few. Repeated after an interruption, the command goes on where it stopped.
+    Images that cannot be read are named, and listed in a file beside the predictions, as predictions.skipped.csv.
+    """
+    kept = "nothing was kept, as there is no --out"
+    if out is not None:
+        kept = "the predictions so far are kept; the same command goes on"
+    alone = None if probabilities is None else probabilities == "predicted"
+    with on_interrupt(kept), computed(engine, address) as over:
+        _predict(model, images, out, alone, strict, over)
+
+
+def _predict(model: Path, images: list[str], out: Path | None, alone: bool | None, strict: bool, over: "Over") -> None:
+    from onepair.data.images.tar import in_tar
+    from onepair.data.problems import DataError
+    from onepair.data.vectors.vector_files import chosen
+    from onepair.inference.engine import here
+    from onepair.inference.prediction import load
+    from onepair.inference.prediction_files import require_form
+    from onepair.remote import as_path
+
+    if out is not None:
+        require_form(out)
+    for path in images:
+        if not in_tar(chosen(path)[0]).exists():
+            raise DataError(f"{path}: cannot be read, there is no such file or folder")
+    loaded = load(model)
+    given = list(map(as_path, images))
+    if loaded.preprocessing is not None:
+        loaded = replace(loaded, engines=over(loaded.engines))
+    elif over is not here:
+        raise UserError(f"{model}: takes {plural(loaded.noun)}, and --engine ray is for images; leave it out")
+
+    def files() -> "Iterator[Input]":
+        return loaded.each(given)
+
+    if out is None:
+        _print_predictions(loaded, files(), alone, strict)
+    else:
+        _tell(_write_predictions(loaded, files, out, alone, strict), out, loaded.noun)
+
+
+def _print_predictions(model: "Model", files: "Iterator[Input]", alone: bool | None, strict: bool) -> None:
+    from onepair.data.problems import naming
+    from onepair.inference.prediction_files import Csv, lines
+
+    unreadable: list[str] = []
+
+    def say(sentence: str) -> None:
+        unreadable.append(sentence)
+        typer.echo(sentence, err=True)
+
+    for line in lines(model, files, Csv(model.classes, predicted_alone=alone), report=naming(say, strict=strict)):
+        sys.stdout.write(line)
+    sys.stdout.flush()  # or a full disk would be told of by the interpreter
+    if unreadable:
+        typer.echo(_could_not_be_read(len(unreadable), model.noun), err=True)
+
+
+def _write_predictions(
+    model: "Model", files: "Callable[[], Iterator[Input]]", out: Path, alone: bool | None, strict: bool
+) -> "Written":
+    """Write the predictions, with a bar on a terminal; nobody knows beforehand how many there will be."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from onepair.cli.progress import error_console
+    from onepair.data.problems import naming
+    from onepair.inference.prediction_files import write_predictions
+
+    console = error_console()
+    words = f"{{task.completed:,}} {plural(model.noun)} predicted"
+    columns = (SpinnerColumn(), TextColumn(words), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def say(sentence: object) -> None:
+            console.print(str(sentence), markup=False, soft_wrap=True)
+
+        return write_predictions(
+            model,
+            files,
+            out,
+            predicted_alone=alone,
+            report=naming(say, strict=strict),
+            say=say,
+            on_progress=lambda done: bar.update(task, completed=done),
+        )
+
+
+def _tell(written: "Written", out: Path, noun: str) -> None:
+    earlier = f" ({written.before:,} of the {plural(noun)} were done before)" if written.before else ""
+    typer.echo(f"{counted(written.predicted, noun)} predicted, in {out}{earlier}", err=True)
+    if written.unreadable:
+        listed = out.with_name(f"{out.stem}.skipped.csv")
+        typer.echo(f"{_could_not_be_read(written.unreadable, noun)}; they are in {listed}", err=True)
+
+
+def _could_not_be_read(count: int, noun: str) -> str:
+    return f"{counted(count, noun)} could not be read"
+
+
+@on_interrupt(NOTHING)
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    out: Annotated[Path | None, typer.Option(help="The .onnx file; by default model.onnx in the run's folder.")] = None,
+    float_input: Annotated[
+        bool, typer.Option("--float-input", help="Take normalised float32 images instead of uint8 pixels.")
+    ] = False,
+) -> None:
+    """Write a run's model as an ONNX file, to be used without torch.
+
+    Scaled images go in; logits, calibrated probabilities and labels come out. The file is compared with torch before it
+    is written.
+    """
+    require_extra("onnx")
+    from onepair.inference.model_files import read_description
+
+    described = read_description(run)  # or a sentence that there is no model, before torch is imported
+
+    from onepair.inference.export import export_onnx
+
+    file = out or run / "model.onnx"
+    exported = export_onnx(run, file, float_input=float_input)
+    typer.echo(f"{file}: {exported.size / 1e6:,.1f} MB")
+    for title, tensors in (("in", exported.inputs), ("out", exported.outputs)):
+        for tensor in tensors:
+            typer.echo(f"  {title:<3}  {tensor}")
+    typer.echo(f"its logits differ from torch's by at most {exported.difference:.1g}")
+    inputs = "images/" if described.width is None else "vectors.npy"
+    typer.echo(f"use it: {command('predict', file, inputs)}")
+
+
+@on_interrupt(NOTHING)
+def explain(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    images: Annotated[list[str], typer.Argument(help="Images: files, or row numbers of the run's dataset, from 0.")],
+    labels: Annotated[
+        str | None, typer.Option(help="Which labels, as dog,person; by default those that are predicted.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The picture to write, a .png file.")] = Path("explanation.png"),
+) -> None:
+    """Show where in images the model sees its labels.
+
+    Writes a picture: each image, and beside it a heat map for every predicted label, or for those asked for, with its
+    probability and what the run's dataset says of it.
+    """
+    require_extra("report")
+    from onepair.files import write_atomically, writing
+    from onepair.runs.finished import FinishedRun
+
+    if out.suffix.lower() != ".png":
+        raise UserError(f"{out}: the picture is written as .png; name it so")
+    opened = FinishedRun(run)
+
+    from onepair.report.explain_images import Explainer, is_row, render
+
+    wanted = [name.strip() for name in labels.split(",")] if labels else []
+    explainer = Explainer(opened, labels=wanted, needs_dataset=any(map(is_row, images)))
+    if explainer.missing:
+        typer.echo(f"the dataset's labels are not shown: {explainer.missing}", err=True)
+    explained = [explainer.explain(image) for image in images]
+    with writing(out):
+        write_atomically(out, render(explained))
+    seen = counted(sum(len(each.sightings) for each in explained), "label")
+    typer.echo(f"{seen} in {counted(len(images), 'image')}, in {out}", err=True)
