@@ -10,8 +10,10 @@ setup: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onepair needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
-	@echo "Installing into .venv: a few minutes and about 6 GB, once."
-	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[dev]"
+	@echo "Installing into .venv: one to five minutes and about 6 GB, once."
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt uv && \
+		$(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --constraint constraints.txt --editable ".[dev]" || \
+		$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[dev]"  # where uv finds no registry
 	@touch $@
 
 demo: setup
