@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 
 from onepair.errors import Stopped
-from onepair.review.answers import Decision, Store
+from onepair.review.answers import Answer, Store
 from onepair.review.queue import answers_file, open_run, read_queue
 from onepair.runs.config import to_toml
 from tests.training.tiny import CLASSES, Listener, tiny_config, train_tiny, write_images
@@ -112,5 +112,5 @@ def _write_answers(run: Path) -> None:
     queue = read_queue(opened)
     store = Store(answers_file(opened))
     for row, column, answer in zip(queue.rows.tolist(), queue.columns.tolist(), ("yes", "no", "skip"), strict=False):
-        store.record([Decision(opened.table.files[row], opened.table.classes[column], answer, 0)], who="Ann")
+        store.record([Answer(opened.table.files[row], opened.table.classes[column], answer, 0)], who="Ann")
     store.add_class("dotted", who="Ann")

@@ -99,12 +99,12 @@ def test_decide_and_evaluate_use_what_was_audited(run, in_process):
 
 
 def test_the_completed_table_has_the_audited_labels(run, in_process):
-    desk = open_audit(run, images=5)
-    complete_all(desk)
+    session = open_audit(run, images=5)
+    complete_all(session)
     code, _, errors = in_process("labels", run, "--out", "completed.csv")
     assert (code, errors) == (0, "")
     completed = tables.read(run.parent / "completed.csv")
-    np.testing.assert_array_equal(completed.labels[np.sort(desk.rows)], FinishedRun(run).audit.labels)
+    np.testing.assert_array_equal(completed.labels[np.sort(session.rows)], FinishedRun(run).audit.labels)
 
 
 def test_mistakes_end_in_a_sentence(run, in_process):

@@ -4,8 +4,8 @@ import pytest
 
 from onepair.data.formats.read import read_dataset
 from onepair.labels import NEGATIVE, POSITIVE
-from onepair.review.answers import Decision
-from tests.review.runs import open_desk, small_run
+from onepair.review.answers import Answer
+from tests.review.runs import open_session, small_run
 
 
 @pytest.fixture
@@ -16,12 +16,12 @@ def command(in_process, monkeypatch, tmp_path):
 
 
 def test_it_writes_the_labels_and_says_what_changed(command, tmp_path):
-    desk = open_desk(small_run(tmp_path / "runs"))
-    cells = [desk.suggestion(number) for number in (1, 2, 40)]
+    session = open_session(small_run(tmp_path / "runs"))
+    cells = [session.suggestion(number) for number in (1, 2, 40)]
     decisions = [
-        Decision(cell.file, cell.label, answer, 0) for cell, answer in zip(cells, ("yes", "no", "no"), strict=True)
+        Answer(cell.file, cell.label, answer, 0) for cell, answer in zip(cells, ("yes", "no", "no"), strict=True)
     ]
-    desk.decide([*decisions, Decision("gone.png", "bar", "yes", 0)], who="Ann")
+    session.record([*decisions, Answer("gone.png", "bar", "yes", 0)], who="Ann")
     code, output, errors = command("labels", tmp_path / "runs", "--out", "completed.csv")  # a folder of runs will do
     assert (code, errors) == (0, "")
     assert output.splitlines() == [
@@ -30,15 +30,15 @@ def test_it_writes_the_labels_and_says_what_changed(command, tmp_path):
         "the labels are in completed.csv, who decided and when in completed_decisions.csv",
     ]
     labels = read_dataset("completed.csv").labels
-    found = [int(labels[cell.row, desk.table.classes.index(cell.label)]) for cell in cells]
+    found = [int(labels[cell.row, session.table.classes.index(cell.label)]) for cell in cells]
     assert found == [POSITIVE, NEGATIVE, NEGATIVE]
 
 
 @pytest.mark.parametrize("format", ["coco", "label-studio", "fiftyone"])
 def test_it_writes_the_formats_of_other_programs(command, tmp_path, format):
-    desk = open_desk(small_run(tmp_path / "runs"))
-    cell = desk.suggestion(1)
-    desk.decide([Decision(cell.file, cell.label, "yes", 0)], who="Ann")
+    session = open_session(small_run(tmp_path / "runs"))
+    cell = session.suggestion(1)
+    session.record([Answer(cell.file, cell.label, "yes", 0)], who="Ann")
     code, _, errors = command("labels", tmp_path / "runs", "--out", "completed.json")
     assert code == 2
     assert "may be of several formats; name one" in errors
@@ -51,7 +51,7 @@ def test_mistakes_end_in_a_sentence_and_leave_nothing(command, tmp_path):
     run = small_run(tmp_path / "runs")
     code, _, errors = command("labels", run, "--out", "completed.csv")
     assert (code, errors) == (2, f"onepair: {run}: nobody has reviewed it yet; run onepair review {run} first\n")
-    open_desk(run)
+    open_session(run)
     before = sorted(path for path in tmp_path.rglob("*") if path.parent.name != "finding")
     for out, sentence in (
         ("a.txt", "labels are written as .csv or .parquet"),

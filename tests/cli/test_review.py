@@ -9,7 +9,7 @@ import pytest
 from onepair.cli.finding import has_screen
 from onepair.review.answers import Store
 from tests.review.processes import serving
-from tests.review.runs import open_desk, small_run
+from tests.review.runs import open_session, small_run
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_it_serves_until_ctrl_c_and_says_what_comes_next(run):
         assert "Does this image show" in page.text
         assert "Answering as <b>Ann</b>" in page.text
         assert httpx2.get(server.url, headers={"host": "evil.example"}).status_code == 403
-        cell = open_desk(run).suggestion(1)
+        cell = open_session(run).suggestion(1)
         fields = {"file": cell.file, "label": cell.label, "seen": 0, "number": 1, "order": "class", "answer": "no"}
         assert httpx2.post(f"{server.url}/answer", data=fields).status_code == 403  # not from the page
         stored = httpx2.post(f"{server.url}/answer", data=fields, headers={"origin": server.url})

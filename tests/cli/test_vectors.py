@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 import onepair
 from onepair.data import read_dataset
-from onepair.review.answers import Decision
+from onepair.review.answers import Answer
 from onepair.review.queue import open_run, read_queue
 from onepair.runs.finished import FinishedRun
 from tests.review.audits import open_audit_app
@@ -85,10 +85,10 @@ def test_the_whole_way_on_vectors(folder, in_process):
     assert not (folder / "run" / "finding" / "maps.npy").exists()
     assert len(read_queue(open_run(folder / "run"))) > 0
 
-    app, desk = open_app(folder / "run")
+    app, session = open_app(folder / "run")
     client = TestClient(app)
     assert "has neither a text nor an image to show" in client.get("/suggestion/1").text
-    desk.decide([Decision(desk.suggestion(1).file, desk.suggestion(1).label, "yes", 0)], who="Ann")
+    session.record([Answer(session.suggestion(1).file, session.suggestion(1).label, "yes", 0)], who="Ann")
     run("labels", "run", "--out", "completed.csv")
     completed = read_dataset("completed.csv", features="v.npy")
     np.testing.assert_array_equal(completed.vectors.take(np.arange(ROWS - 1)), vectors[kept])
@@ -212,9 +212,9 @@ def test_the_whole_way_on_texts(texts, in_process):
     np.testing.assert_allclose(FinishedRun(folder).scores("test"), scores, atol=1e-5)
 
     # Pages show the text, as text.
-    app, desk = open_app(folder)
+    app, session = open_app(folder)
     audit, _ = open_audit_app(folder)
-    cell = desk.suggestion(1)
+    cell = session.suggestion(1)
     escaped = html.escape(run.table.texts[cell.row])
     pages = {
         "review": TestClient(app).get("/suggestion/1").text,
@@ -234,7 +234,7 @@ def test_the_whole_way_on_texts(texts, in_process):
     report = (texts / "report.html").read_text()
     assert html.escape(run.table.texts[TRAIN]) in unquoted(report)
     assert "<script>alert(" not in report
-    desk.decide([Decision(cell.file, cell.label, "yes", 0)], who="Ann")
+    session.record([Answer(cell.file, cell.label, "yes", 0)], who="Ann")
 
     (texts / "more.txt").write_text("purring meow whiskers\nthe leash, barking\n\n")
     code, output, errors = in_process("predict", folder, "more.txt")
@@ -310,8 +310,8 @@ def test_an_image_in_two_splits_is_asked_about_once_and_answered_for_both(folder
     found = read_csv(folder / "run" / "finding" / "suggestions.csv")
     cells = [(row["file"], row["label"]) for row in found]
     assert len(set(cells)) == len(cells)
-    _, desk = open_app(folder / "run")
-    desk.decide([Decision("id 0", "dog", "yes", 0), Decision("id 1", "sofa", "no", 0)], who="Ann")
+    _, session = open_app(folder / "run")
+    session.record([Answer("id 0", "dog", "yes", 0), Answer("id 1", "sofa", "no", 0)], who="Ann")
     code, output, errors = in_process("labels", "run", "--out", "completed.csv")
     assert "confirmed: 2, rejected: 2" in output
     completed = [row for row in read_csv(folder / "completed.csv") if row["file"] in ("id 0", "id 1")]

@@ -12,7 +12,7 @@ from onepair.data.tables.write_table import write_table
 from onepair.inference.model_files import Description, write_description
 from onepair.labels import POSITIVE, UNKNOWN, observe_positives
 from onepair.review.app import create_audit_app
-from onepair.review.audit_session import AuditDesk, open_store
+from onepair.review.audit_session import AuditSession, open_store
 from onepair.review.pictures import Pictures
 from onepair.runs.audit import audit_folder, draw
 from onepair.runs.config import build_config
@@ -50,28 +50,28 @@ def audit_run(folder: Path, *, images: int = 40, names: tuple[str, ...] = CLASSE
     return run.path
 
 
-def open_audit(run: Path, *, images: int = 6, seed: int = 0) -> AuditDesk:
+def open_audit(run: Path, *, images: int = 6, seed: int = 0) -> AuditSession:
     opened = FinishedRun(run)
     audit_folder(opened).mkdir(exist_ok=True)
-    return AuditDesk(opened, draw(opened, "validation", images, seed), open_store(opened))
+    return AuditSession(opened, draw(opened, "validation", images, seed), open_store(opened))
 
 
 def open_audit_app(run: Path, *, name: str | None = "Ann", **options):
-    desk = open_audit(run, **options)
-    return create_audit_app(desk, Pictures(desk.table, cache=run.parent / "cache"), name=name), desk
+    session = open_audit(run, **options)
+    return create_audit_app(session, Pictures(session.table, cache=run.parent / "cache"), name=name), session
 
 
-def shown_in(desk: AuditDesk, number: int, **options) -> set[str]:
+def shown_in(session: AuditSession, number: int, **options) -> set[str]:
     """What somebody who knows all labels ticks."""
-    row = int(desk.rows[number - 1])
-    labels = truth_of(len(desk.table), len(desk.table.classes), **options)[row]
-    return set(itertools.compress(desk.table.classes, (labels == POSITIVE).tolist()))
+    row = int(session.rows[number - 1])
+    labels = truth_of(len(session.table), len(session.table.classes), **options)[row]
+    return set(itertools.compress(session.table.classes, (labels == POSITIVE).tolist()))
 
 
-def complete_all(desk: AuditDesk, *, who: str = "Ann") -> None:
-    for number in range(1, len(desk) + 1):
-        assert desk.finish(number, shown_in(desk, number), seen=desk.version(number), who=who) == []
+def complete_all(session: AuditSession, *, who: str = "Ann") -> None:
+    for number in range(1, len(session) + 1):
+        assert session.finish(number, shown_in(session, number), seen=session.version(number), who=who) == []
 
 
-def unknown_share(desk: AuditDesk) -> float:
-    return float((desk.run.labels("validation") == UNKNOWN).mean())
+def unknown_share(session: AuditSession) -> float:
+    return float((session.run.labels("validation") == UNKNOWN).mean())

@@ -13,7 +13,7 @@ from onepair.review.app import create_app
 from onepair.review.pictures import Pictures
 from onepair.review.queue import answers_file, open_run, read_queue
 from onepair.review.retraining import Retraining
-from onepair.review.session import Desk
+from onepair.review.session import ReviewSession
 from onepair.runs.config import build_config
 from tests.runs.pretended import pretend_finished
 
@@ -95,18 +95,18 @@ def small_run(folder: Path, *, most: int = 40, **data) -> Path:
     return run
 
 
-def open_desk(run: Path) -> Desk:
+def open_session(run: Path) -> ReviewSession:
     opened = open_run(run)
-    return Desk(opened, read_queue(opened), Store(answers_file(opened)))
+    return ReviewSession(opened, read_queue(opened), Store(answers_file(opened)))
 
 
 def open_app(run: Path, *, name: str | None = "Ann"):
-    desk = open_desk(run)
-    retraining = Retraining(desk.run, desk.store)
-    return create_app(desk, Pictures(desk.table, cache=run.parent / "cache"), retraining, name=name), desk
+    session = open_session(run)
+    retraining = Retraining(session.run, session.store)
+    return create_app(session, Pictures(session.table, cache=run.parent / "cache"), retraining, name=name), session
 
 
-def truth_of(desk: Desk, cell) -> str:
+def truth_of(session: ReviewSession, cell) -> str:
     """What somebody who knows all labels answers."""
-    label = desk.table.labels[cell.row, desk.table.classes.index(cell.label)]
+    label = session.table.labels[cell.row, session.table.classes.index(cell.label)]
     return {POSITIVE: "yes", NEGATIVE: "no"}[int(label)]

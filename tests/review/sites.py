@@ -45,8 +45,8 @@ class Page(HTMLParser):
 class Site:
     """The application as a browser without scripts uses it."""
 
-    def __init__(self, client, desk):
-        self.client, self.desk = client, desk
+    def __init__(self, client, session):
+        self.client, self.session = client, session
 
     def get(self, address):
         return self.keep(self.client.get(address))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onepair.review.answers import Decision, Store, StoreError
+from onepair.review.answers import Answer, Store, StoreError
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def version(store, file, label):
 
 def say(store, who, answer, file="a.jpg", label="dog", seen=None):
     seen = version(store, file, label) if seen is None else seen
-    return store.record([Decision(file, label, answer, seen)], who=who)
+    return store.record([Answer(file, label, answer, seen)], who=who)
 
 
 def test_a_decision_is_kept_with_who_and_when(store):
@@ -67,7 +67,7 @@ def test_two_who_agree_do_not_clash(store):
 
 def test_of_several_decisions_only_the_stale_ones_are_refused(store):
     say(store, "Ann", "no", file="b.jpg")
-    page = [Decision(file, "dog", "yes", 0) for file in ("a.jpg", "b.jpg", "c.jpg")]
+    page = [Answer(file, "dog", "yes", 0) for file in ("a.jpg", "b.jpg", "c.jpg")]
     assert [entry.file for entry in store.record(page, who="Ben")] == ["b.jpg"]
     assert answers(store) == {("a.jpg", "dog"): "yes", ("b.jpg", "dog"): "no", ("c.jpg", "dog"): "yes"}
 
@@ -85,7 +85,7 @@ def test_undo_goes_back_step_by_step_also_on_one_cell_and_after_a_restart(store)
 
 def test_what_was_decided_together_is_undone_together(store):
     say(store, "Ann", "skip", file="z.jpg")
-    store.record([Decision(file, "dog", "yes", 0) for file in ("a.jpg", "b.jpg")], who="Ann")
+    store.record([Answer(file, "dog", "yes", 0) for file in ("a.jpg", "b.jpg")], who="Ann")
     assert [entry.file for entry in store.last_action(who="Ann")] == ["a.jpg", "b.jpg"]
     assert [entry.file for entry in store.undo(who="Ann")] == ["a.jpg", "b.jpg"]
     assert answers(store) == {("z.jpg", "dog"): "skip"}
@@ -122,7 +122,7 @@ def test_of_many_who_answer_at_once_exactly_one_is_stored(store):
     def answer(number):
         mine = store if number % 2 else Store(store.path)
         start.wait()
-        refused.extend(mine.record([Decision("a.jpg", "dog", ("yes", "no", "skip")[number % 3], 0)], who=f"{number}"))
+        refused.extend(mine.record([Answer("a.jpg", "dog", ("yes", "no", "skip")[number % 3], 0)], who=f"{number}"))
 
     threads = [threading.Thread(target=answer, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -137,10 +137,10 @@ def test_of_many_who_answer_at_once_exactly_one_is_stored(store):
 KILLED = """
 import sys
 from pathlib import Path
-from onepair.review.answers import Decision, Store
+from onepair.review.answers import Answer, Store
 store = Store(Path(sys.argv[1]))
 for number in range(10**6):
-    store.record([Decision(f"{number}.jpg", "dog", "yes", 0)], who="Ann")
+    store.record([Answer(f"{number}.jpg", "dog", "yes", 0)], who="Ann")
     print(number, flush=True)
 """
 
@@ -224,7 +224,7 @@ def test_agrees_with_the_reference(tmp_path_factory, steps):
         expected = [
             reference.versions.get(cell, 0) if value != -1 else -1 for cell, value in zip(cells, seen, strict=True)
         ]
-        store.record([Decision(*cell, answer, value) for cell, value in zip(cells, seen, strict=True)], who=who)
+        store.record([Answer(*cell, answer, value) for cell, value in zip(cells, seen, strict=True)], who=who)
         reference.record(cells, answer, expected, who)
         assert answers(store) == reference.answers()
     assert answers(store) == reference.answers()

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from onepair import review
-from onepair.review.answers import Decision
+from onepair.review.answers import Answer
 from tests.review.runs import (
     CLASSES,
     open_app,
@@ -31,17 +31,17 @@ def run(tmp_path):
 
 @pytest.fixture
 def site(run):
-    app, desk = open_app(run)
-    return Site(TestClient(app), desk)
+    app, session = open_app(run)
+    return Site(TestClient(app), session)
 
 
 def test_the_first_page_asks_about_the_surest_suggestion(site):
-    page, cell = site.get("/"), site.desk.suggestion(1)
+    page, cell = site.get("/"), site.session.suggestion(1)
     assert site.number == 1
     assert f"Does this image show {cell.label}?" in page.text
     assert "The model is 95 % sure that it does. Nobody has labelled it." in page.text
     assert "0 of 40 answered" in page.text
-    (observed,) = [each.label for each in site.desk.cells(cell.row) if each.observed == 1]
+    (observed,) = [each.label for each in site.session.cells(cell.row) if each.observed == 1]
     assert f"{observed} labelled" in page.text
     assert cell.file in page.text
 
@@ -56,48 +56,48 @@ def test_a_whole_review_without_scripts(site):
     """Forms alone lead through all suggestions; in the end every label is the true one."""
     page = site.get("/")
     while site.url.path != "/done":
-        cell = site.desk.suggestion(site.number)
+        cell = site.session.suggestion(site.number)
         (action, fields) = next(form for form in page.forms if ("answer", "skip") in form[1])
         hidden = {name: value for name, value in fields if name != "answer"}
-        page = site.post(action, **hidden, answer=truth_of(site.desk, cell))
+        page = site.post(action, **hidden, answer=truth_of(site.session, cell))
     assert "All 40 suggestions are answered" in page.text
-    assert f"onepair labels {site.desk.run.path} --out completed.csv" in page.text
-    entries = site.desk.store.entries()
+    assert f"onepair labels {site.session.run.path} --out completed.csv" in page.text
+    entries = site.session.store.entries()
     assert len(entries) == 40
     for entry in entries:
-        assert entry.answer == truth_of(site.desk, site.desk.find(entry.file, entry.label))
+        assert entry.answer == truth_of(site.session, site.session.find(entry.file, entry.label))
         assert entry.who == "Ann"
 
 
 @pytest.mark.parametrize("order", ["probability", "class", "image"])
 def test_an_answer_leads_to_the_next_one_in_the_same_order(site, order):
     site.get(f"/?order={order}")
-    first, second = (site.desk.suggestions.ordered(order)[:2] + 1).tolist()
+    first, second = (site.session.suggestions.ordered(order)[:2] + 1).tolist()
     assert site.number == first
-    site.answer(site.desk.suggestion(first), "yes", order=order)
+    site.answer(site.session.suggestion(first), "yes", order=order)
     assert (site.number, parse_qs(site.url.query)["order"]) == (second, [order])
 
 
 def test_answers_to_other_labels_of_the_image_stay_on_the_page(site):
-    cell = site.desk.suggestion(1)
-    other = next(each for each in site.desk.cells(cell.row) if each.observed == 1)
+    cell = site.session.suggestion(1)
+    other = next(each for each in site.session.cells(cell.row) if each.observed == 1)
     page = site.answer(other, "no", number=1)
     assert site.number == 1
     assert page.ids()[f"no-{other.label}"]["aria-pressed"] == "true"
-    changed = site.desk.find(other.file, other.label)
+    changed = site.session.find(other.file, other.label)
     assert (changed.answer, changed.shown) == ("no", False)
     page = site.answer(changed, "", number=1)  # pressed again, the button takes it back
     assert page.ids()[f"no-{other.label}"]["aria-pressed"] == "false"
 
 
 def test_a_label_that_nobody_suggested_is_added(tmp_path):
-    app, desk = open_app(small_run(tmp_path, most=6))
-    site, cell = Site(TestClient(app), desk), desk.suggestion(1)
+    app, session = open_app(small_run(tmp_path, most=6))
+    site, cell = Site(TestClient(app), session), session.suggestion(1)
     page = site.get("/suggestion/1/labels")
     offered = [dict(fields)["label"] for _, fields in page.forms if "label" in dict(fields)]
-    expected = [each.label for each in desk.cells(cell.row) if each.observed != 1 and each.label != cell.label]
+    expected = [each.label for each in session.cells(cell.row) if each.observed != 1 and each.label != cell.label]
     assert offered == expected
-    new = next(each for each in desk.cells(cell.row) if each.label in expected and not each.number)
+    new = next(each for each in session.cells(cell.row) if each.label in expected and not each.number)
     page = site.answer(new, "yes", number=1)
     assert f"{new.label} added" in page.text
     assert site.number == 1
@@ -106,53 +106,53 @@ def test_a_label_that_nobody_suggested_is_added(tmp_path):
 def test_undo_leads_back_to_what_it_undid(site):
     site.get("/")
     for answer in ("yes", "no"):
-        page = site.answer(site.desk.suggestion(site.number), answer)
-    assert f"You said no to {site.desk.suggestion(2).label}" in page.text
+        page = site.answer(site.session.suggestion(site.number), answer)
+    assert f"You said no to {site.session.suggestion(2).label}" in page.text
     page = site.post("/undo")
     assert site.number == 2
-    assert f"You said yes to {site.desk.suggestion(1).label}" in page.text
+    assert f"You said yes to {site.session.suggestion(1).label}" in page.text
     page = site.post("/undo")
     assert site.number == 1
     assert "undo" not in page.ids()
     site.post("/undo")  # with nothing left, it does nothing
     assert (site.status, site.number) == (200, 1)
-    assert len(site.desk.store.entries()) == 4
+    assert len(site.session.store.entries()) == 4
 
 
 def test_an_answer_can_be_changed_later(site):
     site.get("/")
-    site.answer(site.desk.suggestion(1), "yes")
+    site.answer(site.session.suggestion(1), "yes")
     page = site.get("/suggestion/1")
     assert "You said yes just now." in page.text
     assert page.ids()["yes"]["aria-pressed"] == "true"
-    site.answer(site.desk.suggestion(1), "no")
-    assert site.desk.suggestion(1).answer == "no"
+    site.answer(site.session.suggestion(1), "no")
+    assert site.session.suggestion(1).answer == "no"
 
 
 def test_who_comes_second_sees_what_the_first_one_said(site):
-    cell = site.desk.suggestion(1)
-    site.desk.store.record([Decision(cell.file, cell.label, "no", 0)], who="Ben")
+    cell = site.session.suggestion(1)
+    site.session.store.record([Answer(cell.file, cell.label, "no", 0)], who="Ben")
     page = site.answer(cell, "yes")
     assert site.status == 409
     assert "Ben said no just now, after you opened this page. Your answer was not stored" in page.text
-    assert site.desk.suggestion(1).answer == "no"
+    assert site.session.suggestion(1).answer == "no"
     (fields,) = [dict(fields) for _, fields in page.forms if ("answer", "skip") in fields]
     site.answer(cell, "yes")  # the stale version stays refused, however often it is sent
-    assert site.desk.suggestion(1).answer == "no"
+    assert site.session.suggestion(1).answer == "no"
     site.post("/answer", **{**fields, "answer": "yes"})
-    assert (site.status, site.desk.suggestion(1).answer) == (200, "yes")
+    assert (site.status, site.session.suggestion(1).answer) == (200, "yes")
 
 
 def test_what_one_is_sent_to_is_given_to_nobody_else_before_it_is_loaded(run):
-    app, desk = open_app(run)
+    app, session = open_app(run)
     ann, bob = (TestClient(app, follow_redirects=False, cookies={"onepair_name": name}) for name in ("Ann", "Bob"))
     assert ann.get("/").headers["location"] != bob.get("/").headers["location"]
-    assert not desk.store.entries()
+    assert not session.store.entries()
 
 
 def test_what_nobody_was_sure_about_is_offered_again_at_the_end(site):
-    site.desk.decide(
-        [Decision(c.file, c.label, "skip", 0) for c in map(site.desk.suggestion, range(1, 41))],
+    site.session.record(
+        [Answer(c.file, c.label, "skip", 0) for c in map(site.session.suggestion, range(1, 41))],
         who="Ann",
     )
     page = site.get("/")
@@ -164,73 +164,73 @@ def test_what_nobody_was_sure_about_is_offered_again_at_the_end(site):
 def test_an_image_that_is_complete_leads_to_the_next_and_back(site):
     page = site.get("/suggestion/1")
     (fields,) = [dict(fields) for action, fields in page.forms if action == "/complete"]
-    row = site.desk.suggestion(1).row
+    row = site.session.suggestion(1).row
     page = site.post("/complete", **fields)
-    assert all(cell.answer == ("yes" if cell.observed == 1 else "no") for cell in site.desk.cells(row))
-    assert f"You completed {site.desk.suggestion(1).file}" in page.text
-    assert site.desk.suggestion(site.number).row != row
+    assert all(cell.answer == ("yes" if cell.observed == 1 else "no") for cell in site.session.cells(row))
+    assert f"You completed {site.session.suggestion(1).file}" in page.text
+    assert site.session.suggestion(site.number).row != row
     site.post("/undo")
     assert site.number == 1
-    assert all(cell.answer is None for cell in site.desk.cells(row))
+    assert all(cell.answer is None for cell in site.session.cells(row))
 
 
 def test_the_end_tells_what_is_missing_and_who_disagrees(site):
-    (site.desk.run.path / "finding" / "summary.json").write_text('{"missing": 100.0}')
-    app, desk = open_app(site.desk.run.path)
-    site = Site(TestClient(app), desk)
-    for number in range(1, len(desk) + 1):
-        site.answer(desk.suggestion(number), "yes")
+    (site.session.run.path / "finding" / "summary.json").write_text('{"missing": 100.0}')
+    app, session = open_app(site.session.run.path)
+    site = Site(TestClient(app), session)
+    for number in range(1, len(session) + 1):
+        site.answer(session.suggestion(number), "yes")
     page = site.get("/done")
-    left = round(desk.still_missing(100.0))
+    left = round(session.still_missing(100.0))
     assert 0 < left < 100
     assert f"About {left} labels are probably still missing" in page.text
     assert "said the same" not in page.text
     client = TestClient(app, cookies={"onepair_name": "Ben"})
-    other = Site(client, desk)
+    other = Site(client, session)
     page = other.get("/done")
-    assert f"Give a second opinion on {len(desk)} answers of others" in page.text
+    assert f"Give a second opinion on {len(session)} answers of others" in page.text
     page = other.get("/?order=second")
     assert other.number == 1
     assert "What do you say?" in page.text
     assert "said yes" not in page.text
-    page = other.answer(desk.suggestion(1), "no", order="second")
+    page = other.answer(session.suggestion(1), "no", order="second")
     assert other.number == 2
-    other.answer(desk.suggestion(2), "yes", order="second")
+    other.answer(session.suggestion(2), "yes", order="second")
     page = other.get("/done")
     assert "Two people answered 2 of the questions, and said the same 1 times." in page.text
-    cell = desk.suggestion(1)
+    cell = session.suggestion(1)
     assert f"Answered differently {cell.label} {cell.file}" in page.text
 
 
 def test_the_class_list_leads_to_classes_those_with_most_left_first(site):
-    for cell in site.desk.waiting("square", 1, True, most=100):
+    for cell in site.session.waiting("square", 1, True, most=100):
         site.answer(cell, "yes")
     page = site.get("/classes")
     for label in CLASSES:
         assert label in page.text
-    open_of = {label: sum(kind.open for kind in site.desk.kinds() if kind.label == label) for label in CLASSES}
+    open_of = {label: sum(kind.open for kind in site.session.kinds() if kind.label == label) for label in CLASSES}
     names = [facts["data-name"] for tag, facts in page.elements if tag == "li" and "data-name" in facts]
     assert [open_of[name] for name in names] == sorted(open_of.values(), reverse=True)
     assert ("Answered" in page.text) == (0 in open_of.values())
     site.get("/?label=square")
-    assert site.desk.suggestion(site.number).label == "square"
+    assert site.session.suggestion(site.number).label == "square"
     assert parse_qs(site.url.query)["order"] == ["class"]
 
 
 def test_names_are_asked_for_and_kept(run):
-    app, desk = open_app(run, name=None)
-    site = Site(TestClient(app), desk)
+    app, session = open_app(run, name=None)
+    site = Site(TestClient(app), session)
     site.get("/")
     assert site.url.path == "/name"
-    site.answer(desk.suggestion(1), "yes")
-    assert (site.url.path, desk.store.entries()) == ("/name", [])
+    site.answer(session.suggestion(1), "yes")
+    assert (site.url.path, session.store.entries()) == ("/name", [])
     site.post("/name", name="  \n ")
     assert site.url.path == "/name"
     page = site.post("/name", name=" Zoë\n<b> ")
     assert site.number == 1
     assert "Answering as Zoë <b>" in page.text
-    site.answer(desk.suggestion(1), "yes")
-    assert desk.store.entries()[0].who == "Zoë <b>"
+    site.answer(session.suggestion(1), "yes")
+    assert session.store.entries()[0].who == "Zoë <b>"
 
 
 @pytest.mark.parametrize(
@@ -254,10 +254,10 @@ def test_what_is_not_there_is_not_found(site, address):
     ],
 )  # fmt: skip
 def test_answers_that_make_no_sense_are_not_stored(site, change):
-    cell = site.desk.suggestion(1)
+    cell = site.session.suggestion(1)
     fields = {"file": cell.file, "label": cell.label, "seen": 0, "number": 1, "order": "class", "answer": "yes"}
     assert site.client.post("/answer", data={**fields, **change}).status_code in (404, 422)
-    assert site.desk.store.entries() == []
+    assert site.session.store.entries() == []
 
 
 def test_images_and_maps_are_sent_as_images_and_kept_by_the_browser(site):
@@ -275,8 +275,8 @@ def test_images_and_maps_are_sent_as_images_and_kept_by_the_browser(site):
 
 
 def test_an_image_that_cannot_be_shown_says_why(site):
-    cell = site.desk.suggestion(1)
-    site.desk.table.path(cell.row).write_text("no image")
+    cell = site.session.suggestion(1)
+    site.session.table.path(cell.row).write_text("no image")
     page = site.get("/suggestion/1")
     assert f"{cell.file}: cannot be read as an image" in page.text
     assert "photo" not in {facts.get("class") for _, facts in page.elements}
@@ -286,8 +286,8 @@ def test_an_image_that_cannot_be_shown_says_why(site):
 
 def test_without_maps_there_is_nothing_to_show_them_with(run):
     (run / "finding" / "maps.npy").unlink()
-    app, desk = open_app(run)
-    page = Site(TestClient(app), desk).get("/")
+    app, session = open_app(run)
+    page = Site(TestClient(app), session).get("/")
     assert "where" not in page.ids()
     assert not [facts for _, facts in page.elements if "data-map" in facts]
 
@@ -337,8 +337,8 @@ def test_names_in_the_data_are_only_ever_text(tmp_path):
         csv.writer(text).writerows(rows)
     run = write_run(tmp_path / "run", table)
     write_suggestions(run, [(file, label, 0.5, "wrong")])
-    app, desk = open_app(run)
-    for address in ("/", "/classes", f"/grid?label={label}&suggested={desk.suggestion(1).suggested}"):
+    app, session = open_app(run)
+    for address in ("/", "/classes", f"/grid?label={label}&suggested={session.suggestion(1).suggested}"):
         text = TestClient(app).get(address).text
         assert "<script>alert" not in text
         assert "<img src=x" not in text
@@ -349,7 +349,7 @@ def test_the_page_does_not_load_torch(run):
     code = (
         "import sys; from pathlib import Path; from tests.review.runs import open_app\n"
         "from starlette.testclient import TestClient\n"
-        "app, desk = open_app(Path(sys.argv[1])); client = TestClient(app)\n"
+        "app, session = open_app(Path(sys.argv[1])); client = TestClient(app)\n"
         "assert all(client.get(address).status_code == 200 for address in ('/', '/image/0', '/map/1'))\n"
         "print('torch' in sys.modules)"
     )
@@ -369,10 +369,10 @@ def test_the_script_presses_only_what_a_page_has():
 
 
 def test_what_is_open_class_by_class_is_what_is_open_in_all(site):
-    site.answer(site.desk.waiting("square", 1, True, most=1)[0], "yes")
+    site.answer(site.session.waiting("square", 1, True, most=1)[0], "yes")
     for _ in range(2):  # the second time of likely suggestions alone
         text = site.client.get("/classes").text.partition("<h2>Still open</h2>")[2].partition("<h2>")[0]
         counts = [int(number.replace(",", "")) for number in re.findall(r"<small>([\d,]+)<", text)]
-        assert sum(counts) == int((site.desk.open & site.desk.goal).sum())
-        for cell in site.desk.waiting("bar", 1, True, most=100):
+        assert sum(counts) == int((site.session.open & site.session.goal).sum())
+        for cell in site.session.waiting("bar", 1, True, most=100):
             site.answer(cell, "no")

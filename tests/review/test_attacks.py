@@ -18,17 +18,17 @@ FORMS = ("/answer", "/complete", "/undo", "/grid", "/training", "/class", "/name
 
 @pytest.fixture(scope="module")
 def review(tmp_path_factory):
-    """The desk of a server that nobody has answered at, with its address."""
-    app, desk = open_app(small_run(tmp_path_factory.mktemp("review")))
-    with served(app) as desk.url:
-        yield desk
+    """The session of a server that nobody has answered at, with its address."""
+    app, session = open_app(small_run(tmp_path_factory.mktemp("review")))
+    with served(app) as session.url:
+        yield session
 
 
 @pytest.fixture(scope="module")
 def audit(tmp_path_factory):
-    app, desk = open_audit_app(audit_run(tmp_path_factory.mktemp("audit") / "audited"))
-    with served(app) as desk.url:
-        yield desk
+    app, session = open_audit_app(audit_run(tmp_path_factory.mktemp("audit") / "audited"))
+    with served(app) as session.url:
+        yield session
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ def impatient(tmp_path, monkeypatch):
     """A server with little time and few places, which are changed back only after it has ended."""
     monkeypatch.setattr(server, "LONGEST_REQUEST", 0.5)
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 4)
-    app, desk = open_app(small_run(tmp_path))
-    with served(app) as desk.url:
-        yield desk
+    app, session = open_app(small_run(tmp_path))
+    with served(app) as session.url:
+        yield session
 
 
-def port(desk):
-    return desk.url.rstrip("/").rpartition(":")[2]
+def port(session):
+    return session.url.rstrip("/").rpartition(":")[2]
 
 
 def keep_sending(connection):
@@ -52,9 +52,9 @@ def keep_sending(connection):
         time.sleep(0.1)
 
 
-def untouched(desk):
-    desk.refresh()
-    return not desk.store.entries() and not desk.store.classes()
+def untouched(session):
+    session.refresh()
+    return not session.store.entries() and not session.store.classes()
 
 
 # Another name for this machine: a foreign page whose name leads here is the page's own origin to the browser

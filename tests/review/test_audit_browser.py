@@ -20,13 +20,13 @@ def small(tmp_path_factory):
 
 @pytest.fixture
 def audit(tmp_path):
-    """A server in this process, with a desk to look at from here."""
+    """A server in this process, with a session to look at from here."""
     with ExitStack() as stack:
 
         def start(run):
-            app, desk = open_audit_app(shutil.copytree(run, tmp_path / "run"))
-            desk.url = stack.enter_context(served(app))
-            return desk
+            app, session = open_audit_app(shutil.copytree(run, tmp_path / "run"))
+            session.url = stack.enter_context(served(app))
+            return session
 
         yield start
 
@@ -36,30 +36,30 @@ def ticked(page):
 
 
 def test_a_whole_audit_by_keyboard(audit, tab, small):
-    desk, page = audit(small), tab()
-    page.goto(desk.url)
+    session, page = audit(small), tab()
+    page.goto(session.url)
     for place in range(1, 7):
         assert page.url.endswith(f"/image-{place}")
-        for label in sorted(ticked(page) ^ shown_in(desk, place)):
+        for label in sorted(ticked(page) ^ shown_in(session, place)):
             page.keyboard.type(label[:3])
             assert page.locator(".toggle.chosen").inner_text().replace("✓", "").split()[0] == label
             page.keyboard.press("Enter")
             assert page.locator("#filter").input_value() == ""
-        assert ticked(page) == shown_in(desk, place)
+        assert ticked(page) == shown_in(session, place)
         press(page, "Control+Enter")
     assert page.get_by_role("heading").first.inner_text() == "All 6 images are complete"
-    desk.refresh()
-    assert desk.complete.all()
-    assert len(FinishedRun(desk.run.path).audit) == 6
+    session.refresh()
+    assert session.complete.all()
+    assert len(FinishedRun(session.run.path).audit) == 6
     press(page, "Control+z")
     assert page.url.endswith("/image-6")
-    assert ticked(page) == shown_in(desk, 6)  # the ticks are still there
-    assert len(FinishedRun(desk.run.path).audit) == 5
+    assert ticked(page) == shown_in(session, 6)  # the ticks are still there
+    assert len(FinishedRun(session.run.path).audit) == 5
 
 
 def test_arrows_space_and_escape(audit, tab, small):
-    desk, page = audit(small), tab()
-    page.goto(desk.url)
+    session, page = audit(small), tab()
+    page.goto(session.url)
     before = ticked(page)
     page.keyboard.type("ci")
     assert page.locator(".toggles li:visible").count() == 1
@@ -70,7 +70,7 @@ def test_arrows_space_and_escape(audit, tab, small):
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowDown")
     first = page.evaluate("document.activeElement.value")
-    assert first in desk.table.classes
+    assert first in session.table.classes
     page.keyboard.press("Space")
     assert ticked(page) == before ^ {first}
     page.keyboard.press("Enter")
@@ -87,8 +87,8 @@ def test_arrows_space_and_escape(audit, tab, small):
 
 
 def test_three_hundred_classes_are_within_reach(audit, tab, tmp_path):
-    desk, page = audit(audit_run(tmp_path / "many", images=12, names=MANY)), tab()
-    page.goto(desk.url)
+    session, page = audit(audit_run(tmp_path / "many", images=12, names=MANY)), tab()
+    page.goto(session.url)
     assert page.locator("[name=ticked]").count() == 300
     assert page.evaluate("document.documentElement.scrollHeight") <= 801  # nothing but the labels scrolls
     panel = page.evaluate(
@@ -105,8 +105,8 @@ def test_three_hundred_classes_are_within_reach(audit, tab, tmp_path):
 
 @pytest.mark.parametrize("path", ["", "help", "done", "name"])
 def test_a_narrow_screen_shows_everything(audit, tab, small, path):
-    desk, page = audit(small), tab(PHONE, has_touch=True, is_mobile=True)
-    page.goto(desk.url + path)
+    session, page = audit(small), tab(PHONE, has_touch=True, is_mobile=True)
+    page.goto(session.url + path)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     if path:
         return
@@ -118,24 +118,24 @@ def test_a_narrow_screen_shows_everything(audit, tab, small, path):
 
 
 def test_without_scripts_it_works_too(audit, tab, small):
-    desk, page = audit(small), tab(java_script_enabled=False)
-    page.goto(desk.url)
+    session, page = audit(small), tab(java_script_enabled=False)
+    page.goto(session.url)
     page.locator(".toggle").last.click()
     page.locator("#complete").click()
     page.wait_for_url(lambda url: url.endswith("/image-2"))
-    desk.refresh()
-    assert desk.complete[0]
+    session.refresh()
+    assert session.complete[0]
     page.locator("#undo").click()
     page.wait_for_url(lambda url: url.endswith("/image-1"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_has_the_contrast_of_level_aa(audit, tab, small, scheme):
-    desk, page = audit(small), tab(color_scheme=scheme)
-    page.goto(desk.url)
+    session, page = audit(small), tab(color_scheme=scheme)
+    page.goto(session.url)
     press(page, "Control+Enter")
     for path in ("image-1", "image-2", "done", "help"):
-        page.goto(desk.url + path)
+        page.goto(session.url + path)
         found = page.evaluate(CONTRAST)
         assert len(found) > 5
         assert [each for each in found if each[1] < 4.5] == []

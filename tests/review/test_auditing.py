@@ -1,4 +1,4 @@
-"""The desk and the pages of an audit, and what they leave on the disk."""
+"""The session and the pages of an audit, and what they leave on the disk."""
 
 import shutil
 
@@ -26,7 +26,7 @@ def run(original, tmp_path):
 
 
 @pytest.fixture
-def desk(run):
+def session(run):
     return open_audit(run)
 
 
@@ -39,64 +39,64 @@ def audited(run):
     return {files[row]: labels.tolist() for row, labels in zip(audit.rows.tolist(), audit.labels, strict=True)}
 
 
-def test_a_complete_image_has_the_ticked_labels_and_no_others(desk, run):
+def test_a_complete_image_has_the_ticked_labels_and_no_others(session, run):
     assert audited(run) == {}
-    assert desk.finish(1, {"bar", "cross"}, seen=0, who="Ann") == []
-    assert audited(run) == {desk.sample.files[0]: [1, 0, 1, 0]}
-    assert desk.complete.tolist() == [True] + [False] * 5
-    assert desk.next_open() == 2
-    assert desk.undo(who="Ann") == 1
+    assert session.finish(1, {"bar", "cross"}, seen=0, who="Ann") == []
+    assert audited(run) == {session.sample.files[0]: [1, 0, 1, 0]}
+    assert session.complete.tolist() == [True] + [False] * 5
+    assert session.next_open() == 2
+    assert session.undo(who="Ann") == 1
     assert audited(run) == {}
-    assert desk.next_open(after=5) == 6
+    assert session.next_open(after=5) == 6
 
 
-def test_after_undo_the_ticks_are_still_there(desk):
-    desk.finish(2, {"square"}, seen=0, who="Ann")
-    desk.undo(who="Ann")
-    ticked = {each.label for toggles in desk.toggles(2) for each in toggles if each.ticked}
+def test_after_undo_the_ticks_are_still_there(session):
+    session.finish(2, {"square"}, seen=0, who="Ann")
+    session.undo(who="Ann")
+    ticked = {each.label for toggles in session.toggles(2) for each in toggles if each.ticked}
     assert ticked == {"square"}
 
 
-def test_likely_labels_come_first_and_known_and_predicted_ones_are_ticked(desk):
-    for number in range(1, len(desk) + 1):
-        likely, others = desk.toggles(number)
-        row = desk.table.labels[desk.rows[number - 1]]
-        assert sorted(each.label for each in likely + others) == sorted(desk.table.classes)
+def test_likely_labels_come_first_and_known_and_predicted_ones_are_ticked(session):
+    for number in range(1, len(session) + 1):
+        likely, others = session.toggles(number)
+        row = session.table.labels[session.rows[number - 1]]
+        assert sorted(each.label for each in likely + others) == sorted(session.table.classes)
         shares = [each.probability for each in likely if not each.known]
         assert shares == sorted(shares, reverse=True)
         assert [each.label for each in others] == sorted(each.label for each in others)
         for each in likely + others:
-            known = row[desk.table.classes.index(each.label)] == POSITIVE
+            known = row[session.table.classes.index(each.label)] == POSITIVE
             assert each.known == known
             assert each.ticked == (known or each.predicted)
             assert not each.ticked or each in likely
 
 
-def test_a_complete_image_can_be_changed_and_only_the_change_is_undone(desk, run):
-    desk.finish(1, {"bar"}, seen=0, who="Ann")
-    desk.finish(1, {"bar", "circle"}, seen=desk.version(1), who="Ann")
-    assert audited(run)[desk.sample.files[0]] == [1, 1, 0, 0]
-    desk.undo(who="Ann")
-    assert audited(run)[desk.sample.files[0]] == [1, 0, 0, 0]
+def test_a_complete_image_can_be_changed_and_only_the_change_is_undone(session, run):
+    session.finish(1, {"bar"}, seen=0, who="Ann")
+    session.finish(1, {"bar", "circle"}, seen=session.version(1), who="Ann")
+    assert audited(run)[session.sample.files[0]] == [1, 1, 0, 0]
+    session.undo(who="Ann")
+    assert audited(run)[session.sample.files[0]] == [1, 0, 0, 0]
 
 
-def test_who_completes_an_image_that_another_completed_meanwhile_is_told(desk):
-    desk.finish(1, {"bar"}, seen=0, who="Ben")
-    refused = desk.finish(1, {"bar", "circle"}, seen=0, who="Ann")
+def test_who_completes_an_image_that_another_completed_meanwhile_is_told(session):
+    session.finish(1, {"bar"}, seen=0, who="Ben")
+    refused = session.finish(1, {"bar", "circle"}, seen=0, who="Ann")
     assert [(entry.label, entry.who) for entry in refused] == [("circle", "Ben")]
-    assert desk.answers[0].tolist() == [1, 0, 0, 0]
-    assert desk.finish(1, {"bar", "circle"}, seen=desk.version(1), who="Ann") == []
-    assert desk.answers[0].tolist() == [1, 1, 0, 0]
+    assert session.answers[0].tolist() == [1, 0, 0, 0]
+    assert session.finish(1, {"bar", "circle"}, seen=session.version(1), who="Ann") == []
+    assert session.answers[0].tolist() == [1, 1, 0, 0]
 
 
-def test_two_people_get_different_images(desk):
-    desk.hold(1, who="Ann")
-    assert desk.next_open(who="Ben") == 2
-    assert desk.next_open(who="Ann") == 1
+def test_two_people_get_different_images(session):
+    session.hold(1, who="Ann")
+    assert session.next_open(who="Ben") == 2
+    assert session.next_open(who="Ann") == 1
 
 
-def test_what_is_stored_but_not_written_is_written_at_the_start(desk, run):
-    complete_all(desk)
+def test_what_is_stored_but_not_written_is_written_at_the_start(session, run):
+    complete_all(session)
     before = audited(run)
     assert len(before) == 6
     (run / "audit" / "audited.csv").unlink()  # as if killed before it was written
@@ -104,8 +104,8 @@ def test_what_is_stored_but_not_written_is_written_at_the_start(desk, run):
     assert audited(run) == before
 
 
-def test_a_file_that_came_without_its_answers_is_kept(desk, run):
-    complete_all(desk)
+def test_a_file_that_came_without_its_answers_is_kept(session, run):
+    complete_all(session)
     before = audited(run)
     for file in (run / "audit").glob("answers.sqlite*"):
         file.unlink()
@@ -113,38 +113,38 @@ def test_a_file_that_came_without_its_answers_is_kept(desk, run):
     assert audited(run) == before
 
 
-def test_more_images_keep_those_that_are_complete(desk, run):
-    complete_all(desk)
+def test_more_images_keep_those_that_are_complete(session, run):
+    complete_all(session)
     longer = open_audit(run, images=9)
     assert longer.complete.tolist() == [True] * 6 + [False] * 3
     assert len(audited(run)) == 6
 
 
-def test_a_sheet_goes_out_and_comes_back(desk, run, tmp_path):
-    write_sheet(desk.run, desk.sample, tmp_path / "sheet.csv")
+def test_a_sheet_goes_out_and_comes_back(session, run, tmp_path):
+    write_sheet(session.run, session.sample, tmp_path / "sheet.csv")
     sheet = tables.read(tmp_path / "sheet.csv")
     filled = sheet.labels.dense()
     filled[:4][filled[:4] == UNKNOWN] = NEGATIVE
     changed = tables.LabelTable(sheet.files, sheet.classes, filled, sheet.split, sheet.root)
     write_table(changed, tmp_path / "sheet.csv")
-    assert desk.take_sheet(tmp_path / "sheet.csv", who="Ann") == list(sheet.files[4:])
+    assert session.take_sheet(tmp_path / "sheet.csv", who="Ann") == list(sheet.files[4:])
     assert audited(run) == dict(zip(sheet.files[:4], filled[:4].tolist(), strict=True))
     assert open_audit(run).complete.sum() == 4
 
 
-def test_a_sheet_with_an_image_that_was_not_drawn_is_refused(desk, tmp_path):
+def test_a_sheet_with_an_image_that_was_not_drawn_is_refused(session, tmp_path):
     other = next(
-        desk.table.files[row]
-        for row in desk.run.rows("validation").tolist()
-        if desk.table.files[row] not in desk.sample.files
+        session.table.files[row]
+        for row in session.run.rows("validation").tolist()
+        if session.table.files[row] not in session.sample.files
     )
-    (tmp_path / "sheet.csv").write_text(f"file,{','.join(desk.table.classes)}\n{other},1,0,0,0\n")
+    (tmp_path / "sheet.csv").write_text(f"file,{','.join(session.table.classes)}\n{other},1,0,0,0\n")
     with pytest.raises(AuditError, match="was not drawn, so its labels say nothing of the others"):
-        desk.take_sheet(tmp_path / "sheet.csv", who="Ann")
+        session.take_sheet(tmp_path / "sheet.csv", who="Ann")
 
 
 def test_a_whole_audit_without_scripts(run):
-    app, desk = open_audit_app(run)
+    app, session = open_audit_app(run)
     client = TestClient(app)
     answer = client.get("/")
     for number in range(1, 7):
@@ -152,12 +152,14 @@ def test_a_whole_audit_without_scripts(run):
         assert answer.url.path == f"/image-{number}"
         assert f"{number - 1} of 6 complete" in page.text
         boxes = [facts for _, facts in page.elements if facts.get("name") == "ticked"]
-        assert sorted(box["value"] for box in boxes) == sorted(desk.table.classes)
+        assert sorted(box["value"] for box in boxes) == sorted(session.table.classes)
         (fields,) = [dict(fields) for action, fields in page.forms if action == "/complete"]
-        answer = client.post("/complete", data={**fields, "ticked": sorted(shown_in(desk, number))})
+        answer = client.post("/complete", data={**fields, "ticked": sorted(shown_in(session, number))})
     assert "All 6 images are complete" in Page(answer.text).text
-    expected = {desk.sample.files[n - 1]: shown_in(desk, n) for n in range(1, 7)}
-    said = {file: set(np.array(desk.table.classes)[np.array(row) == 1].tolist()) for file, row in audited(run).items()}
+    expected = {session.sample.files[n - 1]: shown_in(session, n) for n in range(1, 7)}
+    said = {
+        file: set(np.array(session.table.classes)[np.array(row) == 1].tolist()) for file, row in audited(run).items()
+    }
     assert said == expected
     answer = client.post("/undo")
     assert answer.url.path == "/image-6"
@@ -172,10 +174,10 @@ def test_what_is_not_there_is_not_found(run, address):
 
 @pytest.mark.parametrize("change", [{"ticked": "unicorn"}, {"number": 7}, {"seen": -1}, {"seen": "x"}])
 def test_answers_that_make_no_sense_are_not_stored(run, change):
-    app, desk = open_audit_app(run)
+    app, session = open_audit_app(run)
     answer = TestClient(app).post("/complete", data={"number": 1, "seen": 0, "ticked": "bar", **change})
     assert answer.status_code in (404, 422)
-    assert not desk.complete.any()
+    assert not session.complete.any()
 
 
 def test_names_are_asked_for(run):
@@ -187,16 +189,16 @@ def test_names_are_asked_for(run):
 
 
 def test_a_disk_that_refuses_is_a_sentence(run, monkeypatch):
-    app, desk = open_audit_app(run)
-    desk.store._db.execute("PRAGMA query_only = ON")  # as a folder that has become read-only
+    app, session = open_audit_app(run)
+    session.store._db.execute("PRAGMA query_only = ON")  # as a folder that has become read-only
     answer = TestClient(app).post("/complete", data={"number": 1, "seen": 0, "ticked": "bar"})
     assert answer.status_code == 503
     assert "cannot keep decisions" in answer.text
 
 
-def test_time_left_needs_a_pace(desk):
-    assert desk.seconds_left(who="Ann") is None
+def test_time_left_needs_a_pace(session):
+    assert session.seconds_left(who="Ann") is None
     for number in (1, 2, 3):
-        desk.finish(number, set(), seen=0, who="Ann")
-    assert desk.seconds_left(who="Ann") >= 0
-    assert desk.seconds_left(who="Ben") is None
+        session.finish(number, set(), seen=0, who="Ann")
+    assert session.seconds_left(who="Ann") >= 0
+    assert session.seconds_left(who="Ben") is None

@@ -8,21 +8,21 @@ from contextlib import ExitStack
 import pytest
 from playwright.sync_api import expect
 
-from onepair.review.answers import Decision
+from onepair.review.answers import Answer
 from tests.review.browsers import PHONE, find_chromium, press, served
 from tests.review.processes import serving
-from tests.review.runs import open_app, open_desk, small_run, truth_of
+from tests.review.runs import open_app, open_session, small_run, truth_of
 
 
 @pytest.fixture
 def review(tmp_path):
-    """A server in this process, with a desk to look at from here."""
+    """A server in this process, with a session to look at from here."""
     with ExitStack() as stack:
 
         def start(**options):
-            app, desk = open_app(small_run(tmp_path, **options))
-            desk.url = stack.enter_context(served(app))
-            return desk
+            app, session = open_app(small_run(tmp_path, **options))
+            session.url = stack.enter_context(served(app))
+            return session
 
         yield start
 
@@ -31,25 +31,25 @@ def number(page):
     return int(re.search(r"/suggestion/(\d+)", page.url)[1])
 
 
-def answers(desk):
-    desk.refresh()
-    return [desk.suggestion(n).answer for n in range(1, len(desk) + 1)]
+def answers(session):
+    session.refresh()
+    return [session.suggestion(n).answer for n in range(1, len(session) + 1)]
 
 
 def test_a_whole_review_by_keyboard(review, tab):
-    desk, page = review(most=8), tab()
-    page.goto(desk.url)
+    session, page = review(most=8), tab()
+    page.goto(session.url)
     expected = []
     for place in range(8):
         assert number(page) == place + 1
-        truth = truth_of(desk, desk.suggestion(place + 1))
+        truth = truth_of(session, session.suggestion(place + 1))
         expected.append("skip" if place == 3 else truth)
         press(page, {"yes": "y", "no": "n", "skip": "s"}[expected[-1]])
-    assert answers(desk) == expected
+    assert answers(session) == expected
     assert page.get_by_role("heading").inner_text() == "All 8 suggestions are answered"
     press(page, "u")  # the last one is open again
     assert number(page) == 8
-    assert answers(desk) == [*expected[:-1], None]
+    assert answers(session) == [*expected[:-1], None]
     press(page, "y")
     page.go_back()
     page.wait_for_url(re.compile("/suggestion/8"))
@@ -57,38 +57,38 @@ def test_a_whole_review_by_keyboard(review, tab):
 
 
 def test_a_whole_review_by_mouse(review, tab):
-    desk, page = review(most=6), tab()
-    page.goto(desk.url)
+    session, page = review(most=6), tab()
+    page.goto(session.url)
     page.get_by_role("link", name="By image").click()
     page.wait_for_url(re.compile("order=image"))
-    order = (desk.suggestions.ordered("image") + 1).tolist()
+    order = (session.suggestions.ordered("image") + 1).tolist()
     for place in order:
         page.wait_for_url(re.compile(f"/suggestion/{place}\\b"))
-        truth = truth_of(desk, desk.suggestion(place))
+        truth = truth_of(session, session.suggestion(place))
         page.get_by_role("button", name=f"{truth.capitalize()} {truth[0].upper()}", exact=True).click()
     page.wait_for_url(re.compile("/done"))
-    assert answers(desk) == [truth_of(desk, desk.suggestion(n)) for n in range(1, 7)]
+    assert answers(session) == [truth_of(session, session.suggestion(n)) for n in range(1, 7)]
     page.get_by_role("button", name="Undo").click()
     page.wait_for_url(re.compile(f"/suggestion/{order[-1]}\\b"))
 
 
 def test_steps_classes_and_added_labels_by_keyboard(review, tab):
-    desk, page = review(most=12), tab()
-    page.goto(desk.url)
+    session, page = review(most=12), tab()
+    page.goto(session.url)
     press(page, "ArrowRight")
     press(page, "ArrowRight")
     press(page, "ArrowLeft")
     assert number(page) == 2
-    assert answers(desk) == [None] * 12
+    assert answers(session) == [None] * 12
     page.keyboard.press("c")
     page.get_by_role("searchbox").wait_for()
     page.keyboard.type("squ")
     assert page.locator("dialog li:visible").count() == 1
     press(page, "Enter")
-    assert desk.suggestion(number(page)).label == "square"
+    assert session.suggestion(number(page)).label == "square"
     assert not page.locator("dialog").is_visible()
-    shown = desk.suggestion(number(page))
-    new = next(cell for cell in desk.cells(shown.row) if not cell.number and not cell.shown)
+    shown = session.suggestion(number(page))
+    new = next(cell for cell in session.cells(shown.row) if not cell.number and not cell.shown)
     page.keyboard.press("a")
     page.get_by_role("searchbox").wait_for()
     page.keyboard.press("Escape")
@@ -97,15 +97,15 @@ def test_steps_classes_and_added_labels_by_keyboard(review, tab):
     page.keyboard.type(new.label)
     page.keyboard.press("Enter")
     page.get_by_text("added").wait_for()
-    desk.refresh()
-    assert desk.find(new.file, new.label).answer == "yes"
+    session.refresh()
+    assert session.find(new.file, new.label).answer == "yes"
     assert number(page) == shown.number
     assert page.evaluate("document.activeElement.id") == "add"  # the focus is where it was
     page.keyboard.press("?")
     page.get_by_role("heading", name="Keys").wait_for()
     page.keyboard.press("y")  # under an open dialog, keys do nothing
     page.keyboard.press("Escape")
-    assert desk.suggestion(shown.number).answer is None
+    assert session.suggestion(shown.number).answer is None
     page.keyboard.press("?")
     page.get_by_label("Use these keys").uncheck()
     page.keyboard.press("Escape")
@@ -116,8 +116,8 @@ def test_steps_classes_and_added_labels_by_keyboard(review, tab):
 
 
 def test_heat_maps_by_key_and_under_the_pointer(review, tab):
-    desk, page = review(), tab()
-    page.goto(desk.url)
+    session, page = review(), tab()
+    page.goto(session.url)
     shading = expect(page.locator(".map"))
     shading.to_have_css("opacity", "0")
     page.hover("h1")
@@ -129,8 +129,8 @@ def test_heat_maps_by_key_and_under_the_pointer(review, tab):
     press(page, "y")  # it stays on from image to image
     shading.to_have_css("opacity", "1")
     assert page.locator(".photo").bounding_box() == page.locator(".map").bounding_box()
-    several = next(n for n in range(1, 41) if sum(bool(c.number) for c in desk.cells(desk.suggestion(n).row)) > 1)
-    page.goto(f"{desk.url}suggestion/{several}")
+    several = next(n for n in range(1, 41) if sum(bool(c.number) for c in session.cells(session.suggestion(n).row)) > 1)
+    page.goto(f"{session.url}suggestion/{several}")
     image = page.locator(".map image")
     own = image.get_attribute("href")
     page.hover(".labels li[data-map]")
@@ -140,9 +140,9 @@ def test_heat_maps_by_key_and_under_the_pointer(review, tab):
 
 
 def test_the_grid_by_mouse_and_by_keyboard(review, tab):
-    desk, page = review(), tab()
-    waiting = [cell.file for cell in desk.waiting("cross", 1, True, most=24)]
-    page.goto(desk.url + "?label=cross")
+    session, page = review(), tab()
+    waiting = [cell.file for cell in session.waiting("cross", 1, True, most=24)]
+    page.goto(session.url + "?label=cross")
     press(page, "g")
     page.locator(".thumbnails label:not(.unsure)").nth(1).click()
     page.locator(".thumbnails label:not(.unsure)").nth(2).click()
@@ -151,12 +151,12 @@ def test_the_grid_by_mouse_and_by_keyboard(review, tab):
     assert f"{len(waiting) - 1} show cross, 1 do not" in button.inner_text()
     button.click()
     page.get_by_role("heading", name="No cross that is probably missing is left").wait_for()
-    desk.refresh()
-    assert [desk.find(file, "cross").answer for file in waiting] == ["yes", "no"] + ["yes"] * (len(waiting) - 2)
+    session.refresh()
+    assert [session.find(file, "cross").answer for file in waiting] == ["yes", "no"] + ["yes"] * (len(waiting) - 2)
     page.keyboard.press("u")
     page.locator(".thumbnails").wait_for()
-    desk.refresh()
-    assert {desk.find(file, "cross").answer for file in waiting} == {None}
+    session.refresh()
+    assert {session.find(file, "cross").answer for file in waiting} == {None}
     assert page.locator("[name=marked]:checked").get_attribute("value") == waiting[1]  # the marks are still there
     for key in ("ArrowRight", "ArrowRight", "ArrowRight", "Space", "ArrowLeft", "Space", "ArrowLeft", "s"):
         page.keyboard.press(key)
@@ -164,44 +164,44 @@ def test_the_grid_by_mouse_and_by_keyboard(review, tab):
     page.keyboard.press("s")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="No cross that is probably missing is left").wait_for()
-    desk.refresh()
-    assert [desk.find(file, "cross").answer for file in waiting[:4]] == ["yes", "yes", "no", "yes"]
+    session.refresh()
+    assert [session.find(file, "cross").answer for file in waiting[:4]] == ["yes", "yes", "no", "yes"]
     press(page, "Enter")  # on to the labels that are probably wrong
     assert page.url.endswith("/grid?label=cross&suggested=0&likely=1")
 
 
 def test_reloading_and_a_second_tab_show_what_is_stored(review, tab):
-    desk, first = review(), tab()
-    first.goto(desk.url)
+    session, first = review(), tab()
+    first.goto(session.url)
     second = tab(beside=first)
-    second.goto(desk.url)
+    second.goto(session.url)
     press(first, "y")
     second.reload()
     assert "You said yes" in second.locator(".answered").inner_text()
-    second.goto(desk.url)
+    second.goto(session.url)
     assert number(second) == 2
 
 
 def test_two_people_do_not_overwrite_each_other(review, tab):
     tab.refusals = True
-    desk, ann, ben = review(), tab(), tab()
+    session, ann, ben = review(), tab(), tab()
     for page in (ann, ben):
-        page.goto(desk.url)
+        page.goto(session.url)
     ben.get_by_role("link", name="Answering as").click()
     ben.get_by_role("textbox", name="Your name").fill("Ben")
     ben.keyboard.press("Enter")
     ben.get_by_text("Answering as Ben").wait_for()
     assert number(ben) == 2  # what Ann looks at is not given to Ben
-    ben.goto(f"{desk.url}suggestion/1")
+    ben.goto(f"{session.url}suggestion/1")
     press(ann, "y")
     ben.keyboard.press("n")
     assert "Ann said yes just now, after you opened this page" in ben.get_by_role("alert").inner_text()
-    assert answers(desk)[0] == "yes"
+    assert answers(session)[0] == "yes"
     press(ben, "n")  # having seen it, Ben may overrule it
-    desk.refresh()
-    assert (desk.suggestion(1).answer, desk.suggestion(1).entry.who) == ("no", "Ben")
+    session.refresh()
+    assert (session.suggestion(1).answer, session.suggestion(1).entry.who) == ("no", "Ben")
     press(ben, "u")
-    assert answers(desk)[0] == "yes"
+    assert answers(session)[0] == "yes"
 
 
 def test_nothing_is_lost_when_the_server_is_killed(tab, tmp_path):
@@ -217,8 +217,8 @@ def test_nothing_is_lost_when_the_server_is_killed(tab, tmp_path):
         page.keyboard.press("y")
         assert "was not stored" in page.get_by_role("alert").inner_text()
         port = server.url.rpartition(":")[2]
-    desk = open_desk(run)
-    assert answers(desk)[:4] == ["yes", "yes", "no", None]
+    session = open_session(run)
+    assert answers(session)[:4] == ["yes", "yes", "no", None]
     with serving(run, "--name", "Ann", "--port", port) as server:
         press(page, "n")  # the page goes on where it was
         assert number(page) == 5
@@ -226,13 +226,13 @@ def test_nothing_is_lost_when_the_server_is_killed(tab, tmp_path):
         press(page, "u")
         press(page, "u")  # undoes what was answered before the restart
         assert number(page) == 3
-    assert answers(desk)[:4] == ["yes", "yes", None, None]
+    assert answers(session)[:4] == ["yes", "yes", None, None]
 
 
 @pytest.mark.parametrize("path", ["", "grid?label=cross", "classes", "help", "done", "training"])
 def test_a_narrow_screen_shows_everything(review, tab, path):
-    desk, page = review(), tab(PHONE, has_touch=True, is_mobile=True)
-    page.goto(desk.url + path)
+    session, page = review(), tab(PHONE, has_touch=True, is_mobile=True)
+    page.goto(session.url + path)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     if path:
         return
@@ -250,14 +250,14 @@ def test_a_narrow_screen_shows_everything(review, tab, path):
 
 
 def test_without_scripts_it_works_too(review, tab):
-    desk, page = review(), tab(java_script_enabled=False)
-    page.goto(desk.url)
+    session, page = review(), tab(java_script_enabled=False)
+    page.goto(session.url)
     page.locator("#no").click()
     page.wait_for_url(re.compile("/suggestion/2"))
-    assert answers(desk)[0] == "no"
+    assert answers(session)[0] == "no"
     page.locator("#undo").click()
     page.wait_for_url(re.compile("/suggestion/1"))
-    page.goto(f"{desk.url}grid?label=cross")
+    page.goto(f"{session.url}grid?label=cross")
     page.locator("#confirm").click()
     page.get_by_role("heading", name="No cross that is probably missing is left").wait_for()
 
@@ -288,12 +288,12 @@ CONTRAST = """
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_has_the_contrast_of_level_aa(review, tab, scheme):
-    desk, page = review(), tab(color_scheme=scheme)
-    page.goto(desk.url)
+    session, page = review(), tab(color_scheme=scheme)
+    page.goto(session.url)
     press(page, "y")
     looked_at = 0
     for path in ("suggestion/1", "suggestion/40", "grid?label=cross", "done", "classes", "help", "name", "training"):
-        page.goto(desk.url + path)
+        page.goto(session.url + path)
         found = page.evaluate(CONTRAST)
         looked_at += len(found)
         assert [each for each in found if each[1] < 4.5] == []
@@ -301,8 +301,8 @@ def test_all_text_has_the_contrast_of_level_aa(review, tab, scheme):
 
 
 def test_what_has_the_focus_is_outlined_and_keeps_it(review, tab):
-    desk, page = review(), tab()
-    page.goto(desk.url)
+    session, page = review(), tab()
+    page.goto(session.url)
     visited = set()
     for _ in range(30):
         page.keyboard.press("Tab")
@@ -322,8 +322,8 @@ def test_what_has_the_focus_is_outlined_and_keeps_it(review, tab):
 
 
 def test_the_photo_can_be_looked_at_closely(review, tab):
-    desk, page = review(), tab()
-    page.goto(desk.url)
+    session, page = review(), tab()
+    page.goto(session.url)
     scale = (
         "document.querySelector('.photo').getBoundingClientRect().width / document.querySelector('.photo').offsetWidth"
     )
@@ -344,22 +344,22 @@ def test_the_photo_can_be_looked_at_closely(review, tab):
 
 
 def test_an_image_is_complete_by_one_key(review, tab):
-    desk, page = review(), tab()
-    page.goto(desk.url)
-    row = desk.suggestion(1).row
+    session, page = review(), tab()
+    page.goto(session.url)
+    row = session.suggestion(1).row
     press(page, "f")
-    desk.refresh()
-    assert {cell.answer for cell in desk.cells(row)} <= {"yes", "no"}
+    session.refresh()
+    assert {cell.answer for cell in session.cells(row)} <= {"yes", "no"}
     press(page, "u")
     assert number(page) == 1
 
 
 def test_the_next_image_is_there_before_it_is_asked_for(review, tab):
-    desk, page = review(), tab()
+    session, page = review(), tab()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(desk.url)
-    coming = f"/image/{desk.suggestion(2).row}?"
+    page.goto(session.url)
+    coming = f"/image/{session.suggestion(2).row}?"
     page.wait_for_load_state("networkidle")
     assert any(coming in url for url in asked)
     asked.clear()
@@ -371,10 +371,10 @@ def test_the_next_image_is_there_before_it_is_asked_for(review, tab):
 
 def test_a_disagreement_in_the_grid_is_told(review, tab):
     tab.refusals = True
-    desk, page = review(), tab()
-    page.goto(f"{desk.url}grid?label=bar")
-    cell = desk.waiting("bar", 1, True, most=1)[0]
-    desk.store.record([Decision(cell.file, cell.label, "no", 0)], who="Ben")
+    session, page = review(), tab()
+    page.goto(f"{session.url}grid?label=bar")
+    cell = session.waiting("bar", 1, True, most=1)[0]
+    session.store.record([Answer(cell.file, cell.label, "no", 0)], who="Ben")
     page.keyboard.press("Enter")
     assert "Somebody else had answered 1 of the images" in page.get_by_role("alert").inner_text()
 

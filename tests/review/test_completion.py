@@ -12,7 +12,7 @@ from onepair.data.formats.read import read_dataset
 from onepair.data.problems import DataError
 from onepair.data.tables.write_table import write_table
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.review.answers import Decision, Entry
+from onepair.review.answers import Answer, Entry
 from onepair.review.completion import write_completed
 from onepair.review.queue import open_run
 from onepair.runs.config import build_config
@@ -22,7 +22,7 @@ from tests.review.runs import (
     TEST,
     TRAIN,
     VALIDATION,
-    open_desk,
+    open_session,
     small_run,
     truth_of,
     write_images,
@@ -230,10 +230,10 @@ def test_confirmed_suggestions_raise_the_map(tmp_path):
     kept = np.concatenate([places[truly], places[~truly][: truly.sum()]])  # half of the suggestions are right
     files = [scenes.files[row] for row in run.task.train]
     write_suggestions(run.path, [(files[place], scenes.classes[column], 0.5, "missing") for place, column in kept])
-    desk = open_desk(run.path)
-    cells = [desk.suggestion(number) for number in range(1, len(desk) + 1)]
-    desk.decide([Decision(cell.file, cell.label, truth_of(desk, cell), 0) for cell in cells], who="Ann")
-    found = write_completed(run, desk.store.entries(), tmp_path / "completed.csv")
+    session = open_session(run.path)
+    cells = [session.suggestion(number) for number in range(1, len(session) + 1)]
+    session.record([Answer(cell.file, cell.label, truth_of(session, cell), 0) for cell in cells], who="Ann")
+    found = write_completed(run, session.store.entries(), tmp_path / "completed.csv")
     assert (found.confirmed, found.rejected) == (truly.sum(), truly.sum())
 
     def test_map(source, observe):

@@ -17,14 +17,14 @@ from onepair.data.problems import DataError
 from onepair.finding.suggestions import Suggestions, read_suggestions, write_suggestions
 from onepair.inference.prediction import Prediction
 from onepair.inference.prediction_files import Csv
-from onepair.review.answers import Decision
+from onepair.review.answers import Answer
 from onepair.review.completion import write_completed
 from onepair.review.pictures import SMALL, Pictures
 from onepair.review.queue import open_run
 from onepair.review.retraining import Retraining, RetrainingError, planned_commands
 from onepair.runs.folder import RunFolder
 from tests.review.audits import audit_run, complete_all, open_audit
-from tests.review.runs import CLASSES, open_app, open_desk, small_run, write_run
+from tests.review.runs import CLASSES, open_app, open_session, small_run, write_run
 from tests.review.sites import Site
 from tests.review.test_pictures import save, table_of
 
@@ -151,13 +151,13 @@ def test_what_was_skipped_is_no_formula(tmp_path):
 
 
 def test_completed_labels_and_decisions_are_no_formulas(run, tmp_path):
-    app, desk = open_app(run, name="=cmd|' /C calc'!A0")
-    site, cell = Site(TestClient(app), desk), desk.suggestion(1)
+    app, session = open_app(run, name="=cmd|' /C calc'!A0")
+    site, cell = Site(TestClient(app), session), session.suggestion(1)
     site.answer(cell, "yes")
     for name in ("=1+1", "-2", "@x"):
         site.post("/class", name=name, number=1)
-    assert desk.find(cell.file, "=1+1").answer == "yes"
-    write_completed(desk.run, desk.store.entries(), tmp_path / "out.csv", added=desk.store.classes())
+    assert session.find(cell.file, "=1+1").answer == "yes"
+    write_completed(session.run, session.store.entries(), tmp_path / "out.csv", added=session.store.classes())
     for file in ("out.csv", "out_decisions.csv"):
         assert all(map(is_plain, cells_of(tmp_path / file)))
     assert "'=cmd|' /C calc'!A0" in cells_of(tmp_path / "out_decisions.csv")
@@ -165,9 +165,9 @@ def test_completed_labels_and_decisions_are_no_formulas(run, tmp_path):
 
 def test_audited_labels_are_no_formulas(tmp_path):
     names = ("=1+1", "-x", "+y", "@z")
-    desk = open_audit(audit_run(tmp_path / "audit", names=names))
-    complete_all(desk)
-    cells = cells_of(desk.run.path / "audit" / "audited.csv")
+    session = open_audit(audit_run(tmp_path / "audit", names=names))
+    complete_all(session)
+    cells = cells_of(session.run.path / "audit" / "audited.csv")
     assert {f"'{name}" for name in names} <= set(cells)
     assert all(map(is_plain, cells))
 
@@ -180,8 +180,8 @@ def test_folders_with_names_like_options_are_folders(tmp_path, monkeypatch, name
     """The words of the first command, as a process of its own: it reads the run and writes the table of labels."""
     monkeypatch.chdir(tmp_path)
     small_run(tmp_path).rename(tmp_path / name)
-    desk = open_desk(Path(name))
-    desk.decide([Decision(desk.suggestion(1).file, desk.suggestion(1).label, "yes", 0)], who="Ann")
+    session = open_session(Path(name))
+    session.record([Answer(session.suggestion(1).file, session.suggestion(1).label, "yes", 0)], who="Ann")
     commands = planned_commands(open_run(Path(name)), Path(f"{name}-2"))
     options = {word for _, (_, *words) in commands for word in words if word.startswith("-")}
     assert options == {"--out", "--config", "--set", "--folds"}
@@ -203,30 +203,30 @@ def record(folder, **changes):
 
 def test_commands_of_a_record_are_never_run(run, monkeypatch):
     started = []
-    desk = open_desk(run)
-    again = Retraining(desk.run, desk.store)
+    session = open_session(run)
+    again = Retraining(session.run, session.store)
     monkeypatch.setattr(again, "_execute", lambda words, log: started.append(words) or 0)
     record(run)
     again.resume()
     again._thread.join()
-    assert started == [words for _, words in planned_commands(desk.run, run.with_name("run-2"))]
+    assert started == [words for _, words in planned_commands(session.run, run.with_name("run-2"))]
 
 
 @pytest.mark.parametrize("name", ["/etc/run-of-others", "../../other", "other", "run-labels", "run-2-labels"])
 def test_a_record_about_another_folder_is_not_gone_on_with(run, name):
-    desk = open_desk(run)
+    session = open_session(run)
     record(run, run=name)
     with pytest.raises(RetrainingError, match="is not about a folder beside"):
-        Retraining(desk.run, desk.store).resume()
+        Retraining(session.run, session.store).resume()
 
 
 @pytest.mark.parametrize(
     "changes", [{"step": -1}, {"step": 9}, {"run": ""}, {"run": ".."}, {"run": "/"}, {"run": "a\0b"}, {"commands": []}]
 )
 def test_records_that_make_no_sense_are_none(run, changes):
-    desk = open_desk(run)
+    session = open_session(run)
     record(run, **changes)
-    assert Retraining(desk.run, desk.store).progress() is None
+    assert Retraining(session.run, session.store).progress() is None
 
 
 def test_a_record_is_only_text_on_the_page(run):
@@ -240,21 +240,21 @@ def test_a_record_is_only_text_on_the_page(run):
 
 @pytest.mark.parametrize("name", ["%00", "%E2%80%AE", "%E2%80%8B", "split", "%20%09", "%0A", "File"])
 def test_classes_that_cannot_be_added(run, name):
-    app, desk = open_app(run)
+    app, session = open_app(run)
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     page = TestClient(app).post("/class", content=f"name={name}", headers=form)
     assert page.status_code in (200, 422)
-    assert desk.store.classes() == []
+    assert session.store.classes() == []
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\r\nSet-Cookie: b", "--help", "../../etc", "x" * 5000, 'a\tb,c"d'])
 def test_classes_with_odd_names_stay_on_one_line_and_come_back(run, tmp_path, name):
-    app, desk = open_app(run)
-    Site(TestClient(app), desk).post("/class", name=name, number=1)
-    (added,) = desk.store.classes()
+    app, session = open_app(run)
+    Site(TestClient(app), session).post("/class", name=name, number=1)
+    (added,) = session.store.classes()
     assert added.isprintable()
     assert len(added) <= 60
-    write_completed(desk.run, desk.store.entries(), tmp_path / "out.csv", added=[added])
+    write_completed(session.run, session.store.entries(), tmp_path / "out.csv", added=[added])
     again = open_run(write_run(tmp_path / "again", tmp_path / "out.csv"))
     assert again.table.classes == (*CLASSES, added)
 
@@ -265,8 +265,8 @@ def test_classes_with_odd_names_stay_on_one_line_and_come_back(run, tmp_path, na
 @POSIX
 def test_nothing_that_is_written_can_be_changed_by_everybody(run, tmp_path):
     code = "import os; os.umask(0); from onepair.cli.main import main; main()"
-    desk = open_desk(run)
-    desk.decide([Decision(desk.suggestion(1).file, desk.suggestion(1).label, "yes", 0)], who="Ann")
+    session = open_session(run)
+    session.record([Answer(session.suggestion(1).file, session.suggestion(1).label, "yes", 0)], who="Ann")
     out = tmp_path / "out"
     out.mkdir(mode=0o755)
     words = ["labels", str(run), "--out", str(out / "completed.csv")]

@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from onepair.report import write_report
-from onepair.review.answers import Decision
+from onepair.review.answers import Answer
 from tests.report.summaries import found, summary
 from tests.review.audits import audit_run, open_audit_app
 from tests.review.browsers import press, served
@@ -51,10 +51,10 @@ def review(tmp_path):
     run = write_run(tmp_path / "run", table)
     wrong = [(row[0], label, 0.9, "wrong") for row in rows[1:7] for label, value in zip(CLASSES, row[2:], strict=True)]
     write_suggestions(run, wrong)
-    app, desk = open_app(run, name=PERSON)
+    app, session = open_app(run, name=PERSON)
     with served(app) as url:
-        desk.url = url.rstrip("/")
-        yield desk
+        session.url = url.rstrip("/")
+        yield session
 
 
 def test_every_page_of_a_review(open_pages, review):
@@ -100,7 +100,7 @@ def test_what_people_add_and_where_they_disagree(open_pages, review, tab):
     page.wait_for_url("**/suggestion/*")
     cell = review.suggestion(1)
     open_pages(f"{review.url}/suggestion/1")
-    review.decide([Decision(cell.file, cell.label, "yes", 0)], who=PERSON)
+    review.record([Answer(cell.file, cell.label, "yes", 0)], who=PERSON)
     tab.refusals = True
     page.get_by_role("button", name="No N", exact=True).click()
     page.locator(".notice").wait_for()
@@ -119,7 +119,7 @@ def test_an_answer_that_is_refused_is_shown_as_text(open_pages, review, tab):
 
 
 def test_every_page_of_an_audit(open_pages, tmp_path):
-    app, desk = open_audit_app(audit_run(tmp_path / "audit", names=CLASSES), name=PERSON)
+    app, session = open_audit_app(audit_run(tmp_path / "audit", names=CLASSES), name=PERSON)
     with served(app) as url:
         page = open_pages(url)
         assert CLASSES[0] in page.locator("#toggles").inner_text()
@@ -128,7 +128,7 @@ def test_every_page_of_an_audit(open_pages, tmp_path):
         open_pages()
         for address in ("/image-1", "/done", "/help", "/name"):
             open_pages(f"{url[:-1]}{address}")
-    assert desk.complete.sum() == 1
+    assert session.complete.sum() == 1
 
 
 def test_a_report(open_pages, tmp_path):

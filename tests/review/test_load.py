@@ -13,7 +13,7 @@ import pytest
 
 from tests.review.browsers import served
 from tests.review.processes import serving
-from tests.review.runs import open_app, open_desk, small_run
+from tests.review.runs import open_app, open_session, small_run
 
 PEOPLE = ("Ann", "Bob", "Cem", "Dan", "Eve")
 HIDDEN = re.compile(r'type="hidden" name="(\w+)" value="([^"]*)"')
@@ -21,9 +21,9 @@ HIDDEN = re.compile(r'type="hidden" name="(\w+)" value="([^"]*)"')
 
 @pytest.fixture
 def review(tmp_path):
-    app, desk = open_app(small_run(tmp_path))
-    with served(app) as desk.url:
-        yield desk
+    app, session = open_app(small_run(tmp_path))
+    with served(app) as session.url:
+        yield session
 
 
 class Person:
@@ -90,7 +90,7 @@ def test_every_acknowledged_answer_outlives_the_server(tmp_path, number, code):
         for thread in threads:
             thread.join()
         assert server.process.wait() == code
-    stored = [(entry.file, entry.label) for entry in open_desk(run).store.entries()]
+    stored = [(entry.file, entry.label) for entry in open_session(run).store.entries()]
     acknowledged = {cell for person in people for cell in person.said}
     assert 12 <= len(acknowledged) <= len(stored)
     assert acknowledged <= set(stored)
@@ -98,7 +98,7 @@ def test_every_acknowledged_answer_outlives_the_server(tmp_path, number, code):
     assert len(stored) - len(acknowledged) <= len(people)  # what was stored, and could not be told any more
     with serving(run) as server:
         Person(server.url, "Fay").work()  # and the rest
-    desk = open_desk(run)
-    answered = {(entry.file, entry.label) for entry in desk.store.entries()}
+    session = open_session(run)
+    answered = {(entry.file, entry.label) for entry in session.store.entries()}
     assert set(stored) <= answered
-    assert len(answered) == len(desk)  # whether the server was still at work when the signal came, or done
+    assert len(answered) == len(session)  # whether the server was still at work when the signal came, or done

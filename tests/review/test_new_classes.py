@@ -6,10 +6,10 @@ from starlette.testclient import TestClient
 
 from onepair.data.formats.read import read_dataset
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.review.answers import LONGEST_NAME, Decision, Store, new_class
+from onepair.review.answers import LONGEST_NAME, Answer, Store, new_class
 from onepair.review.completion import write_completed
 from onepair.review.queue import answers_file, open_run
-from tests.review.runs import CLASSES, open_app, open_desk, small_run
+from tests.review.runs import CLASSES, open_app, open_session, small_run
 from tests.review.sites import Site
 
 
@@ -20,8 +20,8 @@ def run(tmp_path):
 
 @pytest.fixture
 def site(run):
-    app, desk = open_app(run)
-    return Site(TestClient(app), desk)
+    app, session = open_app(run)
+    return Site(TestClient(app), session)
 
 
 @pytest.mark.parametrize("name", ["circle", "Circle", " CIRCLE ", "ｃｉｒｃｌｅ", "\tcircle"])
@@ -44,69 +44,69 @@ def test_a_class_is_added_to_the_list_and_to_images(site):
     page = site.post("/class", name="triangle")
     assert site.url.path == "/classes"
     assert "triangle 0 images" in page.text
-    cell = site.desk.suggestion(3)
+    cell = site.session.suggestion(3)
     page = site.post("/class", name="kite", number=3)
     assert site.number == 3
     assert "kite added" in page.text
-    assert site.desk.find(cell.file, "kite").answer == "yes"
+    assert site.session.find(cell.file, "kite").answer == "yes"
     page = site.get("/suggestion/5/labels")
     assert {"triangle", "kite"} <= {facts["data-name"] for _, facts in page.elements if "data-name" in facts}
-    other = site.desk.find(site.desk.suggestion(5).file, "triangle")
+    other = site.session.find(site.session.suggestion(5).file, "triangle")
     site.answer(other, "yes", number=5)
     assert "triangle 1 image" in site.get("/classes").text
-    assert Store(answers_file(site.desk.run)).classes() == ["triangle", "kite"]
+    assert Store(answers_file(site.session.run)).classes() == ["triangle", "kite"]
     assert site.get("/grid?label=kite").status_code == 404  # nothing is suggested of it
 
 
 def test_a_taken_name_is_not_added_but_offered_to_the_image(site):
-    cell = next(cell for cell in map(site.desk.suggestion, range(1, 41)) if cell.label != "square")
+    cell = next(cell for cell in map(site.session.suggestion, range(1, 41)) if cell.label != "square")
     page = site.post("/class", name=" Square", number=cell.number)
     assert "There is a class square already" in page.text
-    assert site.desk.added == ()
+    assert site.session.added == ()
     (fields,) = [dict(fields) for action, fields in page.forms if action == "/class"]
     site.post("/class", **fields)
     assert site.number == cell.number
-    assert site.desk.find(cell.file, "square").answer == "yes"
-    assert site.desk.added == ()
+    assert site.session.find(cell.file, "square").answer == "yes"
+    assert site.session.added == ()
 
 
 def test_a_near_name_is_asked_about(site):
     page = site.post("/class", name="squares", number=1)
     assert "Is squares another class than square?" in page.text
-    assert site.desk.added == ()
+    assert site.session.added == ()
     fields = next(dict(fields) for action, fields in page.forms if action == "/class")
     site.post("/class", **fields)
-    assert site.desk.added == ("squares",)
+    assert site.session.added == ("squares",)
     site.get("/class")
     assert site.url.path == "/classes"
 
 
 def test_what_another_process_added_is_there_at_once(site, run):
-    open_desk(run).add_class("triangle", who="Bob")
+    open_session(run).add_class("triangle", who="Bob")
     assert "triangle" in site.get("/classes").text
     site.post("/class", name="Triangle")
-    assert site.desk.added == ("triangle",)
+    assert site.session.added == ("triangle",)
 
 
 def test_a_complete_image_does_not_show_the_new_class(site):
     site.post("/class", name="triangle")
-    cell = site.desk.suggestion(1)
-    version = site.desk.version(cell.row)
+    cell = site.session.suggestion(1)
+    version = site.session.version(cell.row)
     site.post("/complete", file=cell.file, label=cell.label, seen=version, number=1, order="probability")
-    assert site.desk.find(cell.file, "triangle").answer == "no"
+    assert site.session.find(cell.file, "triangle").answer == "no"
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet", "coco", "label-studio"])
 def test_labels_have_the_new_class_and_are_unknown_where_nobody_answered(run, tmp_path, format):
-    desk, opened = open_desk(run), open_run(run)
+    session, opened = open_session(run), open_run(run)
     for name in ("triangle", "nothing"):
-        desk.add_class(name, who="Ann")
-    yes, no = sorted({desk.suggestion(number).file for number in range(1, 11)})[:2]
+        session.add_class(name, who="Ann")
+    yes, no = sorted({session.suggestion(number).file for number in range(1, 11)})[:2]
     decisions = [(yes, "triangle", "yes"), (no, "triangle", "no"), (no, "nothing", "no"), (yes, CLASSES[0], "yes")]
-    desk.decide([Decision(*each, desk.find(*each[:2]).version) for each in decisions], who="Ann")
+    session.record([Answer(*each, session.find(*each[:2]).version) for each in decisions], who="Ann")
     suffix = format if format in ("csv", "parquet") else "json"
     out = tmp_path / f"completed.{suffix}"
-    write_completed(opened, desk.store.entries(), out, added=desk.store.classes(), format=format)
+    write_completed(opened, session.store.entries(), out, added=session.store.classes(), format=format)
     completed = read_dataset(out)
     assert completed.classes == (*CLASSES, "triangle")
     row_of = {file.rpartition("/")[2]: row for row, file in enumerate(completed.files)}
@@ -119,9 +119,9 @@ def test_labels_have_the_new_class_and_are_unknown_where_nobody_answered(run, tm
 
 
 def test_fiftyone_has_the_new_class(run, tmp_path):
-    desk = open_desk(run)
-    desk.add_class("triangle", who="Ann")
-    desk.decide([Decision(desk.suggestion(1).file, "triangle", "yes", 0)], who="Ann")
+    session = open_session(run)
+    session.add_class("triangle", who="Ann")
+    session.record([Answer(session.suggestion(1).file, "triangle", "yes", 0)], who="Ann")
     out = tmp_path / "completed.json"
-    write_completed(open_run(run), desk.store.entries(), out, added=["triangle"], format="fiftyone")
+    write_completed(open_run(run), session.store.entries(), out, added=["triangle"], format="fiftyone")
     assert out.read_text().count("triangle") >= 1

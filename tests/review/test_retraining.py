@@ -14,13 +14,13 @@ from onepair.data.formats.read import read_dataset
 from onepair.files import locked
 from onepair.probability import fit_decisions
 from onepair.review import retraining
-from onepair.review.answers import Decision
+from onepair.review.answers import Answer
 from onepair.review.before_after import compare
 from onepair.review.queue import open_run
 from onepair.review.retraining import Retraining, RetrainingError, planned_commands
 from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
-from tests.review.runs import CLASSES, TEST, open_app, open_desk, small_run, write_images, write_run
+from tests.review.runs import CLASSES, TEST, open_app, open_session, small_run, write_images, write_run
 from tests.review.sites import Site
 
 QUICK, FAILING = ["datasets"], ["labels", "no-such-run", "--out", "none.csv"]
@@ -33,11 +33,11 @@ def run(tmp_path):
 
 @pytest.fixture
 def answered(run):
-    """A desk with an answer, and what trains on it; stopped in the end."""
-    desk = open_desk(run)
-    desk.decide([Decision(desk.suggestion(1).file, desk.suggestion(1).label, "yes", 0)], who="Ann")
-    again = Retraining(desk.run, desk.store)
-    yield desk, again
+    """A session with an answer, and what trains on it; stopped in the end."""
+    session = open_session(run)
+    session.record([Answer(session.suggestion(1).file, session.suggestion(1).label, "yes", 0)], who="Ann")
+    again = Retraining(session.run, session.store)
+    yield session, again
     again.stop()
 
 
@@ -70,7 +70,7 @@ def test_the_commands_are_plain_and_the_new_run_is_a_sibling(run):
     assert train[:4] == ["train", table, "--config", str(run / "config.toml")]
     assert train[4:] == ["--set", "data.observe=given", "--out", str(run.with_name("run-2"))]
     assert find == ["find", str(run.with_name("run-2")), "--folds", "5"]
-    assert Retraining(opened, open_desk(run).store).plan()[1].text.startswith("onepair train ")
+    assert Retraining(opened, open_session(run).store).plan()[1].text.startswith("onepair train ")
 
 
 def test_what_the_first_table_needed_is_not_asked_of_the_second(tmp_path):
@@ -100,19 +100,19 @@ def test_no_folder_or_table_is_ever_overwritten(run, answered):
 
 
 def test_without_answers_it_says_so(run):
-    desk = open_desk(run)
+    session = open_session(run)
     with pytest.raises(RetrainingError, match="nobody has answered yes or no yet"):
-        Retraining(desk.run, desk.store).start()
+        Retraining(session.run, session.store).start()
 
 
 def test_commands_run_one_after_the_other_to_the_end(answered, plan):
-    desk, again = answered
+    session, again = answered
     assert again.progress() is None
     plan(QUICK, QUICK)
     again.start()
     now = wait_for(again, "done")
     assert (now.step, now.newest) == (1, 1)
-    assert Retraining(desk.run, desk.store).progress().state == "done"  # after a restart, too
+    assert Retraining(session.run, session.store).progress().state == "done"  # after a restart, too
 
 
 def test_a_failing_command_ends_it_with_its_sentence(answered, plan):
@@ -138,30 +138,30 @@ def test_it_is_stopped_and_goes_on_with_the_same_command(answered, plan):
 
 
 def test_only_one_at_a_time_in_one_server_and_in_several(answered, plan):
-    desk, again = answered
+    session, again = answered
     plan(None)
     again.start()
-    first = json.loads((desk.run.path / "finding" / "retraining.json").read_text())
+    first = json.loads((session.run.path / "finding" / "retraining.json").read_text())
     again.start()
-    other = Retraining(desk.run, desk.store)
+    other = Retraining(session.run, session.store)
     wait_for(other, "elsewhere")
     other.start()
     other.resume()
     other.stop()  # which is not its own to stop
     assert again.progress().state == "running"
-    assert json.loads((desk.run.path / "finding" / "retraining.json").read_text()) == first
+    assert json.loads((session.run.path / "finding" / "retraining.json").read_text()) == first
 
 
 def test_what_a_killed_server_has_left_is_interrupted_and_goes_on(answered, plan):
-    desk, again = answered
+    session, again = answered
     plan(QUICK, QUICK)
     again.start()
     wait_for(again, "done")
-    record = desk.run.path / "finding" / "retraining.json"
+    record = session.run.path / "finding" / "retraining.json"
     record.write_text(record.read_text().replace('"done"', '"running"'))
-    after = Retraining(desk.run, desk.store)
+    after = Retraining(session.run, session.store)
     wait_for(after, "interrupted")  # as soon as the first has let go of its lock
-    with locked(desk.run.path / "finding" / "retraining.lock"):
+    with locked(session.run.path / "finding" / "retraining.lock"):
         assert after.progress().state == "elsewhere"
     after.resume()
     wait_for(after, "done")
@@ -169,18 +169,18 @@ def test_what_a_killed_server_has_left_is_interrupted_and_goes_on(answered, plan
 
 @pytest.mark.parametrize("content", ["", "{", '{"run": 3}'])
 def test_a_record_that_cannot_be_read_is_none(answered, content):
-    desk, again = answered
-    (desk.run.path / "finding" / "retraining.json").write_text(content)
+    session, again = answered
+    (session.run.path / "finding" / "retraining.json").write_text(content)
     assert again.progress() is None
 
 
 def test_the_page_says_what_it_would_do_and_how_far_it_is(run, plan):
-    app, desk = open_app(run)
-    site = Site(TestClient(app), desk)
+    app, session = open_app(run)
+    site = Site(TestClient(app), session)
     page = site.get("/training")
     assert "Nobody has answered yes or no yet" in page.text
     assert "start" not in page.ids()
-    site.answer(desk.suggestion(1), "yes")
+    site.answer(session.suggestion(1), "yes")
     page = site.get("/training")
     assert f"onepair labels {run} --out" in page.text
     assert "1 answer so far" in page.text
@@ -188,13 +188,13 @@ def test_the_page_says_what_it_would_do_and_how_far_it_is(run, plan):
     page = site.post("/training", wish="start")
     assert "Step 1 …" in page.text
     assert "Training: 0 %" in site.get("/suggestion/2").text  # on every page
-    site.answer(desk.suggestion(2), "no")  # the review goes on
-    assert desk.suggestion(2).answer == "no"
+    site.answer(session.suggestion(2), "no")  # the review goes on
+    assert session.suggestion(2).answer == "no"
     page = site.post("/training", wish="stop")
     assert "The training was stopped" in page.text
     plan(FAILING)
     site.post("/training", wish="start")
-    wait_for(Retraining(desk.run, desk.store), "failed")
+    wait_for(Retraining(session.run, session.store), "failed")
     page = site.get("/training")
     assert "no-such-run: holds no run with suggestions" in page.text
 

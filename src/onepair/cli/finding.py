@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from onepair.data.label_table import LabelTable
     from onepair.finding.summary import Finding
-    from onepair.review.audit_session import AuditDesk
+    from onepair.review.audit_session import AuditSession
     from onepair.review.pictures import Pictures
     from onepair.runs.audit_results import AuditSummary
 
@@ -172,16 +172,16 @@ def review(
     from onepair.review.app import create_app
     from onepair.review.queue import answers_file, open_run, read_queue
     from onepair.review.retraining import Retraining
-    from onepair.review.session import Desk
+    from onepair.review.session import ReviewSession
 
     opened = open_run(run)
-    desk = Desk(opened, read_queue(opened), Store(answers_file(opened)))
-    retraining = Retraining(opened, desk.store)
+    session = ReviewSession(opened, read_queue(opened), Store(answers_file(opened)))
+    retraining = Retraining(opened, session.store)
     try:
         serve_pages(
-            lambda pictures, who: create_app(desk, pictures, retraining, name=who),
-            table=desk.table,
-            words=f"{int(desk.goal.sum()):,} suggestions, {int((desk.goal & ~desk.open).sum()):,} of them answered",
+            lambda pictures, who: create_app(session, pictures, retraining, name=who),
+            table=session.table,
+            words=f"{session.goal.sum():,} suggestions, {(session.goal & ~session.open).sum():,} of them answered",
             port=port,
             host=host,
             name=name,
@@ -190,8 +190,8 @@ def review(
         )
     finally:
         retraining.stop()
-    desk.refresh()
-    answered, total = int((desk.goal & ~desk.open).sum()), int(desk.goal.sum())
+    session.refresh()
+    answered, total = int((session.goal & ~session.open).sum()), int(session.goal.sum())
     typer.echo(
         f"\n{answered:,} of {total:,} answered; {command('labels', run, '--out', 'completed.csv')} writes the labels"
     )
@@ -311,7 +311,7 @@ def audit(
     from contextlib import ExitStack
 
     from onepair.files import locked, writing
-    from onepair.review.audit_session import AuditDesk, open_store
+    from onepair.review.audit_session import AuditSession, open_store
     from onepair.runs.audit import audit_folder, draw, read_audit, write_sheet
     from onepair.runs.finished import FinishedRun
 
@@ -332,33 +332,33 @@ def audit(
             typer.echo(f"{sheet} has {counted(len(drawn.files), 'image')}: write 1 or 0 where it is blank, then")
             typer.echo(command("audit", run, "--answers", sheet))
             return
-        desk = AuditDesk(opened, drawn, open_store(opened))
+        session = AuditSession(opened, drawn, open_store(opened))
         if answers is not None:
-            _take_sheet(desk, answers, name or login_name())
+            _take_sheet(session, answers, name or login_name())
         else:
             from onepair.review.app import create_audit_app
 
             serve_pages(
-                lambda pictures, who: create_audit_app(desk, pictures, name=who),
-                table=desk.table,
-                words=f"{counted(len(desk), 'image')}, {int(desk.complete.sum()):,} complete",
+                lambda pictures, who: create_audit_app(session, pictures, name=who),
+                table=session.table,
+                words=f"{counted(len(session), 'image')}, {int(session.complete.sum()):,} complete",
                 port=port,
                 host=host,
                 name=name,
                 follow_links=follow_links,
             )
-            desk.refresh()
-            desk.write()
+            session.refresh()
+            session.write()
     if read_audit(opened) is not None:
         _say_what_it_tells(run)
 
 
-def _take_sheet(desk: "AuditDesk", answers: Path, who: str) -> None:
-    blank = desk.take_sheet(answers, who=who)
+def _take_sheet(session: "AuditSession", answers: Path, who: str) -> None:
+    blank = session.take_sheet(answers, who=who)
     if blank:
         more = f" and {len(blank) - 10:,} more" if len(blank) > 10 else ""
         typer.echo(f"left out, as they have blanks: {', '.join(blank[:10])}{more}")
-    typer.echo(f"complete: {int(desk.complete.sum()):,} of {counted(len(desk), 'image')}")
+    typer.echo(f"complete: {int(session.complete.sum()):,} of {counted(len(session), 'image')}")
 
 
 def _say_what_it_tells(run: Path) -> None:

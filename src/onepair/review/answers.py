@@ -13,7 +13,7 @@ from onepair.data.quality.check import near_names, same_names
 from onepair.data.tables.column_roles import RESERVED
 from onepair.errors import UserError
 
-Answer = Literal["yes", "no", "skip"]  # to "does this image show that?"; skip: looked at, not sure
+Reply = Literal["yes", "no", "skip"]  # to "does this image show that?"; skip: looked at, not sure
 
 # Nothing is ever changed or deleted: what counts is a cell's last entry, and its id is the cell's version.
 _SCHEMA = """
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
     action: int
     file: str
     label: str
-    answer: Answer | None  # None: taken back
+    answer: Reply | None  # None: taken back
     who: str
     at: str  # ISO 8601, UTC
     undoes: int | None = None
@@ -71,12 +71,12 @@ class Entry(NamedTuple):
         return datetime.fromisoformat(self.at)
 
 
-class Decision(NamedTuple):
+class Answer(NamedTuple):
     """An answer about one label of one image, by somebody who saw the cell at a version (0: nobody had answered)."""
 
     file: str
     label: str
-    answer: Answer | None
+    answer: Reply | None
     seen: int
 
 
@@ -106,7 +106,7 @@ class Store:
         with self._lock, self._sentences():
             return self._select("SELECT * FROM decisions WHERE id > ? ORDER BY id", after)
 
-    def record(self, decisions: Sequence[Decision], *, who: str) -> list[Entry]:
+    def record(self, decisions: Sequence[Answer], *, who: str) -> list[Entry]:
         """Store the decisions about cells that are as they were seen, as one action.
 
         Returns the entries that others made in the meantime: those cells keep what they have. Where both say the same,
@@ -166,7 +166,7 @@ class Store:
         return int(self._db.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM decisions").fetchone()[0])
 
     def _add(
-        self, action: int, file: str, label: str, answer: Answer | None, who: str, *, undoes: int | None = None
+        self, action: int, file: str, label: str, answer: Reply | None, who: str, *, undoes: int | None = None
     ) -> None:
         self._db.execute(
             "INSERT INTO decisions (action, file, label, answer, who, at, undoes) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -215,8 +215,8 @@ class Opinions:
     """Everybody's answers to every question, from the history, entry by entry."""
 
     def __init__(self) -> None:
-        self._first: dict[Place, dict[str, Answer]] = {}
-        self._last: dict[Place, dict[str, Answer]] = {}
+        self._first: dict[Place, dict[str, Reply]] = {}
+        self._last: dict[Place, dict[str, Reply]] = {}
         self._open: dict[Place, bool] = {}  # in the order in which the disagreements came up
 
     def note(self, entry: Entry) -> None:

@@ -13,13 +13,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from onepair.data.problems import DataError
 from onepair.errors import UserError
 from onepair.labels import POSITIVE
-from onepair.review.answers import Answer, Decision, new_class, tidy
-from onepair.review.audit_session import AuditDesk
+from onepair.review.answers import Answer, Reply, new_class, tidy
+from onepair.review.audit_session import AuditSession
 from onepair.review.pages import GRID, AuditPages, Pages, address, grid_address
 from onepair.review.pictures import LARGE, SMALL, Picture, Pictures, heat_map
 from onepair.review.queue import Order
 from onepair.review.retraining import Retraining
-from onepair.review.session import Cell, Desk
+from onepair.review.session import Cell, ReviewSession
 
 FOR_GOOD = {"Cache-Control": "private, max-age=31536000, immutable"}  # for what has its version in its address
 
@@ -60,7 +60,7 @@ class Site:
         return known
 
     def take_name(self, name: str) -> Response:
-        answer = go("/")
+        answer = redirect("/")
         answer.set_cookie("onepair_name", quote(tidy(name)), max_age=10**8, httponly=True, samesite="lax")
         return answer
 
@@ -74,15 +74,15 @@ class Site:
         return Response(content, media_type=media_type, headers=FOR_GOOD)
 
     def _image(self, row: int) -> Response:
-        require(0 <= row < len(self._pictures.table))
+        ensure(0 <= row < len(self._pictures.table))
         return self.send(lambda: self._pictures.picture(row, LARGE))
 
     def _thumbnail(self, row: int) -> Response:
-        require(0 <= row < len(self._pictures.table))
+        ensure(0 <= row < len(self._pictures.table))
         return self.send(lambda: self._pictures.picture(row, SMALL))
 
     def _static_file(self, file: str) -> Response:
-        content, media_type, _ = there(self._static.get(file))
+        content, media_type, _ = or_404(self._static.get(file))
         return Response(content, media_type=media_type, headers=FOR_GOOD)
 
 
@@ -91,18 +91,18 @@ def _say(_: Request, error: Exception) -> Response:
     return Response(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE, media_type="text/plain")
 
 
-def go(path: str, **query: object) -> RedirectResponse:
+def redirect(path: str, **query: object) -> RedirectResponse:
     return RedirectResponse(address(path, **query), HTTPStatus.SEE_OTHER)
 
 
-def there(value: Found | None) -> Found:
+def or_404(value: Found | None) -> Found:
     """The value, or the answer that there is none."""
     if value is None:
         raise HTTPException(HTTPStatus.NOT_FOUND)
     return value
 
 
-def require(found: bool) -> None:
+def ensure(found: bool) -> None:
     if not found:
         raise HTTPException(HTTPStatus.NOT_FOUND)
 
@@ -116,24 +116,24 @@ def _read_static() -> dict[str, _StaticFile]:
     }
 
 
-def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: str | None) -> FastAPI:
+def create_app(session: ReviewSession, pictures: Pictures, retraining: Retraining, *, name: str | None) -> FastAPI:
     """The application; `name` is who answers until somebody says otherwise, None asks everybody first."""
-    site = Site(pictures, name=name, refresh=desk.refresh)
-    app, pages = site.app, Pages(desk, pictures, retraining, static=site.static)
+    site = Site(pictures, name=name, refresh=session.refresh)
+    app, pages = site.app, Pages(session, pictures, retraining, static=site.static)
     Who = Annotated[str, Depends(site.reviewer)]  # noqa: N806 (a type)
 
     def cell_of(file: str, label: str) -> Cell:
-        return there(desk.find(file, label))
+        return or_404(session.find(file, label))
 
     def next_open(who: str, order: Order, *, after: int | None = None) -> Response:
         """On to the next open suggestion; before the unlikely ones begin, to the page that says so."""
-        coming = desk.next_open(order, after=after, who=who)
+        coming = session.next_open(order, after=after, who=who)
         if coming is None or (
-            order != "second" and not desk.goal[coming - 1] and (after is None or desk.goal[after - 1])
+            order != "second" and not session.goal[coming - 1] and (after is None or session.goal[after - 1])
         ):
-            return go("/done")
-        desk.hold([coming], who=who)  # from now on, not from when the page is asked for: others come in between
-        return go(f"/suggestion/{coming}", order=order)
+            return redirect("/done")
+        session.hold([coming], who=who)  # from now on, not from when the page is asked for: others come in between
+        return redirect(f"/suggestion/{coming}", order=order)
 
     # One by one
 
@@ -142,12 +142,12 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
         """On to the first open suggestion, of all or of a class."""
         if label is None:
             return next_open(who, order)
-        first = there(desk.first_of_class(label, who=who))
-        return go(f"/suggestion/{first}", order="class")
+        first = or_404(session.first_of_class(label, who=who))
+        return redirect(f"/suggestion/{first}", order="class")
 
     @app.get("/suggestion/{number}")
     def suggestion(who: Who, number: int, order: Order = "probability") -> Response:
-        require(1 <= number <= len(desk))
+        ensure(1 <= number <= len(session))
         return HTMLResponse(pages.suggestion(who, number, order))
 
     @app.post("/answer")
@@ -158,18 +158,18 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
         seen: Annotated[int, Form()],
         number: Annotated[int, Form()],
         order: Annotated[Order, Form()],
-        answer: Annotated[Answer | None, Form()] = None,
+        answer: Annotated[Reply | None, Form()] = None,
     ) -> Response:
         """Take an answer from the page of suggestion `number`, to its question or on another label of the image."""
         cell = cell_of(file, label)
-        require(1 <= number <= len(desk))
-        clashes = desk.decide([Decision(file, label, answer, seen)], who=who)
+        ensure(1 <= number <= len(session))
+        clashes = session.record([Answer(file, label, answer, seen)], who=who)
         if clashes:
             page = pages.suggestion(who, cell.number or number, order, clash=clashes[0])
             return HTMLResponse(page, HTTPStatus.CONFLICT)
         if cell.number == number and answer is not None:
             return next_open(who, order, after=number)
-        return go(f"/suggestion/{number}", order=order)
+        return redirect(f"/suggestion/{number}", order=order)
 
     @app.post("/complete")
     def complete(
@@ -182,8 +182,8 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
     ) -> Response:
         """The image of suggestion `number` shows what is known and ticked, and nothing else."""
         cell = cell_of(file, label)
-        require(cell.number == number)
-        clashes = desk.complete(cell.row, seen=seen, who=who)
+        ensure(cell.number == number)
+        clashes = session.complete(cell.row, seen=seen, who=who)
         if clashes:
             return HTMLResponse(pages.suggestion(who, number, order, clash=clashes[0]), HTTPStatus.CONFLICT)
         return next_open(who, order, after=number)
@@ -191,12 +191,12 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
     @app.post("/undo")
     def undo(who: Who, order: Annotated[Order, Form()] = "probability") -> Response:
         """Take the last answer back, and go to where it was given."""
-        undone = desk.undo(who=who)
-        cell = desk.find(undone[0].file, undone[0].label) if undone else None
+        undone = session.undo(who=who)
+        cell = session.find(undone[0].file, undone[0].label) if undone else None
         if cell is not None and cell.number and len({entry.file for entry in undone}) > 1:
-            return go(grid_address(cell.label, cell.suggested, cell.likely))
-        number = None if cell is None else cell.number or desk.first_of_image(cell.row)
-        return next_open(who, order) if number is None else go(f"/suggestion/{number}", order=order)
+            return redirect(grid_address(cell.label, cell.suggested, cell.likely))
+        number = None if cell is None else cell.number or session.first_of_image(cell.row)
+        return next_open(who, order) if number is None else redirect(f"/suggestion/{number}", order=order)
 
     @app.get("/done")
     def done(who: Who) -> Response:
@@ -208,7 +208,7 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
     def grid(
         who: Who, label: str, suggested: Annotated[int, Query(ge=0, le=1)] = POSITIVE, likely: bool = True
     ) -> Response:
-        require(label in desk.table.classes)
+        ensure(label in session.table.classes)
         return HTMLResponse(pages.grid(who, label, suggested, likely))
 
     @app.post("/grid")
@@ -224,10 +224,10 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
         unsure: Annotated[list[str], Form()] = [],  # noqa: B006
     ) -> Response:
         """Give the files of a page the answer `rest`, the marked ones the other, and skip those that are unsure."""
-        require(len(file) == len(seen))
-        other: Answer = "no" if rest == "yes" else "yes"
+        ensure(len(file) == len(seen))
+        other: Reply = "no" if rest == "yes" else "yes"
         decisions = [
-            Decision(
+            Answer(
                 cell_of(each, label).file,
                 label,
                 "skip" if each in unsure else other if each in marked else rest,
@@ -235,10 +235,10 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
             )
             for each, version in zip(file, seen, strict=True)
         ]
-        clashes = desk.decide(decisions, who=who)
+        clashes = session.record(decisions, who=who)
         if clashes:
             return HTMLResponse(pages.grid(who, label, suggested, likely, clashes=len(clashes)), HTTPStatus.CONFLICT)
-        return go(grid_address(label, suggested, likely))
+        return redirect(grid_address(label, suggested, likely))
 
     # Training again
 
@@ -249,7 +249,7 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
     @app.post("/training")
     def train(who: Who, wish: Annotated[Literal["start", "resume", "stop"], Form()]) -> Response:
         {"start": retraining.start, "resume": retraining.resume, "stop": retraining.stop}[wish]()
-        return go("/training")
+        return redirect("/training")
 
     # Beside the pages: what opens in a dialog
 
@@ -266,26 +266,26 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
         order: Annotated[Order, Form()] = "probability",
     ) -> Response:
         """Add a class, and give it to the image of suggestion `number`; without `sure`, ask if there is one like it."""
-        require(number is None or 1 <= number <= len(desk))
-        wanted = new_class(name, desk.classes)
+        ensure(number is None or 1 <= number <= len(session))
+        wanted = new_class(name, session.classes)
         if wanted.impossible or (not sure and (wanted.taken or wanted.near)):
             return HTMLResponse(pages.asked_class(who, wanted, number, order))
         label = wanted.taken or wanted.name
-        if label not in desk.classes:
-            desk.add_class(label, who=who)
+        if label not in session.classes:
+            session.add_class(label, who=who)
         if number is None:
-            return go("/classes")
-        cell = there(desk.find(desk.suggestion(number).file, label))
-        desk.decide([Decision(cell.file, label, "yes", cell.version)], who=who)
-        return go(f"/suggestion/{number}", order=order)
+            return redirect("/classes")
+        cell = or_404(session.find(session.suggestion(number).file, label))
+        session.record([Answer(cell.file, label, "yes", cell.version)], who=who)
+        return redirect(f"/suggestion/{number}", order=order)
 
     @app.get("/class")
     def back_to_classes(who: Who) -> Response:
-        return go("/classes")  # a question that was reloaded
+        return redirect("/classes")  # a question that was reloaded
 
     @app.get("/suggestion/{number}/labels")
     def labels(who: Who, number: int, order: Order = "probability") -> Response:
-        require(1 <= number <= len(desk))
+        ensure(1 <= number <= len(session))
         return HTMLResponse(pages.labels(who, number, order))
 
     @app.get("/help")
@@ -302,25 +302,25 @@ def create_app(desk: Desk, pictures: Pictures, retraining: Retraining, *, name: 
 
     @app.get("/map/{number}")
     def overlay(number: int) -> Response:
-        maps = there(desk.suggestions.maps)
-        require(1 <= number <= len(desk))
+        maps = or_404(session.suggestions.maps)
+        ensure(1 <= number <= len(session))
         return site.send(lambda: heat_map(maps[number - 1]))
 
     return app
 
 
-def create_audit_app(desk: AuditDesk, pictures: Pictures, *, name: str | None) -> FastAPI:
+def create_audit_app(session: AuditSession, pictures: Pictures, *, name: str | None) -> FastAPI:
     """The application; `name` is who answers until somebody says otherwise, None asks everybody first."""
-    site = Site(pictures, name=name, refresh=desk.refresh)
-    app, pages = site.app, AuditPages(desk, pictures, static=site.static)
+    site = Site(pictures, name=name, refresh=session.refresh)
+    app, pages = site.app, AuditPages(session, pictures, static=site.static)
     Who = Annotated[str, Depends(site.reviewer)]  # noqa: N806 (a type)
 
     def next_open(who: str, *, after: int = 0) -> Response:
-        coming = desk.next_open(after=after, who=who)
+        coming = session.next_open(after=after, who=who)
         if coming is None:
-            return go("/done")
-        desk.hold(coming, who=who)  # from now on, not from when the page is asked for: others come in between
-        return go(f"/image-{coming}")
+            return redirect("/done")
+        session.hold(coming, who=who)  # from now on, not from when the page is asked for: others come in between
+        return redirect(f"/image-{coming}")
 
     @app.get("/")
     def begin(who: Who) -> Response:
@@ -328,7 +328,7 @@ def create_audit_app(desk: AuditDesk, pictures: Pictures, *, name: str | None) -
 
     @app.get("/image-{number}")
     def image(who: Who, number: int) -> Response:
-        require(1 <= number <= len(desk))
+        ensure(1 <= number <= len(session))
         return HTMLResponse(pages.image(who, number))
 
     @app.post("/complete")
@@ -339,8 +339,8 @@ def create_audit_app(desk: AuditDesk, pictures: Pictures, *, name: str | None) -
         ticked: Annotated[list[str], Form()] = [],  # noqa: B006 (FastAPI copies it)
     ) -> Response:
         """The image shows the ticked labels, and no others."""
-        require(1 <= number <= len(desk) and set(ticked) <= set(desk.table.classes))
-        clashes = desk.finish(number, set(ticked), seen=seen, who=who)
+        ensure(1 <= number <= len(session) and set(ticked) <= set(session.table.classes))
+        clashes = session.finish(number, set(ticked), seen=seen, who=who)
         if clashes:
             return HTMLResponse(pages.image(who, number, clashes=clashes), HTTPStatus.CONFLICT)
         return next_open(who, after=number)
@@ -348,8 +348,8 @@ def create_audit_app(desk: AuditDesk, pictures: Pictures, *, name: str | None) -
     @app.post("/undo")
     def undo(who: Who) -> Response:
         """Take the last image back, and go to it."""
-        number = desk.undo(who=who)
-        return next_open(who) if number is None else go(f"/image-{number}")
+        number = session.undo(who=who)
+        return next_open(who) if number is None else redirect(f"/image-{number}")
 
     @app.get("/done")
     def done(who: Who) -> Response:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from onepair.review.answers import Answer, Decision, Entry, Store
-from onepair.review.session import Hands, Pace
+from onepair.review.answers import Answer, Entry, Reply, Store
+from onepair.review.session import Claims, Pace
 from onepair.runs.audit import AuditError, Sample, audit_folder, read_answers, write_audit
 from onepair.runs.finished import FinishedRun
 
@@ -18,7 +18,7 @@ POSSIBLE = 0.02  # the probability from which on a label is worth a place among 
 MOST_POSSIBLE = 12  # such places, beside those of labels that are ticked
 BREAK = 600.0  # seconds; a whole image takes longer than one answer
 
-_VALUE_OF: dict[Answer | None, int] = {"yes": POSITIVE, "no": NEGATIVE}
+_VALUE_OF: dict[Reply | None, int] = {"yes": POSITIVE, "no": NEGATIVE}
 
 
 class Toggle(NamedTuple):
@@ -31,7 +31,7 @@ class Toggle(NamedTuple):
     ticked: bool
 
 
-class AuditDesk:
+class AuditSession:
     """Images that were drawn, and what people have said of them so far; numbers count from 1 in the order of the draw.
 
     An image is complete when all of its labels are answered. What is complete is in audit/audited.csv at all times but
@@ -52,7 +52,7 @@ class AuditDesk:
         self.answers: Labels = np.full(shape, UNKNOWN, np.int8)
         self._taken_back: Labels = np.full(shape, UNKNOWN, np.int8)
         self._versions = np.zeros(shape, np.int64)
-        self._pace, self._hands = Pace(pause=BREAK, fewest=2), Hands()
+        self._pace, self._claims = Pace(pause=BREAK, fewest=2), Claims()
         self._newest = self._action = 0
         self._lock = threading.Lock()
         self._take_over()
@@ -125,11 +125,11 @@ class AuditDesk:
         """The next image that is not complete, from the first again after the last; what others look at comes last."""
         numbers = [(after + step) % len(self) + 1 for step in range(len(self))]
         waiting = [number for number in numbers if not self.complete[number - 1]]
-        held = self._hands.others(who)
+        held = self._claims.others(who)
         return next((number for number in waiting if number not in held), waiting[0] if waiting else None)
 
     def hold(self, number: int, *, who: str) -> None:
-        self._hands.take([number], who=who)
+        self._claims.take([number], who=who)
 
     # People
 
@@ -143,9 +143,9 @@ class AuditDesk:
         for name, answered, version in zip(
             self.table.classes, self.answers[number - 1].tolist(), versions, strict=True
         ):
-            answer: Answer = "yes" if name in ticked else "no"
+            answer: Reply = "yes" if name in ticked else "no"
             if version > seen or _VALUE_OF[answer] != answered:
-                decisions.append(Decision(file, name, answer, min(version, seen)))
+                decisions.append(Answer(file, name, answer, min(version, seen)))
         refused = self.store.record(decisions, who=who)
         self.refresh()
         self.write()
@@ -186,7 +186,7 @@ class AuditDesk:
 
     def _answer_all(self, labels: dict[str, Labels], *, who: str) -> None:
         decisions = [
-            Decision(file, name, "yes" if value == POSITIVE else "no", int(self._versions[number - 1, column]))
+            Answer(file, name, "yes" if value == POSITIVE else "no", int(self._versions[number - 1, column]))
             for file, values in labels.items()
             if (number := self._number_of.get(file)) is not None
             for column, (name, value) in enumerate(zip(self.table.classes, values.tolist(), strict=True))

@@ -19,12 +19,12 @@ from onepair.files import replacing, write_atomically, writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 from onepair.remote import as_path
-from onepair.review.answers import Answer, Entry
+from onepair.review.answers import Entry, Reply
 from onepair.review.queue import ReviewError
 from onepair.runs.finished import FinishedRun
 
 _NOTHING = np.zeros((3, 0), np.int64)
-_LABEL_OF: dict[Answer | None, int] = {"yes": POSITIVE, "no": NEGATIVE}
+_LABEL_OF: dict[Reply | None, int] = {"yes": POSITIVE, "no": NEGATIVE}
 _WRITTEN = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
 
 

@@ -8,17 +8,17 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from onepair import words as wording
+from onepair import words
 from onepair.data.problems import DataError
 from onepair.errors import UserError
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.review.answers import Entry, NewClass
-from onepair.review.audit_session import AuditDesk
+from onepair.review.audit_session import AuditSession
 from onepair.review.before_after import BeforeAfter, compare
 from onepair.review.pictures import Frame, Passage, Pictures
 from onepair.review.queue import Order, estimated_missing
 from onepair.review.retraining import Retraining
-from onepair.review.session import Desk, Kind
+from onepair.review.session import Kind, ReviewSession
 from onepair.runs.finished import FinishedRun
 
 
@@ -44,11 +44,11 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            percent=wording.probability,
-            points=wording.points,
-            number=wording.number,
-            time_left=wording.time_left,
-            ago=wording.ago,
+            percent=words.probability,
+            points=words.points,
+            number=words.number,
+            time_left=words.time_left,
+            ago=words.ago,
         )
         texts = pictures.table.ids and pictures.table.texts is not None
         self._environment.globals.update(
@@ -81,48 +81,52 @@ def grid_address(label: str, suggested: int | None, likely: bool) -> str:
 class Pages:
     """HTML of every page, for one reviewer at a time."""
 
-    def __init__(self, desk: Desk, pictures: Pictures, retraining: Retraining, *, static: Mapping[str, str]) -> None:
+    def __init__(
+        self, session: ReviewSession, pictures: Pictures, retraining: Retraining, *, static: Mapping[str, str]
+    ) -> None:
         """`static` has the address of each static file."""
-        self.desk, self._estimated = desk, estimated_missing(desk.run)
+        self.session, self._estimated = session, estimated_missing(session.run)
         self._retraining = retraining
         self._compared: dict[Path, BeforeAfter] = {}  # by the run after
         # Heat maps are kept for good by the version `started`: others may be there after a restart.
         started = secrets.token_hex(4)
-        self._render = Renderer(pictures, run=desk.run.path, started=started, static=static, grid_address=grid_address)
+        self._render = Renderer(
+            pictures, run=session.run.path, started=started, static=static, grid_address=grid_address
+        )
 
     def suggestion(self, who: str, number: int, order: Order, *, clash: Entry | None = None) -> str:
         """One image and the question about it; `clash` is what another person said in the meantime."""
-        desk = self.desk
-        desk.hold([number], who=who)
-        cell, coming = desk.suggestion(number), desk.next_open(order, after=number, who=who)
-        others = [each for each in desk.cells(cell.row) if each.label != cell.label]
-        place, places = desk.place(order, number)
+        session = self.session
+        session.hold([number], who=who)
+        cell, coming = session.suggestion(number), session.next_open(order, after=number, who=who)
+        others = [each for each in session.cells(cell.row) if each.label != cell.label]
+        place, places = session.place(order, number)
         return self._page(
             "suggestion.html.j2",
             who,
             here=address(f"/suggestion/{number}", order=order),
             cell=cell,
-            version=desk.version(cell.row),
-            blind=order == "second" and bool(desk.second(who)[number - 1]),
+            version=session.version(cell.row),
+            blind=order == "second" and bool(session.second(who)[number - 1]),
             frame=self._render.frame(cell.row),
             labelled=[each for each in others if not each.number and (each.shown or each.answer)],
             suggested=sorted((each for each in others if each.number), key=lambda each: each.number or 0),
             order=order,
             place=place,
             places=places,
-            before=desk.neighbour(order, number, -1),
-            after=desk.neighbour(order, number, 1),
-            has_maps=desk.suggestions.maps is not None,
-            ahead=[] if coming is None else self._render.image("image", desk.suggestion(coming).row),
+            before=session.neighbour(order, number, -1),
+            after=session.neighbour(order, number, 1),
+            has_maps=session.suggestions.maps is not None,
+            ahead=[] if coming is None else self._render.image("image", session.suggestion(coming).row),
             clash=clash,
         )
 
     def grid(self, who: str, label: str, suggested: int, likely: bool, *, clashes: int = 0) -> str:
         """Many images with the same suggestion; `clashes` counts the answers on the last page that were not stored."""
-        waiting = self.desk.waiting(label, suggested, likely, most=2 * GRID, who=who)
+        waiting = self.session.waiting(label, suggested, likely, most=2 * GRID, who=who)
         now, ahead = waiting[:GRID], waiting[GRID:]
-        self.desk.hold([cell.number for cell in now if cell.number], who=who)
-        kinds = self.desk.kinds()
+        self.session.hold([cell.number for cell in now if cell.number], who=who)
+        kinds = self.session.kinds()
         here = next((place for place, kind in enumerate(kinds) if kind[:3] == (label, suggested, likely)), 0)
         return self._page(
             "grid.html.j2",
@@ -140,18 +144,20 @@ class Pages:
         )
 
     def done(self, who: str) -> str:
-        agreement = self.desk.opinions.agreement()
+        agreement = self.session.opinions.agreement()
         return self._page(
             "done.html.j2",
             who,
             here="/done",
-            answers=self.desk.answers(),
-            still_missing=None if self._estimated is None else round(self.desk.still_missing(self._estimated)),
+            answers=self.session.answers(),
+            still_missing=None if self._estimated is None else round(self.session.still_missing(self._estimated)),
             agreement=agreement,
-            second=int(self.desk.second(who).sum()),
-            disputed=[cell for place in agreement.open if (cell := self.desk.find(*place)) is not None and cell.number],
-            skipped=self.desk.first_skipped(),
-            coming=self.desk.next_open("probability", who=who),
+            second=int(self.session.second(who).sum()),
+            disputed=[
+                cell for place in agreement.open if (cell := self.session.find(*place)) is not None and cell.number
+            ],
+            skipped=self.session.first_skipped(),
+            coming=self.session.next_open("probability", who=who),
         )
 
     def classes(self, who: str) -> str:
@@ -159,10 +165,10 @@ class Pages:
 
         Then come classes that have only suggestions beyond it, and those that are answered.
         """
-        kinds_of: dict[str, list[Kind]] = {label: [] for label in self.desk.table.classes}
-        for kind in self.desk.kinds():
+        kinds_of: dict[str, list[Kind]] = {label: [] for label in self.session.table.classes}
+        for kind in self.session.kinds():
             kinds_of[kind.label].append(kind)
-        some_likely = bool(self.desk.likely.any())
+        some_likely = bool(self.session.likely.any())
         groups: dict[str, list[tuple[str, int, int, list[Kind]]]] = {
             "Still open": [],
             "Less likely": [],
@@ -179,7 +185,7 @@ class Pages:
             who,
             here="/classes",
             groups=[(heading, sorted(found, key=lambda each: -each[1])) for heading, found in groups.items() if found],
-            added=[(label, self.desk.shown_by(label)) for label in self.desk.added],
+            added=[(label, self.session.shown_by(label)) for label in self.session.added],
         )
 
     def asked_class(self, who: str, wanted: NewClass, number: int | None, order: Order) -> str:
@@ -188,8 +194,8 @@ class Pages:
 
     def labels(self, who: str, number: int, order: Order) -> str:
         """The labels that can be added to the image of a suggestion."""
-        cell = self.desk.suggestion(number)
-        cells = [each for each in self.desk.cells(cell.row) if not each.shown and each.label != cell.label]
+        cell = self.session.suggestion(number)
+        cells = [each for each in self.session.cells(cell.row) if not each.shown and each.label != cell.label]
         here = address(f"/suggestion/{number}/labels", order=order)
         return self._page("labels.html.j2", who, here=here, cell=cell, cells=cells, order=order)
 
@@ -201,7 +207,7 @@ class Pages:
                 comparison = self._compare(now.run)
             except UserError as error:
                 failure = str(error)
-        answers = [entry for entry in self.desk.store.entries() if entry.answer in ("yes", "no")]
+        answers = [entry for entry in self.session.store.entries() if entry.answer in ("yes", "no")]
         return self._page(
             "training.html.j2",
             who,
@@ -218,7 +224,7 @@ class Pages:
 
     def _compare(self, after: Path) -> BeforeAfter:
         if after not in self._compared:
-            self._compared[after] = compare(self.desk.run, FinishedRun(after))
+            self._compared[after] = compare(self.session.run, FinishedRun(after))
         return self._compared[after]
 
     def help(self, who: str) -> str:
@@ -232,11 +238,11 @@ class Pages:
             "base": "page.html.j2",
             "who": who,
             "order": "probability",
-            "total": int(self.desk.goal.sum()),
-            "open": int((self.desk.open & self.desk.goal).sum()),
-            "unlikely": int((self.desk.open & ~self.desk.goal).sum()),
-            "seconds_left": self.desk.seconds_left(who=who),
-            "last": self.desk.store.last_action(who=who),
+            "total": int(self.session.goal.sum()),
+            "open": int((self.session.open & self.session.goal).sum()),
+            "unlikely": int((self.session.open & ~self.session.goal).sum()),
+            "seconds_left": self.session.seconds_left(who=who),
+            "last": self.session.store.last_action(who=who),
             "ahead": [],
             "training": self._retraining.progress(),
         }
@@ -249,38 +255,38 @@ MANY = 60  # classes from which on their names need more room than the photo
 class AuditPages:
     """HTML of every page, for one person at a time."""
 
-    def __init__(self, desk: AuditDesk, pictures: Pictures, *, static: Mapping[str, str]) -> None:
+    def __init__(self, session: AuditSession, pictures: Pictures, *, static: Mapping[str, str]) -> None:
         """`static` has the address of each static file."""
-        self.desk = desk
+        self.session = session
         self._render = Renderer(
             pictures,
-            run=desk.run.path,
-            split=desk.sample.split,
-            population=desk.sample.population,
-            many=len(desk.table.classes) >= MANY,
+            run=session.run.path,
+            split=session.sample.split,
+            population=session.sample.population,
+            many=len(session.table.classes) >= MANY,
             static=static,
         )
 
     def image(self, who: str, number: int, *, clashes: Sequence[Entry] = ()) -> str:
         """One image and all labels; `clashes` are what others said in the meantime."""
-        desk = self.desk
-        desk.hold(number, who=who)
-        likely, others = desk.toggles(number)
-        coming = desk.next_open(after=number, who=who)
-        row = int(desk.rows[number - 1])
+        session = self.session
+        session.hold(number, who=who)
+        likely, others = session.toggles(number)
+        coming = session.next_open(after=number, who=who)
+        row = int(session.rows[number - 1])
         return self._page(
             "audit.html.j2",
             who,
             here=f"/image-{number}",
             number=number,
-            file=desk.sample.files[number - 1],
+            file=session.sample.files[number - 1],
             row=row,
             frame=self._render.frame(row),
             likely=likely,
             others=others,
-            complete=bool(desk.complete[number - 1]),
-            seen=desk.version(number),
-            ahead=[] if coming is None else self._render.image("image", int(desk.rows[coming - 1])),
+            complete=bool(session.complete[number - 1]),
+            seen=session.version(number),
+            ahead=[] if coming is None else self._render.image("image", int(session.rows[coming - 1])),
             clashes=clashes,
         )
 
@@ -297,10 +303,10 @@ class AuditPages:
         common = {
             "base": "audit_page.html.j2",
             "who": who,
-            "total": len(self.desk),
-            "finished": int(self.desk.complete.sum()),
-            "seconds_left": self.desk.seconds_left(who=who),
-            "last": self.desk.last_file(who=who),
+            "total": len(self.session),
+            "finished": int(self.session.complete.sum()),
+            "seconds_left": self.session.seconds_left(who=who),
+            "last": self.session.last_file(who=who),
             "ahead": [],
         }
         return self._render(template, {**common, **facts})

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.review.answers import Answer, Decision, Entry, Opinions, Store
+from onepair.review.answers import Answer, Entry, Opinions, Reply, Store
 from onepair.review.queue import ORDERS, Order, Queue
 from onepair.runs.finished import FinishedRun
 
@@ -41,20 +41,20 @@ class Pace:
         return sum(working) / len(working) if len(working) >= self.fewest else None
 
 
-class Hands:
+class Claims:
     """What everybody looks at now, by number, so that others get something else."""
 
     def __init__(self) -> None:
-        self._hands: dict[str, tuple[float, list[int]]] = {}
+        self._claims: dict[str, tuple[float, list[int]]] = {}
 
     def take(self, numbers: Iterable[int], *, who: str) -> None:
-        self._hands[who] = time.monotonic(), list(numbers)
+        self._claims[who] = time.monotonic(), list(numbers)
 
     def others(self, who: str) -> set[int]:
         """What is before others than `who`."""
         held = [
             numbers
-            for other, (since, numbers) in list(self._hands.items())
+            for other, (since, numbers) in list(self._claims.items())
             if other != who and time.monotonic() - since < HOLD
         ]
         return {number for numbers in held for number in numbers}
@@ -73,10 +73,10 @@ class Cell:
     suggested: int | None = None
     probability: float | None = None
     likely: bool = False
-    before: Answer | None = None  # what was answered and then taken back
+    before: Reply | None = None  # what was answered and then taken back
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> Reply | None:
         return self.entry.answer if self.entry else None
 
     @property
@@ -99,7 +99,7 @@ class Kind(NamedTuple):
     open: int
 
 
-class Desk:
+class ReviewSession:
     """Suggestions, and what people have decided on them so far; other processes may decide at the same time."""
 
     def __init__(self, run: FinishedRun, suggestions: Queue, store: Store) -> None:
@@ -118,8 +118,8 @@ class Desk:
         self._row_of = {self.table.files[row]: row for row in run.searched.tolist()}
         self.added: tuple[str, ...] = ()  # classes that the dataset does not have
         self._entry_of: dict[tuple[str, str], Entry] = {}
-        self._taken_back: dict[tuple[str, str], Answer | None] = {}
-        self._pace, self._hands, self.opinions = Pace(), Hands(), Opinions()
+        self._taken_back: dict[tuple[str, str], Reply | None] = {}
+        self._pace, self._claims, self.opinions = Pace(), Claims(), Opinions()
         self._newest = 0
         self._lock = threading.Lock()
         self.refresh()
@@ -220,12 +220,12 @@ class Desk:
 
     def hold(self, numbers: list[int], *, who: str) -> None:
         """Note what somebody looks at now, so that others get something else."""
-        self._hands.take(numbers, who=who)
+        self._claims.take(numbers, who=who)
 
     def _free(self, who: str) -> NDArray[np.bool_]:
         """Which suggestions are open, and not before another person."""
         free = self.open.copy()
-        free[np.array(list(self._hands.others(who)), np.intp) - 1] = False
+        free[np.array(list(self._claims.others(who)), np.intp) - 1] = False
         return free
 
     def place(self, order: Order, number: int) -> tuple[int, int]:
@@ -262,8 +262,8 @@ class Desk:
 
     # People
 
-    def decide(self, decisions: Sequence[Decision], *, who: str) -> list[Entry]:
-        refused = self.store.record(decisions, who=who)
+    def record(self, answers: Sequence[Answer], *, who: str) -> list[Entry]:
+        refused = self.store.record(answers, who=who)
         self.refresh()
         return refused
 
@@ -274,11 +274,11 @@ class Desk:
         stays, and is returned where it is otherwise.
         """
         decisions = [
-            Decision(cell.file, cell.label, "yes" if cell.observed == POSITIVE else "no", min(cell.version, seen))
+            Answer(cell.file, cell.label, "yes" if cell.observed == POSITIVE else "no", min(cell.version, seen))
             for cell in self.cells(row)
             if cell.answer is None or cell.version > seen
         ]
-        return self.decide(decisions, who=who)
+        return self.record(decisions, who=who)
 
     def add_class(self, name: str, *, who: str) -> None:
         self.store.add_class(name, who=who)
@@ -294,7 +294,7 @@ class Desk:
         self.refresh()
         return undone
 
-    def answers(self) -> Counter[Answer]:
+    def answers(self) -> Counter[Reply]:
         """How often the suggestions were answered in each way."""
         return Counter(entry.answer for _, entry in self._answered() if entry.answer is not None)
 
