@@ -7,6 +7,7 @@ import textwrap
 import numpy as np
 import pytest
 
+from onepair.data import READERS, DataError, read_dataset
 from onepair.methods import METHODS, create_method
 from onepair.metrics import METRICS
 from onepair.plugins import PluginError, Registry
@@ -27,11 +28,27 @@ from onepair.metrics import register_metric
 def rows(scores, labels):
     return float(len(scores))
 """
+READER = """
+from onepair.data import LabelTable, register_reader
+
+@register_reader("pairs", detect=lambda path: path.suffix == ".pairs", layout="a .pairs file")
+def read(path, *, unlisted="unknown", report=None):
+    'Files and classes, one pair in a line.'
+    pairs = [line.split() for line in path.read_text().splitlines()]
+    files, classes = (sorted({pair[i] for pair in pairs}) for i in (0, 1))
+    other = 0 if unlisted == "negative" else -1
+    labels = [[1 if [file, name] in pairs else other for name in classes] for file in files]
+    return LabelTable(tuple(files), tuple(classes), labels, np.array(["train"] * len(files)), path.parent)
+
+import numpy as np
+"""
 ENTRY_POINTS = """
 [onepair.methods]
 plain = plugin_method
 [onepair.metrics]
 rows = plugin_metric:rows
+[onepair.readers]
+pairs = plugin_reader
 """
 
 
@@ -53,7 +70,11 @@ def run(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory):
-    return install(tmp_path_factory.mktemp("site"), {"plugin_method": METHOD, "plugin_metric": METRIC}, ENTRY_POINTS)
+    return install(
+        tmp_path_factory.mktemp("site"),
+        {"plugin_method": METHOD, "plugin_metric": METRIC, "plugin_reader": READER},
+        ENTRY_POINTS,
+    )
 
 
 def test_a_method_of_another_package_is_listed_by_the_command_line(plugin):
@@ -71,6 +92,26 @@ def test_a_method_and_a_metric_of_another_package_are_used_from_python(plugin, m
     assert type(create_method("plain")).__name__ == "Plain"
     assert METRICS["rows"](np.zeros((3, 2)), np.zeros((3, 2))) == 3
     assert {"map", "coverage", "ranking-loss", "rows"} <= set(METRICS)
+
+
+def test_a_reader_of_another_package_reads_a_dataset(plugin, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(plugin)
+    monkeypatch.setattr(READERS, "_entries", dict(READERS._entries))
+    monkeypatch.setattr(READERS, "_loaded", False)
+    (tmp_path / "labels.pairs").write_text("a.jpg dog\nb.jpg cat\nb.jpg dog\n")
+    assert read_dataset(tmp_path / "labels.pairs").labels.tolist() == [[-1, 1], [1, 1]]
+    assert read_dataset(tmp_path / "labels.pairs", unlisted="negative").labels.tolist() == [[0, 1], [1, 1]]
+    with pytest.raises(DataError, match="is read as pairs, which takes no zeros"):
+        read_dataset(tmp_path / "labels.pairs", format="pairs", zeros="unknown")
+
+
+def test_a_reader_of_another_package_is_used_by_the_command_line(plugin, tmp_path):
+    listed = run(plugin, "datasets")
+    assert listed.returncode == 0, listed.stderr
+    assert "pairs  Files and classes, one pair in a line." in listed.stdout
+    (tmp_path / "labels.pairs").write_text("a.jpg dog\nb.jpg cat\n")
+    checked = run(plugin, "check", str(tmp_path / "labels.pairs"))
+    assert "2 images" in checked.stdout, checked.stdout + checked.stderr
 
 
 def test_a_registry_loads_entry_points_once_and_only_if_it_must(tmp_path, monkeypatch):

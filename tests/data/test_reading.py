@@ -1,11 +1,10 @@
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-from onepair.data import FORMATS, DataError, LabelTable, read_dataset
+from onepair.data import READERS, DataError, LabelTable, read_dataset
+from onepair.data.formats import digits
 from tests.data import layouts
 
 
@@ -13,7 +12,7 @@ from tests.data import layouts
 def test_every_layout_is_recognised_and_read(tmp_path, layout):
     path = layouts.LAYOUTS[layout](tmp_path)
     name = layout.split(",")[0]
-    assert [reader.name for reader in FORMATS.values() if reader.detect(path)] == [name]
+    assert [reader.name for reader in READERS.values() if reader.detect(path)] == [name]
     found, named = read_dataset(path), read_dataset(str(path), format=name)
     assert found.files == named.files
     assert found.labels.tolist() == named.labels.tolist()
@@ -38,7 +37,7 @@ def test_reports_reach_the_caller(tmp_path):
 def test_a_folder_of_something_else_gets_the_list_of_layouts(tmp_path):
     with pytest.raises(DataError, match="is not in a layout that can be recognised") as raised:
         read_dataset(tmp_path)
-    for name, reader in FORMATS.items():
+    for name, reader in READERS.items():
         assert f"{name}: {reader.layout}" in str(raised.value)
 
 
@@ -48,7 +47,7 @@ def test_what_is_not_there_is_said_not_to_be(tmp_path, name):
         read_dataset(tmp_path / name)
 
 
-@pytest.mark.parametrize("format", sorted(set(FORMATS) - {"digits"}))
+@pytest.mark.parametrize("format", sorted(set(READERS) - {"digits"}))
 @pytest.mark.parametrize("name", ["missing", "x" * 5000, "nul\0", "."])
 def test_every_reader_refuses_what_is_not_there(tmp_path, format, name):
     with pytest.raises(DataError):
@@ -71,9 +70,7 @@ def test_a_misspelt_format_gets_the_nearest_name(tmp_path):
 
 def test_digits_is_the_embedded_dataset_unless_a_path_has_that_name(tmp_path, monkeypatch):
     embedded = LabelTable(("0",), ("one",), np.ones((1, 1), np.int8), np.array(["train"]), Path())
-    module = ModuleType("onepair.data.formats.digits")
-    module.read_digits = lambda: embedded
-    monkeypatch.setitem(sys.modules, "onepair.data.formats.digits", module)
+    monkeypatch.setattr(digits, "read_digits", lambda: embedded)
     monkeypatch.chdir(tmp_path)
     assert read_dataset("digits") is embedded
     (tmp_path / "digits").mkdir()

@@ -271,10 +271,10 @@ def datasets() -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from onepair.data.formats.read import FORMATS
+    from onepair.data import READERS
 
     console = Console(highlight=False)
-    for reader in FORMATS.values():
+    for reader in READERS.values():
         console.print(f"[bold]{reader.name}[/bold]  {escape(reader.description)}")
         console.print(f"  layout    {escape(reader.layout)}", soft_wrap=True)
         console.print(f"  download  {escape(reader.origin)}\n", soft_wrap=True)

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from onepair.data.formats.read import FORMATS
+from onepair.data import READERS
 from onepair.data.problems import DataError
 from onepair.data.text_files import exists, real
 from onepair.experiments.records import Row, Values
@@ -55,7 +55,7 @@ def parse_dataset(text: str) -> Dataset:
     if exists(as_path(text)):
         return _found_at(text)
     name, named, path = text.partition("=")
-    if name not in TITLES and name not in FORMATS:
+    if name not in TITLES and name not in READERS:
         raise DataError(f"there is no {'dataset' if named else 'dataset or path'} {name!r}; {_advice(name)}")
     format = _FORMATS.get(name, name)
     if not named:
@@ -66,7 +66,7 @@ def parse_dataset(text: str) -> Dataset:
 
 
 def _found_at(path: str) -> Dataset:
-    formats = [reader.name for reader in FORMATS.values() if not is_url(path) and reader.detect(Path(path))]
+    formats = [reader.name for reader in READERS.values() if not is_url(path) and reader.detect(Path(path))]
     for name, format in _FORMATS.items():
         if formats == [format] and Path(path).is_dir():
             return Dataset(name, path, format)
@@ -80,12 +80,12 @@ def _own_name(path: str) -> str:
 
 
 def _advice(name: str) -> str:
-    near = get_close_matches(name, [*TITLES, *FORMATS], n=1)
+    near = get_close_matches(name, [*TITLES, *READERS], n=1)
     return f"did you mean {near[0]}?" if near else f"name one of {', '.join(TITLES)} as NAME=PATH, or a path"
 
 
 def _origin(format: str) -> str:
-    reader = FORMATS[format]
+    reader = READERS[format]
     return f"it is {reader.layout}, made of {reader.origin}"
 
 

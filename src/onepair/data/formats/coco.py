@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.tables.cell_values import split_of
@@ -40,6 +41,15 @@ def detect(path: Path) -> bool:
     return bool(_subsets(path))
 
 
+@register_reader(
+    "coco",
+    detect=detect,
+    description="COCO 2014, or instance annotations in the same form, for example of Label Studio and CVAT",
+    layout="a folder with annotations/instances_{train,val}2014.json, train2014/ and val2014/; a .json file; "
+    "or a folder with annotations/instances_{default,train,val,test}.json",
+    origin="annotations_trainval2014.zip, train2014.zip and val2014.zip from cocodataset.org",
+    at_url="file",
+)
 def read(
     path: Path, *, unlisted: Unlisted = "unknown", images: Path | None = None, report: Report = refuse
 ) -> LabelTable:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.text_files import exists, read_lines
@@ -21,6 +22,13 @@ def detect(path: Path) -> bool:
     return _root(path) is not None
 
 
+@register_reader(
+    "cub",
+    detect=detect,
+    description="CUB-200-2011, 312 binary attributes",
+    layout="a folder CUB_200_2011 with images.txt, train_test_split.txt, images/ and attributes/",
+    origin="CUB_200_2011.tgz from www.vision.caltech.edu/datasets/cub_200_2011",
+)
 def read(path: Path, *, report: Report = refuse) -> LabelTable:
     """Read images.txt, train_test_split.txt and attributes/image_attribute_labels.txt (its field is_present).
 

@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
+from onepair.data.problems import Report, refuse
+from onepair.data.text_files import exists
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import Labels
 
@@ -17,6 +20,22 @@ _CELL = 10  # a digit lies anywhere in its cell, so no two overlap
 _CELLS = 3  # across a scene
 _SCENE = 32  # pixels across a scene; the grid of cells lies anywhere in it
 _TRAIN_SAMPLES = 1200  # of the 1,797 handwritten digits; test scenes use the others
+
+
+def detect(path: Path) -> bool:
+    """Whether `path` is the word digits, and no file or folder has that name."""
+    return path == Path("digits") and not exists(path)
+
+
+@register_reader(
+    "digits",
+    detect=detect,
+    description="scenes of handwritten digits, embedded in the package",
+    layout="the word digits in place of a path",
+)
+def read(path: Path, *, report: Report = refuse) -> LabelTable:
+    """Return the embedded dataset; see `read_digits`."""
+    return read_digits()
 
 
 def read_digits(*, train: int = 3000, test: int = 1000, seed: int = 0) -> LabelTable:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import DataError, Report, refuse
 from onepair.data.tables.cell_values import split_of
@@ -19,6 +20,13 @@ def detect(path: Path) -> bool:
     return bool(_sources(path))
 
 
+@register_reader(
+    "huggingface",
+    detect=detect,
+    description="an image folder of Hugging Face's datasets, with metadata",
+    layout="a folder with metadata.jsonl, .csv or .parquet, or with train/, test/ and others that hold one",
+    at_url="folder",
+)
 def read(
     path: Path,
     *,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.walk import walk
 from onepair.data.label_table import SPLITS, LabelTable
@@ -26,6 +27,14 @@ def detect(path: Path) -> bool:
     return len(names) > 1 and not all(split_of(name.rstrip("0123456789")) for name in names)
 
 
+@register_reader(
+    "folders",
+    detect=detect,
+    description="one label per image: a folder of images per class",
+    layout="a folder with two or more folders of images, or with those in train/, val/ and test/",
+    last=True,
+    at_url="folder",
+)
 def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = refuse) -> LabelTable:
     """Read a folder per class: an image is positive for the class whose folder it is in or below.
 

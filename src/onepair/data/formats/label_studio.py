@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
@@ -35,6 +36,14 @@ def detect(path: Path) -> bool:
     return path.suffix.lower() == ".json" and exists(path) and starts_with(path, "[")
 
 
+@register_reader(
+    "label-studio",
+    detect=detect,
+    description="Label Studio's own JSON: choices and labelled regions",
+    layout="a .json file with a list of tasks, and the images beside it or in images/",
+    origin="Export, JSON, in a project of Label Studio; and the images",
+    at_url="file",
+)
 def read(
     path: Path, *, unlisted: Unlisted = "unknown", images: Path | None = None, report: Report = refuse
 ) -> LabelTable:

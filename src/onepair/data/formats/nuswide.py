@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.text_files import exists, join_splits, read_lines
@@ -25,6 +26,14 @@ def detect(path: Path) -> bool:
     return _is_published(path) or exists(_image_list(path, "Train"))
 
 
+@register_reader(
+    "nuswide",
+    detect=detect,
+    description="NUS-WIDE, 81 concepts",
+    layout="a folder with Flickr/ and formatted_{train,val}_{images,labels}.npy, "
+    "or with Flickr/, ImageList/, ConceptsList/ and Groundtruth/TrainTestLabels/",
+    origin="the lists and ground truth of NUS-WIDE from its authors, and the images from Flickr",
+)
 def read(path: Path, *, report: Report = refuse) -> LabelTable:
     """Read NUS-WIDE, rows in the order of its files, images in `Flickr/`.
 

@@ -1,18 +1,25 @@
-"""Which dataset formats there are, and which of them a path holds."""
+"""Read a dataset in any format: by its name, or by the layout of its files."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from onepair.data.formats import coco, cub, huggingface, nuswide, voc, webdataset
-from onepair.data.formats import image_folders as folders
-from onepair.data.formats import label_studio as labelstudio
+from onepair.data.formats import (  # noqa: F401 (importing a module registers its reader)
+    coco,
+    cub,
+    digits,
+    huggingface,
+    image_folders,
+    label_studio,
+    nuswide,
+    voc,
+    webdataset,
+)
+from onepair.data.formats.readers import READERS, Reader
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import DataError, Report, refuse
-from onepair.data.tables import read_table as table
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Unlisted, Zeros
 from onepair.data.tables.sheet import is_sheet
@@ -20,137 +27,8 @@ from onepair.data.text_files import exists
 from onepair.data.vectors.vector_files import read_vectors
 from onepair.remote import as_path, is_remote
 
-
-@dataclass(frozen=True)
-class Reader:
-    """A dataset format: what it is, where to get it, how to know it and how to read it."""
-
-    name: str
-    description: str
-    layout: str  # what must be at the path
-    origin: str  # what to download
-    detect: Callable[[Path], bool]
-    read: Callable[..., LabelTable]  # read(path, *, report, **options)
-    options: tuple[str, ...] = ()  # of `read_dataset`, those that `read` takes
-    last: bool = False  # whether other layouts have parts that look the same, so that those come first
-    at_url: Literal["file", "folder", "either"] | None = None  # what of it may be at a URL
-
-
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z")
-
-
-def _is_digits(path: Path) -> bool:
-    return path == Path("digits") and not exists(path)
-
-
-def _read_digits(path: Path, *, report: Report = refuse) -> LabelTable:
-    embedded: LabelTable = import_module("onepair.data.formats.digits").read_digits()
-    return embedded
-
-
-FORMATS = {
-    reader.name: reader
-    for reader in (
-        Reader(
-            name="table",
-            description="your own images, with labels in a CSV or Parquet file",
-            layout="a .csv, .tsv, .txt, .parquet or .jsonl file with a column file, and one per class or one labels",
-            origin="nothing",
-            detect=table.detect,
-            read=table.read,
-            options=("unlisted", "zeros", "images", "label_columns", "with_vectors"),
-            at_url="file",
-        ),
-        Reader(
-            name="coco",
-            description="COCO 2014, or instance annotations in the same form, as of Label Studio and CVAT",
-            layout="a folder with annotations/instances_{train,val}2014.json, train2014/ and val2014/; a .json file; "
-            "or a folder with annotations/instances_{default,train,val,test}.json",
-            origin="annotations_trainval2014.zip, train2014.zip and val2014.zip from cocodataset.org",
-            detect=coco.detect,
-            read=coco.read,
-            options=("unlisted", "images"),
-            at_url="file",
-        ),
-        Reader(
-            name="label-studio",
-            description="Label Studio's own JSON: choices and labelled regions",
-            layout="a .json file with a list of tasks, and the images beside it or in images/",
-            origin="Export, JSON, in a project of Label Studio; and the images",
-            detect=labelstudio.detect,
-            read=labelstudio.read,
-            options=("unlisted", "images"),
-            at_url="file",
-        ),
-        Reader(
-            name="huggingface",
-            description="an image folder of Hugging Face's datasets, with metadata",
-            layout="a folder with metadata.jsonl, .csv or .parquet, or with train/, test/ and others that hold one",
-            origin="nothing",
-            detect=huggingface.detect,
-            read=huggingface.read,
-            options=("unlisted", "zeros", "label_columns"),
-            at_url="folder",
-        ),
-        Reader(
-            name="folders",
-            description="one label per image: a folder of images per class",
-            layout="a folder with two or more folders of images, or with those in train/, val/ and test/",
-            origin="nothing",
-            detect=folders.detect,
-            read=folders.read,
-            options=("unlisted",),
-            last=True,
-            at_url="folder",
-        ),
-        Reader(
-            name="webdataset",
-            description="WebDataset's tar shards: images, each with a .json, .cls or .txt of its labels",
-            layout="a .tar file, a pattern as 'train-{000000..000009}.tar', or a folder of such shards, perhaps in "
-            "train/, val/ and test/",
-            origin="nothing",
-            detect=webdataset.detect,
-            read=webdataset.read,
-            options=("unlisted",),
-            last=True,
-            at_url="either",
-        ),
-        Reader(
-            name="voc",
-            description="PASCAL VOC classification, 20 classes",
-            layout="a folder with VOCdevkit/VOC2012, that folder itself, or one with ImageSets/Main and JPEGImages",
-            origin="VOCtrainval_11-May-2012.tar from host.robots.ox.ac.uk/pascal/VOC/voc2012",
-            detect=voc.detect,
-            read=voc.read,
-        ),
-        Reader(
-            name="nuswide",
-            description="NUS-WIDE, 81 concepts",
-            layout="a folder with Flickr/ and formatted_{train,val}_{images,labels}.npy, "
-            "or with Flickr/, ImageList/, ConceptsList/ and Groundtruth/TrainTestLabels/",
-            origin="the lists and ground truth of NUS-WIDE from its authors, and the images from Flickr",
-            detect=nuswide.detect,
-            read=nuswide.read,
-        ),
-        Reader(
-            name="cub",
-            description="CUB-200-2011, 312 binary attributes",
-            layout="a folder CUB_200_2011 with images.txt, train_test_split.txt, images/ and attributes/",
-            origin="CUB_200_2011.tgz from www.vision.caltech.edu/datasets/cub_200_2011",
-            detect=cub.detect,
-            read=cub.read,
-        ),
-        Reader(
-            name="digits",
-            description="scenes of handwritten digits, embedded in the package",
-            layout="the word digits in place of a path",
-            origin="nothing",
-            detect=_is_digits,
-            read=_read_digits,
-        ),
-    )
-}
 
 
 def read_dataset(
@@ -165,11 +43,11 @@ def read_dataset(
     features: str | Path | None = None,
     report: Report = refuse,
 ) -> LabelTable:
-    """Read a dataset in any of the `FORMATS`.
+    """Read a dataset in any of the `READERS`.
 
     Args:
         source: a path, a URL, or "digits" for the embedded dataset.
-        format: a name in `FORMATS`, or "auto" to tell it by the layout of the files.
+        format: a name in `READERS`, or "auto" to tell it by the layout of the files.
         unlisted: what a class is that is not listed for an image, where labels are lists: "unknown" or "negative".
         zeros: what a 0 of a table is: "negative", or "unknown" where it means no more than "not tagged".
         images: the folder that the file names of a table or of annotations are relative to.
@@ -218,7 +96,7 @@ def recognise(path: Path, format: str = "auto") -> Reader:
     """What reads a path: what the format names, or what fits the layout; or a sentence that nothing does."""
     if format != "auto":
         return _named(format)
-    possible: Iterable[Reader] = FORMATS.values()
+    possible: Iterable[Reader] = READERS.values()
     if is_remote(path):  # each look is a question to the server
         possible = [each for each in possible if each.at_url in ("file" if path.suffix else "folder", "either")]
     fitting = [reader for reader in possible if reader.detect(path)]
@@ -239,22 +117,22 @@ def recognise(path: Path, format: str = "auto") -> Reader:
     if not path.is_dir():
         raise DataError(f"{path}: is no file of labels; onepair datasets lists what can be read")
     entries = sorted(path.iterdir())
-    inside = [each.name for each in entries if is_sheet(each) or coco.detect(each) or labelstudio.detect(each)]
+    inside = [each.name for each in entries if is_sheet(each) or coco.detect(each) or label_studio.detect(each)]
     if inside:
-        advice = ", or say --format folders for a class per folder" if len(folders.classes_in(path)) > 1 else ""
+        advice = ", or say --format folders for a class per folder" if len(image_folders.classes_in(path)) > 1 else ""
         raise DataError(f"{path}: is a folder with {', '.join(inside[:5])}; give the label file{advice}")
-    if image := next(folders.images_below(path), None):
+    if image := next(image_folders.images_below(path), None):
         raise DataError(
             f"{path}: holds images and no labels; write a table beside them with a line for each that has labels, as "
             f"labels.csv with the lines file,labels and {image.relative_to(path)},dog;sofa"
         )
-    layouts = "".join(f"\n  {reader.name}: {reader.layout}" for reader in FORMATS.values())
+    layouts = "".join(f"\n  {reader.name}: {reader.layout}" for reader in READERS.values())
     raise DataError(f"{path}: is not in a layout that can be recognised; looked for{layouts}")
 
 
 def _named(name: str) -> Reader:
-    if name in FORMATS:
-        return FORMATS[name]
-    near = get_close_matches(name, FORMATS, n=2, cutoff=0.5)
-    advice = f"did you mean {' or '.join(near)}?" if near else f"there are auto, {', '.join(FORMATS)}"
+    if name in READERS:
+        return READERS[name]
+    near = get_close_matches(name, READERS, n=2, cutoff=0.5)
+    advice = f"did you mean {' or '.join(near)}?" if near else f"there are auto, {', '.join(READERS)}"
     raise DataError(f"there is no dataset format {name!r}; {advice}")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.text_files import exists, join_splits, read_lines
@@ -28,6 +29,13 @@ def detect(path: Path) -> bool:
     return bool(_years(path))
 
 
+@register_reader(
+    "voc",
+    detect=detect,
+    description="PASCAL VOC classification, 20 classes",
+    layout="a folder with VOCdevkit/VOC2012, that folder itself, or one with ImageSets/Main and JPEGImages",
+    origin="VOCtrainval_11-May-2012.tar from host.robots.ox.ac.uk/pascal/VOC/voc2012",
+)
 def read(path: Path, *, report: Report = refuse) -> LabelTable:
     """Read `ImageSets/Main/<class>_{train,val}.txt` of one VOC year.
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.tar import SUFFIX, Index, index_of
 from onepair.data.label_table import LabelTable
@@ -58,6 +59,15 @@ def detect(path: Path) -> bool:
     return not (path.suffix and is_remote(path)) and bool(_in_folder(path, alone=True))
 
 
+@register_reader(
+    "webdataset",
+    detect=detect,
+    description="WebDataset's tar shards: images, each with a .json, .cls or .txt of its labels",
+    layout="a .tar file, a pattern like 'train-{000000..000009}.tar', or a folder of such shards, perhaps in "
+    "train/, val/ and test/",
+    last=True,
+    at_url="either",
+)
 def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = refuse) -> LabelTable:
     """Read shards; a sample is an image and, under the same name up to its first dot, one file that labels it.
 

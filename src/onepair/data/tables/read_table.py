@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import DataError, Problem, Report, refuse
 from onepair.data.tables.cell_values import (
@@ -44,6 +45,13 @@ def detect(path: Path) -> bool:
     return is_sheet(path) or (path.suffix.lower() == ".txt" and is_file(path))
 
 
+@register_reader(
+    "table",
+    detect=detect,
+    description="your own images, with labels in a CSV or Parquet file",
+    layout="a .csv, .tsv, .txt, .parquet or .jsonl file with a column file, and one per class or one labels",
+    at_url="file",
+)
 def read(
     path: Path,
     *,
