@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 import onepair
-from onepair.errors import UserError
+from onepair.errors import BusyError, UserError, WriteError
 from onepair.files import (
-    BusyError,
-    WriteError,
     cache_folder,
     locked,
     refuse_overwriting,

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from onepair.data import READERS, DataError, read_dataset
+from onepair.errors import PluginError
 from onepair.methods import METHODS, create_method
 from onepair.metrics import METRICS
-from onepair.plugins import PluginError, Registry
+from onepair.plugins import Registry
 
 METHOD = """
 from onepair.losses import BCELoss

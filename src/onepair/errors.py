@@ -1,4 +1,7 @@
-"""The one kind of error that the command line shows as a sentence."""
+"""Every exception of the package, with one base, and the extras that a feature needs.
+
+The command line shows an `OnepairError` as one sentence.
+"""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -16,20 +19,79 @@ EXTRAS = {
 }
 
 
-class UserError(Exception):
+class OnepairError(Exception):
     """Something that the user can mend: the message is one sentence that says what, where, and what to do."""
 
 
-class Stopped(BaseException):
-    """A signal asked to stop, and everything was saved: no error, so nothing that handles errors gets it."""
+UserError = OnepairError
+
+
+class DataError(OnepairError, ValueError):
+    """A dataset, or a file of ours, cannot be used as it is: the sentence names the file, line or key."""
+
+
+class ConfigError(OnepairError, ValueError):
+    """A setting, a method, a network or an option that does not exist, or a value that it cannot have."""
+
+
+class ModelError(OnepairError, ValueError):
+    """A model or its weights cannot be read, used or exported."""
+
+
+class NoMapsError(ModelError):
+    """A network has no heat maps."""
+
+
+class RunError(OnepairError, RuntimeError):
+    """A run's folder cannot be used, or a file in it."""
+
+
+class TrainingError(OnepairError, RuntimeError):
+    """Training cannot go on, for example since the loss is not finite."""
+
+
+class ReviewError(OnepairError, RuntimeError):
+    """A review cannot be opened or go on."""
+
+
+class ReportError(OnepairError, ValueError):
+    """A report or an explanation cannot be made."""
+
+
+class BusyError(OnepairError, RuntimeError):
+    """Another process is at work on the same files."""
+
+
+class WriteError(OnepairError, OSError):
+    """A file cannot be written."""
+
+
+class RemoteError(OnepairError):
+    """A server does not give what it was asked for."""
+
+
+class RayError(OnepairError, RuntimeError):
+    """A Ray cluster cannot be used."""
+
+
+class TooManyCellsError(OnepairError, MemoryError):
+    """A matrix of labels would not fit into memory."""
+
+
+class PluginError(OnepairError):
+    """An installed package offers something to onepair that cannot be imported."""
+
+
+class MissingExtraError(OnepairError, ImportError):
+    """A part of the package is wanted whose dependencies are not installed."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked to stop, and everything was saved. `except KeyboardInterrupt` catches it, `Exception` does not."""
 
     def __init__(self, sentence: str, *, code: int) -> None:
         super().__init__(sentence)
         self.code = code  # that the process should end with
-
-
-class MissingExtraError(UserError, ImportError):
-    """A part of the package is wanted whose dependencies are not installed."""
 
 
 def require_extra(*names: str) -> None:

@@ -13,15 +13,7 @@ from typing import IO
 
 from filelock import FileLock, Timeout
 
-from onepair.errors import UserError
-
-
-class BusyError(UserError, RuntimeError):
-    """Another process holds what this one needs."""
-
-
-class WriteError(UserError, OSError):
-    """The system refuses to write, as to a full disk or into a read-only folder."""
+from onepair.errors import BusyError, UserError, WriteError
 
 
 def cache_folder() -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onepair.errors import UserError
+from onepair.errors import TooManyCellsError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, validate_labels
 
 MOST_CELLS = 2**28  # of a matrix that is held as a whole; a larger one goes by blocks of rows
@@ -23,10 +23,6 @@ def too_many(rows: int, classes: int) -> bool:
 def limit() -> int:
     """How many cells there may be of a matrix that is held as a whole."""
     return MOST_CELLS
-
-
-class TooManyCellsError(UserError, MemoryError):
-    """Something needs a whole matrix that is too large to be one."""
 
 
 class LabelMatrix:

@@ -5,13 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import TypeVar
 
-from onepair.errors import UserError
+from onepair.errors import PluginError
 
 Value = TypeVar("Value")
-
-
-class PluginError(UserError):
-    """An installed package offers something to onepair that cannot be imported."""
 
 
 def load_entry_points(group: str) -> None:

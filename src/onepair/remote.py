@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onepair.errors import MissingExtraError, UserError
+from onepair.errors import MissingExtraError, RemoteError, UserError
 
 _ADVICE = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or for a public bucket FSSPEC_S3_ANON=true",
@@ -107,10 +107,6 @@ _one_at_a_time = threading.Lock()
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class RemoteError(UserError):
-    """A server that gives nothing at all: no reason to leave out one object after the other."""
 
 
 class Elsewhere(_LocalPath):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from onepair.data.label_table import LabelTable, object_areas
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 
 HEAD = "file,class,difficult,xmin,ymin,xmax,ymax\n"
 

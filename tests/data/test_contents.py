@@ -8,7 +8,7 @@ import pytest
 
 from onepair.data.images import digests as room
 from onepair.data.images.digests import contents
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 
 LONG_AGO = 10**18
 

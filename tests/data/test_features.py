@@ -14,7 +14,7 @@ from PIL import Image
 
 from onepair.data.images.decode import Preprocessing, decode, scale
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 from onepair.features import store as feature_store
 from onepair.features.extract import Extraction, extract_features
 from onepair.features.store import FeatureStore, Segment, as_keys

@@ -15,8 +15,7 @@ from PIL import Image, ImageFile
 
 from onepair.data.images.batches import normalise, prepare
 from onepair.data.images.decode import Preprocessing, decode, scale
-from onepair.data.problems import DataError
-from onepair.errors import UserError
+from onepair.errors import DataError, UserError
 from tests.data.bombs import BOMBS
 
 SQUASH = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))

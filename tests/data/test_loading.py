@@ -16,7 +16,8 @@ from onepair.data.images import batches as loading
 from onepair.data.images.batches import Batch, ImageReader, default_workers, image_batches, prepare, readings
 from onepair.data.images.decode import Preprocessing, decode
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError, Problem
+from onepair.data.problems import Problem
+from onepair.errors import DataError
 
 SCALE = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 COUNT = 11

@@ -19,12 +19,11 @@ from onepair.data.images.blocks import image_blocks, images_of
 from onepair.data.images.decode import Preprocessing, decode
 from onepair.data.images.digests import contents
 from onepair.data.images.walk import image_files
-from onepair.data.problems import DataError
 from onepair.data.quality.check import find_problems
 from onepair.data.vectors.vector_files import read_vectors
-from onepair.errors import MissingExtraError, UserError
-from onepair.files import WriteError, cache_folder
-from onepair.remote import RemoteError, RemotePath, all_at_once, as_path
+from onepair.errors import DataError, MissingExtraError, RemoteError, UserError, WriteError
+from onepair.files import cache_folder
+from onepair.remote import RemotePath, all_at_once, as_path
 from onepair.review.pictures import Pictures
 from tests.servers import answer
 

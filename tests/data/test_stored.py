@@ -5,7 +5,8 @@ import pytest
 from pydantic import BaseModel
 
 from onepair.data import own_files as stored
-from onepair.data.own_files import StoredError, map_array, read_record
+from onepair.data.own_files import map_array, read_record
+from onepair.errors import DataError
 
 
 class Point(BaseModel):
@@ -38,14 +39,14 @@ def test_what_has_another_form_is_a_sentence_with_the_advice(tmp_path, monkeypat
     }
     for content, sentence in contents.items():
         (tmp_path / "point.json").write_bytes(content)
-        with pytest.raises(StoredError, match=rf"point\.json: {sentence}.*; ask again"):
+        with pytest.raises(DataError, match=rf"point\.json: {sentence}.*; ask again"):
             read_record(tmp_path / "point.json", Point, advice="ask again")
 
 
 @pytest.mark.parametrize("target", [".", "point.json", "/dev/zero"])
 def test_links_lead_to_a_sentence(tmp_path, target):
     (tmp_path / "point.json").symlink_to(target)
-    with pytest.raises(StoredError, match=r"point\.json: (cannot be read|is larger)"):
+    with pytest.raises(DataError, match=r"point\.json: (cannot be read|is larger)"):
         read_record(tmp_path / "point.json", Point)
 
 
@@ -60,7 +61,7 @@ def test_an_array_is_mapped(tmp_path):
 )
 def test_arrays_of_another_kind_are_a_sentence(tmp_path, array):
     np.save(tmp_path / "array.npy", array)
-    with pytest.raises(StoredError, match=r"array\.npy: .*; make it anew"):
+    with pytest.raises(DataError, match=r"array\.npy: .*; make it anew"):
         map_array(tmp_path / "array.npy", np.float32, 2, advice="make it anew")
 
 
@@ -69,12 +70,12 @@ def test_an_array_that_claims_more_than_there_is(tmp_path):
     np.save(tmp_path / "array.npy", np.zeros((2, 3), np.float32))
     content = (tmp_path / "array.npy").read_bytes().replace(b"(2, 3)", b"(9999999999, 3)")
     (tmp_path / "array.npy").write_bytes(content)
-    with pytest.raises(StoredError, match="cannot be read"):
+    with pytest.raises(DataError, match="cannot be read"):
         map_array(tmp_path / "array.npy", np.float32, 2, advice="")
 
 
 def test_an_archive_or_a_pickle_is_no_array(tmp_path):
     np.savez(tmp_path / "array.npz", np.zeros((2, 2), np.float32))
     (tmp_path / "array.npz").rename(tmp_path / "array.npy")
-    with pytest.raises(StoredError, match="cannot be read"):
+    with pytest.raises(DataError, match="cannot be read"):
         map_array(tmp_path / "array.npy", np.float32, 2, advice="")

@@ -6,7 +6,7 @@ from PIL import Image
 
 from onepair.data.images.blocks import feature_blocks, image_blocks
 from onepair.data.images.decode import Preprocessing, decode, scale
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 
 SCALE = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 

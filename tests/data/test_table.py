@@ -17,7 +17,7 @@ from onepair.data import DataError, LabelTable, write_table
 from onepair.data.tables import read_table as table
 from onepair.data.tables import write_table as table_writing
 from onepair.data.tables.column_roles import RESERVED
-from onepair.files import WriteError
+from onepair.errors import WriteError
 from tests.data import layouts
 
 

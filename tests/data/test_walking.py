@@ -10,7 +10,7 @@ from onepair.data.images import walk as walking
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.tar import TarPath
 from onepair.data.images.walk import image_files
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("alone")
 

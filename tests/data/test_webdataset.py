@@ -18,10 +18,10 @@ from onepair.data.formats.webdataset import expanded
 from onepair.data.formats.write import named_from
 from onepair.data.images.blocks import image_blocks, images_of
 from onepair.data.images.decode import decode
-from onepair.data.problems import DataError
 from onepair.data.quality.check import find_problems
 from onepair.data.tables.write_table import write_table
 from onepair.data.text_files import exists
+from onepair.errors import DataError
 from onepair.remote import RemotePath, all_at_once, as_path
 from onepair.review.pictures import Pictures
 from tests.data.test_remote import SMALL, jpeg

@@ -7,10 +7,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from onepair.errors import RunError
 from onepair.experiments.comparison import compare_runs, differing_settings, read_runs
 from onepair.metrics import mean_average_precision
 from onepair.runs.config import parse_setting
-from onepair.runs.folder import RunError
 from tests.experiments.small import TABLE, WISHES
 from tests.training.tiny import TEST, TRAIN, labels_of, write_table
 

@@ -3,7 +3,7 @@
 import pytest
 
 from onepair.data.formats.read import read_dataset
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 from onepair.experiments.overrides import Dataset, parse_dataset
 from tests.data import layouts
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from onepair.errors import ConfigError
 from onepair.experiments.figures import PICTURES, activations
-from onepair.experiments.records import EXPERIMENTS, Experiment, Row, UnknownExperimentError, find_experiment
+from onepair.experiments.records import EXPERIMENTS, Experiment, Row, find_experiment
 from onepair.methods import METHODS
 from onepair.runs.config import all_settings
 
@@ -49,7 +50,7 @@ def test_labels_in_the_words_of_the_paper():
 
 
 def test_names_that_do_not_exist():
-    with pytest.raises(UnknownExperimentError, match=r"no table or figure 'tabel2'; did you mean table2"):
+    with pytest.raises(ConfigError, match=r"no table or figure 'tabel2'; did you mean table2"):
         find_experiment("tabel2")
-    with pytest.raises(UnknownExperimentError, match=r"'xyz'; there are table2, .*, fig-gradcam and all"):
+    with pytest.raises(ConfigError, match=r"'xyz'; there are table2, .*, fig-gradcam and all"):
         find_experiment("xyz")

@@ -7,10 +7,10 @@ from dataclasses import replace
 import optuna
 import pytest
 
-from onepair.data.problems import DataError
+from onepair.errors import ConfigError, DataError
 from onepair.experiments import study as running
 from onepair.experiments.records import Experiment, Row
-from onepair.runs.config import ConfigError, parse_setting
+from onepair.runs.config import parse_setting
 from tests.experiments.small import ARGUMENTS, BCE, OPML, TABLE, WISHES
 from tests.training import processes
 from tests.training.tiny import TEST, TRAIN, labels_of, write_table

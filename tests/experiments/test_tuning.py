@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from onepair.errors import RunError, TrainingError
 from onepair.experiments import study as working
 from onepair.experiments import tuning as tuning_module
 from onepair.experiments.search import journal_study
 from onepair.experiments.tuning import STUDY, Tried, Tuning, best_of_trials, history, start_of, write_history
 from onepair.runs.config import build_config, read_config, to_toml
-from onepair.runs.folder import RunError, RunFolder
+from onepair.runs.folder import RunFolder
 from onepair.training.hardware import Machine
-from onepair.training.loop import TrainingError
 from tests.experiments.small import Notes
 from tests.training.tiny import TEST, TRAIN, tiny_config, train_tiny, write_images
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from onepair.errors import RunError
 from onepair.finding import block_find as by_blocks
 from onepair.finding import find_by_blocks
-from onepair.finding.suggestions import FindingError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import observe_positives
 from onepair.probability.infer import infer
@@ -55,7 +55,7 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
 
 
 def test_nothing_known_is_said_so():
-    with pytest.raises(FindingError, match="of 3 images drawn at random none has a positive label"):
+    with pytest.raises(RunError, match="of 3 images drawn at random none has a positive label"):
         find_by_blocks(LabelMatrix.of(np.full((3, 2), -1)), np.zeros((3, 2), np.float32).__getitem__)
 
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from onepair.data.problems import DataError
+from onepair.errors import ConfigError, DataError, RunError
 from onepair.finding.folds import score_out_of_sample
 from onepair.inference.scoring import score_images
 from onepair.labels import UNKNOWN
 from onepair.runs.audit import draw, write_audit
-from onepair.runs.config import ConfigError, DataConfig
+from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
-from onepair.runs.folder import RunError, RunFolder
+from onepair.runs.folder import RunFolder
 from onepair.runs.task import prepare_task
 from onepair.training.hardware import Machine
 from tests.training.tiny import (

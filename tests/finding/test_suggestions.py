@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+from onepair.errors import RunError
 from onepair.finding import rank
-from onepair.finding.suggestions import FindingError, write_suggestions
+from onepair.finding.suggestions import write_suggestions
 
 FILES, CLASSES = ["a, b.jpg", 'folder/"c".jpg'], ["dog", "röntgen"]
 
@@ -50,8 +51,8 @@ def test_nothing_found_is_an_empty_table(found, tmp_path, suffix):
 
 
 def test_other_names_are_refused(found, tmp_path):
-    with pytest.raises(FindingError, match=r"found.xls: suggestions are written as .csv or .parquet"):
+    with pytest.raises(RunError, match=r"found.xls: suggestions are written as .csv or .parquet"):
         write_suggestions(tmp_path / "found.xls", found, FILES, CLASSES)
-    with pytest.raises(FindingError, match="there is no folder"):
+    with pytest.raises(RunError, match="there is no folder"):
         write_suggestions(tmp_path / "no" / "found.csv", found, FILES, CLASSES)
     assert not list(tmp_path.iterdir())

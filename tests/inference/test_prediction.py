@@ -12,8 +12,7 @@ from PIL import Image
 
 import onepair
 from onepair.data.images.batches import table_of_files
-from onepair.data.problems import DataError
-from onepair.errors import UserError
+from onepair.errors import DataError, UserError
 from onepair.inference.engine import OnnxEngine
 from onepair.inference.export import export_onnx
 from onepair.inference.prediction import Model, Prediction, load

@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 
 from onepair.data.images.walk import image_files
-from onepair.errors import UserError
-from onepair.files import BusyError
+from onepair.errors import BusyError, UserError
 from onepair.inference import prediction_files
 from onepair.inference.export import export_onnx
 from onepair.inference.prediction import load

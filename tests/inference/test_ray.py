@@ -24,7 +24,7 @@ from onepair.data.formats.read import read_dataset
 from onepair.data.images.blocks import stream_images
 from onepair.data.images.decode import Preprocessing
 from onepair.data.images.walk import image_files
-from onepair.errors import MissingExtraError
+from onepair.errors import MissingExtraError, RayError
 from onepair.features.extract import extract_features
 from onepair.inference import prediction_files, ray_engine
 from onepair.inference import ray_engine as ray_cluster
@@ -32,7 +32,7 @@ from onepair.inference import torch_engine as choice
 from onepair.inference.export import export_onnx
 from onepair.inference.prediction import load
 from onepair.inference.prediction_files import write_predictions
-from onepair.inference.ray_engine import Cluster, RayError
+from onepair.inference.ray_engine import Cluster
 from onepair.inference.torch_engine import Engines
 from onepair.models import create_backbone
 from tests.cli.command import onepair

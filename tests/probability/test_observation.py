@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from onepair.errors import ConfigError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
-from onepair.probability.observation import Observation, ProcessError, Rates, not_empty, recognise
+from onepair.probability.observation import Observation, Rates, not_empty, recognise
 
 
 def generate(rows, random, slope=3.0, intercepts=(-3, -1.5), classes=6):
@@ -216,7 +217,7 @@ def test_a_process_can_be_named():
     observed = observe_positives(generate(200, np.random.default_rng(5))[2])
     assert recognise(observed, process="positives-at-random").max_shown == 0
     assert recognise(observed, process="regardless").ignorable.all()
-    with pytest.raises(ProcessError, match="no process 'by chance'; choose from auto, single-positive"):
+    with pytest.raises(ConfigError, match="no process 'by chance'; choose from auto, single-positive"):
         recognise(observed, process="by chance")
     with pytest.raises(ValueError, match="one shape"):
         recognise(observed, asked=[[True]])

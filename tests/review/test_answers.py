@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onepair.review.answers import Answer, Store, StoreError
+from onepair.errors import ReviewError
+from onepair.review.answers import Answer, Store
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_what_was_answered_for_survives_kill_9(tmp_path):
 
 def test_what_is_no_database_is_a_sentence(tmp_path):
     (tmp_path / "review.sqlite").write_text("not a database, " * 100)
-    with pytest.raises(StoreError, match="cannot keep decisions"):
+    with pytest.raises(ReviewError, match="cannot keep decisions"):
         Store(tmp_path / "review.sqlite")
 
 
@@ -238,7 +239,7 @@ def test_a_read_only_place_is_told_at_once(tmp_path, monkeypatch):
         return connect(f"file:{path}?mode=ro", uri=True, **options)
 
     monkeypatch.setattr(sqlite3, "connect", read_only)
-    with pytest.raises(StoreError, match=r"cannot keep decisions .*readonly"):
+    with pytest.raises(ReviewError, match=r"cannot keep decisions .*readonly"):
         Store(tmp_path / "decisions.sqlite")
 
 

@@ -8,8 +8,9 @@ from starlette.testclient import TestClient
 
 from onepair.data.tables import read_table as tables
 from onepair.data.tables.write_table import write_table
+from onepair.errors import RunError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.runs.audit import AuditError, write_sheet
+from onepair.runs.audit import write_sheet
 from onepair.runs.finished import FinishedRun
 from tests.review.audits import audit_run, complete_all, open_audit, open_audit_app, shown_in
 from tests.review.sites import Page
@@ -139,7 +140,7 @@ def test_a_sheet_with_an_image_that_was_not_drawn_is_refused(session, tmp_path):
         if session.table.files[row] not in session.sample.files
     )
     (tmp_path / "sheet.csv").write_text(f"file,{','.join(session.table.classes)}\n{other},1,0,0,0\n")
-    with pytest.raises(AuditError, match="was not drawn, so its labels say nothing of the others"):
+    with pytest.raises(RunError, match="was not drawn, so its labels say nothing of the others"):
         session.take_sheet(tmp_path / "sheet.csv", who="Ann")
 
 

@@ -9,8 +9,8 @@ from PIL import Image
 
 from onepair.data.formats.digits import read_digits
 from onepair.data.formats.read import read_dataset
-from onepair.data.problems import DataError
 from onepair.data.tables.write_table import write_table
+from onepair.errors import DataError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.answers import Answer, Entry
 from onepair.review.completion import write_completed

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from onepair.data.problems import DataError
+from onepair.errors import DataError, ReviewError
 from onepair.finding.suggestions import Suggestions, read_suggestions, write_suggestions
 from onepair.inference.prediction import Prediction
 from onepair.inference.prediction_files import Csv
@@ -21,7 +21,7 @@ from onepair.review.answers import Answer
 from onepair.review.completion import write_completed
 from onepair.review.pictures import SMALL, Pictures
 from onepair.review.queue import open_run
-from onepair.review.retraining import Retraining, RetrainingError, planned_commands
+from onepair.review.retraining import Retraining, planned_commands
 from onepair.runs.folder import RunFolder
 from tests.review.audits import audit_run, complete_all, open_audit
 from tests.review.runs import CLASSES, open_app, open_session, small_run, write_run
@@ -216,7 +216,7 @@ def test_commands_of_a_record_are_never_run(run, monkeypatch):
 def test_a_record_about_another_folder_is_not_gone_on_with(run, name):
     session = open_session(run)
     record(run, run=name)
-    with pytest.raises(RetrainingError, match="is not about a folder beside"):
+    with pytest.raises(ReviewError, match="is not about a folder beside"):
         Retraining(session.run, session.store).resume()
 
 

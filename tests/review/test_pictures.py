@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 from onepair.review.pictures import LARGE, SMALL, Pictures, heat_map
 from tests.data.bombs import BOMBS
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from onepair.finding.suggestions import FindingError
+from onepair.errors import ReviewError, RunError
 from onepair.labels import NEGATIVE, POSITIVE
-from onepair.review.queue import Queue, ReviewError, estimated_missing, open_run, read_queue
+from onepair.review.queue import Queue, estimated_missing, open_run, read_queue
 from tests.review.runs import small_run, write_suggestions
 
 
@@ -129,7 +129,7 @@ def test_lines_that_do_not_fit(run, line, sentence):
     opened = open_run(run)
     file = opened.task.table.files[opened.task.train[np.flatnonzero(opened.task.observed[:, 0] != POSITIVE)[0]]]
     write_suggestions(run, [(line[0].format(file=file), *line[1:])])
-    with pytest.raises(FindingError, match=sentence):
+    with pytest.raises(RunError, match=sentence):
         read(run)
 
 
@@ -137,7 +137,7 @@ def test_a_missing_label_that_is_known_by_now(run):
     """The labels were completed after `onepair find`."""
     config = (run / "config.toml").read_text().replace("single-positive", "given")
     (run / "config.toml").write_text(config)
-    with pytest.raises(FindingError, match=r"suggestions.csv, line 2: does not fit .*; run onepair find again"):
+    with pytest.raises(RunError, match=r"suggestions.csv, line 2: does not fit .*; run onepair find again"):
         read(run)
 
 
@@ -145,21 +145,21 @@ def test_a_label_that_is_suggested_twice(run):
     source = run / "finding" / "suggestions.csv"
     header, first, *_ = source.read_text().splitlines()
     source.write_text("\n".join([header, first, first]))
-    with pytest.raises(FindingError, match="suggests a label of an image twice"):
+    with pytest.raises(RunError, match="suggests a label of an image twice"):
         read(run)
 
 
 def test_files_that_are_not_suggestions(run):
     source = run / "finding" / "suggestions.csv"
     source.write_text("file,label,probability,rank,kind\n")
-    with pytest.raises(FindingError, match="suggests nothing"):
+    with pytest.raises(RunError, match="suggests nothing"):
         read(run)
     for text in ("", "a,b\n1,2\n"):
         source.write_text(text)
-        with pytest.raises(FindingError, match="its columns are not file, label, probability, rank, kind"):
+        with pytest.raises(RunError, match="its columns are not file, label, probability, rank, kind"):
             read(run)
     source.write_bytes("file,label,probability,rank,kind\nfür.png,red,0.5,1,missing\n".encode("latin-1"))
-    with pytest.raises(FindingError, match=r"suggestions\.csv: is not a CSV file in UTF-8 .*; run onepair find again"):
+    with pytest.raises(RunError, match=r"suggestions\.csv: is not a CSV file in UTF-8 .*; run onepair find again"):
         read(run)
 
 

@@ -11,13 +11,14 @@ from starlette.testclient import TestClient
 
 from onepair.cli.options import chosen_config
 from onepair.data.formats.read import read_dataset
+from onepair.errors import ReviewError
 from onepair.files import locked
 from onepair.probability import fit_decisions
 from onepair.review import retraining
 from onepair.review.answers import Answer
 from onepair.review.before_after import compare
 from onepair.review.queue import open_run
-from onepair.review.retraining import Retraining, RetrainingError, planned_commands
+from onepair.review.retraining import Retraining, planned_commands
 from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
 from tests.review.runs import CLASSES, TEST, open_app, open_session, small_run, write_images, write_run
@@ -101,7 +102,7 @@ def test_no_folder_or_table_is_ever_overwritten(run, answered):
 
 def test_without_answers_it_says_so(run):
     session = open_session(run)
-    with pytest.raises(RetrainingError, match="nobody has answered yes or no yet"):
+    with pytest.raises(ReviewError, match="nobody has answered yes or no yet"):
         Retraining(session.run, session.store).start()
 
 

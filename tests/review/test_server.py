@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from onepair.review.server import ServerError, listen
+from onepair.errors import ReviewError
+from onepair.review.server import listen
 
 
 @pytest.fixture
@@ -57,11 +58,11 @@ def test_answers_are_sent_without_waiting_for_more(listening):
 
 def test_a_port_in_use_is_a_sentence(listening):
     port = listening("127.0.0.1", 0).socket.getsockname()[1]
-    with pytest.raises(ServerError, match=f"cannot listen on 127.0.0.1, port {port} .*; try another --port"):
+    with pytest.raises(ReviewError, match=f"cannot listen on 127.0.0.1, port {port} .*; try another --port"):
         listening("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("arguments", [("192.0.2.1", 0), ("no.such.host.invalid", 0)])
 def test_an_address_that_cannot_be_is_a_sentence(listening, arguments):
-    with pytest.raises(ServerError, match="cannot listen on"):
+    with pytest.raises(ReviewError, match="cannot listen on"):
         listening(*arguments)

@@ -9,12 +9,12 @@ import pytest
 
 from onepair import label_matrix
 from onepair.data.tables import read_table as tables
+from onepair.errors import RunError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.probability.resampling import more_to_halve
 from onepair.runs import task as tasks
 from onepair.runs.audit import (
-    AuditError,
     draw,
     read_answers,
     read_audit,
@@ -96,7 +96,7 @@ def test_fewer_than_before_is_what_was_before_and_too_many_are_all(run):
 
 def test_an_audit_is_of_one_split(run):
     draw(run, "validation", 3, 0)
-    with pytest.raises(AuditError, match="audits validation images; go on with --split validation"):
+    with pytest.raises(RunError, match="audits validation images; go on with --split validation"):
         draw(run, "test", 3, 0)
 
 
@@ -147,7 +147,7 @@ def test_a_file_that_does_not_fit_is_a_sentence(run, change, sentence):
     write_audit(run, sample, answers(run, sample))
     path = run.path / "audit" / "audited.csv"
     path.write_bytes(change(path.read_bytes().decode()).encode())
-    with pytest.raises(AuditError, match=r"audited\.csv: ") as caught:
+    with pytest.raises(RunError, match=r"audited\.csv: ") as caught:
         _ = run.audit
     assert sentence in str(caught.value)
 
@@ -156,7 +156,7 @@ def test_a_file_that_does_not_fit_is_a_sentence(run, change, sentence):
 def test_a_damaged_sample_is_a_sentence(run, content):
     (run.path / "audit").mkdir()
     (run.path / "audit" / "sample.json").write_text(content)
-    with pytest.raises(AuditError, match=r"sample\.json: is (damaged|not JSON).*; bring it back from a copy"):
+    with pytest.raises(RunError, match=r"sample\.json: is (damaged|not JSON).*; bring it back from a copy"):
         read_sample(run)
 
 
@@ -179,7 +179,7 @@ def test_a_sheet_above_the_images_is_read_by_the_names_that_it_was_written_with(
 
 
 def test_the_summary_counts_what_is_audited_and_estimates_the_rest(run):
-    with pytest.raises(AuditError, match="not one image is audited yet"):
+    with pytest.raises(RunError, match="not one image is audited yet"):
         summarise_audit(run)
     truth = truth_of(len(run.table))[run.rows("validation")]
     missing = ((truth == POSITIVE) & (run.table.labels[run.rows("validation")] == UNKNOWN)).sum(0)

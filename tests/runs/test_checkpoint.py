@@ -7,7 +7,8 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from onepair.runs.folder import CheckpointError, load_state, save_state
+from onepair.errors import RunError
+from onepair.runs.folder import load_state, save_state
 from onepair.training.distributed import cpu_state
 
 
@@ -108,9 +109,9 @@ def test_damaged_files_are_named(tmp_path):
     save_state(file, {"a": torch.zeros(5)})
     for how, content in damaged(file.read_bytes()):
         file.write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"a\.safetensors: is not a checkpoint.*delete it"):
+        with pytest.raises(RunError, match=r"a\.safetensors: is not a checkpoint.*delete it"):
             pytest.fail(f"{how}: {load_state(file)}")
-    with pytest.raises(CheckpointError, match="is not a checkpoint"):
+    with pytest.raises(RunError, match="is not a checkpoint"):
         load_state(tmp_path / "gone.safetensors")
 
 

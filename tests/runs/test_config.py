@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onepair.errors import ConfigError
 from onepair.runs.config import (
     Config,
-    ConfigError,
     DataConfig,
     FinetuneConfig,
     FinetuneOptimiserConfig,

@@ -6,13 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
-from onepair.errors import UserError
-from onepair.inference.model_files import ModelError
+from onepair.errors import ModelError, RunError, UserError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.probability import fit_decisions
 from onepair.review.queue import open_run, read_queue
 from onepair.runs.finished import FinishedRun
-from onepair.runs.folder import RunError
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, train_tiny, write_images, write_table
 
 SPLITS = ["train"] * TRAIN + ["test"] * TEST

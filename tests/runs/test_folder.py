@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from onepair.files import BusyError, WriteError
+from onepair.errors import BusyError, RunError, WriteError
 from onepair.runs.config import Config, FinetuneConfig, LinearConfig, MethodConfig
-from onepair.runs.folder import Results, RunError, RunFolder
+from onepair.runs.folder import Results, RunFolder
 
 CONFIG = Config()
 HOLD = """

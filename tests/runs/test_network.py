@@ -2,10 +2,10 @@
 
 import pytest
 
-from onepair.errors import UserError
+from onepair.errors import ConfigError, UserError
 from onepair.models import packages
 from onepair.runs.auto_backbone import with_network
-from onepair.runs.config import Config, ConfigError, build_config, resolve_config
+from onepair.runs.config import Config, build_config, resolve_config
 from onepair.runs.presets import preset, preset_titles
 
 

@@ -5,8 +5,9 @@ from importlib.resources import files
 
 import pytest
 
+from onepair.errors import ConfigError
 from onepair.methods import METHODS, create_method
-from onepair.runs.config import ConfigError, resolve_config
+from onepair.runs.config import resolve_config
 from onepair.runs.presets import preset, preset_titles, with_preset
 
 PAPER = ("voc2012", "coco2014", "nuswide", "cub")

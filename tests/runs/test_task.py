@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 from onepair.labels import (
     NEGATIVE,
     POSITIVE,

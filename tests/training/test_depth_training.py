@@ -9,11 +9,9 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from onepair.data.images.batches import image_batches, normalise
-from onepair.data.problems import DataError
+from onepair.errors import ConfigError, DataError
 from onepair.features.extract import extract_features
 from onepair.finding.find import find_labels
-from onepair.models.frozen_prefix import StageError
-from onepair.runs.config import ConfigError
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Shared, prepare_task
 from onepair.training import run as running
@@ -151,6 +149,6 @@ def test_how_much_room_it_takes_is_said(train, monkeypatch):
 def test_linear_training_has_no_stage_to_begin_at(train, tmp_path):
     with pytest.raises(ConfigError, match="choose mode finetune or linear-init, or leave it out"):
         train("model.train_from='6'")
-    with pytest.raises(StageError, match=r"cannot be trained from 'blocks\.5'; there are 0, 1, 2"):
+    with pytest.raises(ConfigError, match=r"cannot be trained from 'blocks\.5'; there are 0, 1, 2"):
         train(*SGD, "model.train_from=blocks.5")
     assert not (tmp_path / "run").exists()

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from onepair.runs.config import ConfigError
+from onepair.errors import ConfigError, RunError
 from onepair.runs.finished import FinishedRun
-from onepair.runs.folder import RunError
 from tests.training.tiny import CLASSES, SOLVED, TEST, TRAIN, labels_of, tiny_config
 
 GIVEN = ("model.backbone=vectors", "model.image_size=none", SOLVED)

@@ -13,10 +13,9 @@ import safetensors.torch
 import torch
 from lightning_fabric import Fabric
 
-from onepair.files import BusyError
+from onepair.errors import BusyError, ConfigError
 from onepair.finding.find import find_labels
 from onepair.inference.scoring import gather, shard_of
-from onepair.runs.config import ConfigError
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.distributed import on_first

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from onepair.errors import Stopped
-from onepair.runs.folder import CheckpointError, RunFolder, load_state, save_state
+from onepair.errors import RunError, Stopped
+from onepair.runs.folder import RunFolder, load_state, save_state
 from onepair.training import loop
 from tests.training.processes import command, exit_code
 from tests.training.tiny import SETTINGS, Listener
@@ -114,7 +114,7 @@ def test_a_checkpoint_of_another_form_is_a_sentence(train, tmp_path, what):
     state = load_state(file)
     SPOILED[what](state)
     save_state(file, state)
-    with pytest.raises(CheckpointError, match=r"linear-last\.safetensors: is not a checkpoint .*; delete it") as caught:
+    with pytest.raises(RunError, match=r"linear-last\.safetensors: is not a checkpoint .*; delete it") as caught:
         train()
     assert "\n" not in str(caught.value)
 
@@ -124,5 +124,5 @@ def test_best_weights_of_another_network_are_a_sentence(train, tmp_path):
         train(watch=Stopping())
     (best,) = (tmp_path / "run").glob("linear-best-*.safetensors")
     save_state(best, {"weight": torch.zeros(3)})
-    with pytest.raises(CheckpointError, match="best weights are those of another network"):
+    with pytest.raises(RunError, match="best weights are those of another network"):
         train()

@@ -11,9 +11,8 @@ import torch
 
 from onepair.data.formats.read import read_dataset
 from onepair.data.images.batches import image_batches, normalise
-from onepair.data.problems import DataError
+from onepair.errors import ConfigError, DataError, RunError, TrainingError, WriteError
 from onepair.features.extract import extract_features
-from onepair.files import WriteError
 from onepair.inference.model_files import load_model
 from onepair.inference.torch_engine import Engines
 from onepair.labels import UNKNOWN, observe_positives
@@ -23,16 +22,15 @@ from onepair.methods.opml_plus import OPMLPlus
 from onepair.metrics import average_precision, mean_average_precision
 from onepair.probability.selection_score import estimated_map
 from onepair.probability.thresholds import fit_decisions
-from onepair.runs.config import ConfigError
 from onepair.runs.finished import FinishedRun
-from onepair.runs.folder import RunError, RunFolder, load_state
+from onepair.runs.folder import RunFolder, load_state
 from onepair.runs.method_factory import method_of
 from onepair.runs.task import Shared, prepare_task
 from onepair.training import checkpoint as stopping
 from onepair.training import loop
 from onepair.training import run as running
 from onepair.training.hardware import Machine
-from onepair.training.loop import Trainer, TrainingError
+from onepair.training.loop import Trainer
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, tiny_config, write_images, write_table
 
 # Options without which two epochs are too few, and a mode that there is.

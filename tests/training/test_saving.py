@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from onepair.runs.folder import CheckpointError
+from onepair.errors import RunError
 from onepair.training import checkpoint as saving
 from onepair.training.checkpoint import Saved
 
@@ -67,5 +67,5 @@ def test_an_end_at_any_moment_leaves_a_pair(tmp_path, monkeypatch, survives):
 @pytest.mark.parametrize("state", [{}, {"best_epoch": "1"}, {"best_epoch": None}], ids=str)
 def test_another_file_in_its_place_is_a_sentence(tmp_path, state):
     saving.save_state(tmp_path / "linear-last.safetensors", state)
-    with pytest.raises(CheckpointError, match=r"linear-last\.safetensors: is not a checkpoint .*; delete it"):
+    with pytest.raises(RunError, match=r"linear-last\.safetensors: is not a checkpoint .*; delete it"):
         Saved(tmp_path, "linear").load()

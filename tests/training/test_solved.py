@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from onepair import label_matrix
+from onepair.errors import ConfigError, RunError
 from onepair.finding.find import find_labels
 from onepair.finding.folds import read_solved
 from onepair.review.completion import write_completed
-from onepair.runs.config import ConfigError, DataConfig
+from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
-from onepair.runs.folder import RunError
 from onepair.runs.task import prepare_task
 from onepair.training.hardware import Machine
 from tests.training.tiny import CLASSES, SOLVED, TEST, TRAIN, Listener, labels_of, write_images, write_table

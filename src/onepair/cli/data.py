@@ -91,10 +91,11 @@ def _fix(
 ) -> tuple["LabelTable", list["Problem"]]:
     """Write a clean table; it, and what was changed, with remarks."""
     from onepair.data.formats.write import named_from
-    from onepair.data.problems import DataError, outcome
+    from onepair.data.problems import outcome
     from onepair.data.quality.clean import clean
     from onepair.data.tables.write_table import write_table
     from onepair.data.text_files import real
+    from onepair.errors import DataError
 
     if table.pixels is not None:
         raise DataError(f"{source}: is inside the package, and nothing is wrong with it")

@@ -260,9 +260,10 @@ def labels(
     a table too; its column asked names the classes that were answered. Who answered what, and when, goes to a file
     beside it, as completed_decisions.csv.
     """
+    from onepair.errors import ReviewError
     from onepair.review.answers import Store
     from onepair.review.completion import write_completed
-    from onepair.review.queue import ReviewError, answers_file, open_run
+    from onepair.review.queue import answers_file, open_run
 
     opened = open_run(run)
     answers = answers_file(opened)

@@ -23,10 +23,12 @@ def on_interrupt(kept: str) -> Iterator[None]:
     """For work that does not look out for signals itself, as training does; also to be used as a decorator."""
     try:
         yield
-    except KeyboardInterrupt:
-        raise Stopped(f"stopped by Ctrl-C; {kept}", code=130) from None
     except Terminated as stop:
         raise Stopped(f"{stop}; {kept}", code=stop.code) from None
+    except Stopped:
+        raise
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped by Ctrl-C; {kept}", code=130) from None
 
 
 @contextmanager

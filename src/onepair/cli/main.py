@@ -85,6 +85,12 @@ def _require_local_results(words: list[str]) -> None:
             raise UserError(f"{path}: what {option} names is written on this machine, not at a URL; name a local path")
 
 
+def _end(stop: Stopped) -> None:
+    if str(stop):  # of several processes, one speaks
+        typer.echo(f"onepair: {stop}", err=True)
+    sys.exit(stop.code)
+
+
 def main() -> None:
     """Run the command; a user's mistake, or a signal that stops a run, ends in one sentence, never in a traceback."""
     os.umask(os.umask(0o077) | 0o002)  # whatever is written, nobody but its owner's group may change it
@@ -96,9 +102,12 @@ def main() -> None:
         with terminable():
             app()
     except SystemExit as end:
-        if end.code == 130:  # Ctrl-C before a command has begun, of which typer says nothing
-            typer.echo("onepair: stopped by Ctrl-C", err=True)
-        raise
+        if end.code != 130:
+            raise
+        stop = getattr(end.__context__, "__cause__", None)  # typer ends with 130 at every KeyboardInterrupt
+        _end(stop if isinstance(stop, Stopped) else Stopped("stopped by Ctrl-C", code=130))
+    except Stopped as stop:
+        _end(stop)
     except UserError as error:
         typer.echo(f"onepair: {error}", err=True)
         sys.exit(2)
@@ -108,7 +117,3 @@ def main() -> None:
         where = "what is printed" if error.filename is None else error.filename  # all other files have a name
         typer.echo(f"onepair: {where}: {error.strerror}", err=True)
         sys.exit(2)
-    except Stopped as stop:
-        if str(stop):  # of several processes, one speaks
-            typer.echo(f"onepair: {stop}", err=True)
-        sys.exit(stop.code)

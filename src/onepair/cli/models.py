@@ -127,7 +127,8 @@ def _other(run: "FinishedRun", table: "LabelTable", data: str, split: str, worke
     """Another dataset: of one split, the images that can be read and the classes that the run has too."""
     import numpy as np
 
-    from onepair.data.problems import DataError, naming
+    from onepair.data.problems import naming
+    from onepair.errors import DataError
     from onepair.label_matrix import too_many
     from onepair.runs.task import judged_places
 
@@ -163,7 +164,7 @@ def _shared_classes(run: "FinishedRun", table: "LabelTable", data: str) -> "tupl
     """The classes that a run and a table share, as columns of the one and of the other; the rest is named."""
     import numpy as np
 
-    from onepair.data.problems import DataError
+    from onepair.errors import DataError
 
     shared = [name for name in run.classes if name in table.classes]
     if not shared:
@@ -331,8 +332,8 @@ def predict(
 
 def _predict(model: Path, images: list[str], out: Path | None, alone: bool | None, strict: bool, over: "Over") -> None:
     from onepair.data.images.tar import in_tar
-    from onepair.data.problems import DataError
     from onepair.data.vectors.vector_files import chosen
+    from onepair.errors import DataError
     from onepair.inference.engine import here
     from onepair.inference.prediction import load
     from onepair.inference.prediction_files import require_form

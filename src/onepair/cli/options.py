@@ -237,7 +237,8 @@ def chosen_config(
     strict: bool = False,
 ) -> "Config":
     """The configuration that a command line asks for; the later of preset, file, options and --set wins."""
-    from onepair.runs.config import ConfigError, merge, parse_setting, read_config, resolve_config
+    from onepair.errors import ConfigError
+    from onepair.runs.config import merge, parse_setting, read_config, resolve_config
     from onepair.runs.presets import with_preset
 
     options: dict[str, Any] = {

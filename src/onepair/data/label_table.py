@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.images.tar import joined
-from onepair.data.problems import DataError
 from onepair.data.vectors.align import Numbered, Vectors
+from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import Indices
 

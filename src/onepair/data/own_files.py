@@ -12,19 +12,15 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from onepair.errors import UserError, first_mistake
+from onepair.errors import DataError, UserError, first_mistake
 
 LARGEST = 64_000_000  # bytes: a description of a hundred thousand classes has a quarter of it
 
 T = TypeVar("T")
 
 
-class StoredError(UserError, ValueError):
-    """A file of ours that cannot be read."""
-
-
 def read_stored(
-    path: Path, *, advice: str = "", error: type[UserError] = StoredError, most: int | None = None
+    path: Path, *, advice: str = "", error: type[UserError] = DataError, most: int | None = None
 ) -> str | None:
     """The text of a file; None if there is no such file.
 
@@ -49,7 +45,7 @@ def read_stored(
         raise error(_sentence(path, f"is not UTF-8 text ({reason.reason})", advice)) from None
 
 
-def read_json(path: Path, *, advice: str = "", error: type[UserError] = StoredError, most: int | None = None) -> Any:
+def read_json(path: Path, *, advice: str = "", error: type[UserError] = DataError, most: int | None = None) -> Any:
     """What a JSON file holds; None if there is no such file."""
     text = read_stored(path, advice=advice, error=error, most=most)
     if text is None:
@@ -61,7 +57,7 @@ def read_json(path: Path, *, advice: str = "", error: type[UserError] = StoredEr
 
 
 def read_record(
-    path: Path, schema: type[T], *, advice: str = "", error: type[UserError] = StoredError, most: int | None = None
+    path: Path, schema: type[T], *, advice: str = "", error: type[UserError] = DataError, most: int | None = None
 ) -> T | None:
     """What a JSON file holds, as a record of a type that pydantic knows how to check; None if there is no such file."""
     stored = read_json(path, advice=advice, error=error, most=most)
@@ -74,7 +70,7 @@ def read_record(
 
 
 def map_array(
-    path: Path, dtype: DTypeLike, dimensions: int, *, advice: str, error: type[UserError] = StoredError
+    path: Path, dtype: DTypeLike, dimensions: int, *, advice: str, error: type[UserError] = DataError
 ) -> NDArray[Any] | None:
     """An array that `np.save` wrote, mapped from its file, so that none is read that is not there in full; or None.
 

@@ -3,11 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from onepair.errors import UserError
-
-
-class DataError(UserError, ValueError):
-    """A dataset cannot be used as it is: one sentence that names the file, line or key and says what to do."""
+from onepair.errors import DataError
 
 
 @dataclass(frozen=True)

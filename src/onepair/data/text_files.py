@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import Labels
 from onepair.remote import Elsewhere

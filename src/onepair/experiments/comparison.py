@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.text_files import real
+from onepair.errors import RunError
 from onepair.labels import Labels
 from onepair.probability.resampling import Interval, paired_interval, resampled_maps
 from onepair.report import RunSummary
 from onepair.runs.config import flatten
 from onepair.runs.finished import FinishedRun
-from onepair.runs.folder import RunError
 from onepair.runs.task import Shared
 
 ALL_PAIRS = 4  # of more runs, each is compared with the first only

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onepair.data import READERS
-from onepair.data.problems import DataError
 from onepair.data.text_files import exists, real
+from onepair.errors import DataError
 from onepair.experiments.records import Row, Values
 from onepair.remote import as_path, is_url
 from onepair.runs.config import STAGES, Config, merge, nested, resolve_config
@@ -48,7 +48,7 @@ def parse_dataset(text: str) -> Dataset:
     Dataset(name='digits', source='digits', format='digits')
     >>> parse_dataset("voc2021=VOCdevkit")
     Traceback (most recent call last):
-    onepair.data.problems.DataError: there is no dataset 'voc2021'; did you mean voc2012?
+    onepair.errors.DataError: there is no dataset 'voc2021'; did you mean voc2012?
     """
     if text == "digits":  # also beside a folder of that name, as one that the results are written to
         return Dataset("digits", "digits", "digits")

@@ -9,16 +9,12 @@ from importlib.resources import files
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
-from onepair.errors import UserError
+from onepair.errors import ConfigError
 from onepair.methods import METHODS
 
 Values = Mapping[str, Any]  # options of a method, `lr`, and settings by their full names, as `data.known`
 Grid = Mapping[str, Sequence[Any]]  # the values to try of each
 Picture = Literal["table", "confidence", "epochs", "grid", "curve", "gradients", "activations", "shares"]
-
-
-class UnknownExperimentError(UserError, ValueError):
-    """No table or figure has the name asked for."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,7 @@ def find_experiment(name: str) -> Experiment:
     if name not in EXPERIMENTS:
         near = get_close_matches(name, EXPERIMENTS, n=2, cutoff=0.5)
         advice = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(EXPERIMENTS)} and all"
-        raise UnknownExperimentError(f"there is no table or figure {name!r}; {advice}")
+        raise ConfigError(f"there is no table or figure {name!r}; {advice}")
     return EXPERIMENTS[name]
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from onepair.data.own_files import read_record
-from onepair.errors import UserError
+from onepair.errors import BusyError, RunError
 from onepair.experiments.overrides import Dataset
 from onepair.experiments.records import Grid, Row, Values, values_text
-from onepair.files import BusyError, locked
+from onepair.files import locked
 from onepair.runs.config import Config, LinearConfig, MethodConfig, ModelConfig, differences
 from onepair.runs.folder import Results, RunFolder
 
@@ -143,10 +143,6 @@ def _digest(config: Config, dataset: Dataset) -> str:
 SECONDS_BETWEEN_TRIES = 0.1
 
 
-class JournalError(UserError, ValueError):
-    """Optuna's journal cannot be read."""
-
-
 def best_of(candidates: Sequence[Cell]) -> Cell | None:
     """The finished candidate with the best validation mAP, the first of equals; None if not one could be trained."""
     trained = [cell for cell in candidates if cell.folder.finished]
@@ -204,7 +200,7 @@ def journal_study(journal: Path, name: str) -> "Iterator[Study]":
                 study_name=name, storage=JournalStorage(backend), direction="maximize", load_if_exists=True
             )
         except ValueError as error:
-            raise JournalError(f"{journal}: is damaged ({error}); delete it, the runs are not lost with it") from None
+            raise RunError(f"{journal}: is damaged ({error}); delete it, the runs are not lost with it") from None
         yield study
 
 

@@ -9,18 +9,17 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple, Protocol
 
-from onepair.data.problems import DataError
+from onepair.errors import BusyError, DataError, TrainingError
 from onepair.experiments.overrides import Dataset, Wishes, make_config
 from onepair.experiments.records import Experiment, Grid, Row, Spread, Values, combinations, grid_of
 from onepair.experiments.search import Cell, best_of, choose, kind_of, make_cell, record, unique
-from onepair.files import BusyError, locked, writing
+from onepair.files import locked, writing
 from onepair.labels import POSITIVE
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.runs.method_factory import method_of
 from onepair.runs.task import Shared, prepare_task
 from onepair.training.hardware import Machine, Narrator
-from onepair.training.loop import TrainingError
 from onepair.training.run import train
 
 SECONDS_BETWEEN_LOOKS = 1.0  # at runs that other processes are at work on

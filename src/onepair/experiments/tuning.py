@@ -11,15 +11,16 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from onepair.errors import BusyError, ConfigError
 from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.experiments.overrides import Dataset
 from onepair.experiments.records import Row, Values
 from onepair.experiments.search import Cell, journal_study, make_cell
 from onepair.experiments.study import SECONDS_BETWEEN_LOOKS, StudyNarrator, claimed, do
 from onepair.experiments.tables import csv_text
-from onepair.files import BusyError, write_atomically, writing
+from onepair.files import write_atomically, writing
 from onepair.methods import METHODS, find_method
-from onepair.runs.config import Config, ConfigError, to_toml
+from onepair.runs.config import Config, to_toml
 from onepair.runs.folder import RunFolder
 from onepair.runs.method_factory import method_of
 from onepair.runs.task import task_of

@@ -15,7 +15,8 @@ from onepair.data.images.blocks import Computer, Source, images_of, stream_image
 from onepair.data.images.decode import Preprocessing
 from onepair.data.images.digests import SIZE, contents
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.problems import Problem, Report, refuse
+from onepair.errors import DataError
 from onepair.features.store import Features, FeatureStore, Keys, Segment, as_keys, unique_rows
 from onepair.labels import Indices
 

@@ -8,8 +8,9 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import ArrayLike, NDArray
 
+from onepair.errors import RunError
 from onepair.finding.folds import apart, models_of
-from onepair.finding.suggestions import FindingError, Suggestions
+from onepair.finding.suggestions import Suggestions
 from onepair.finding.summary import MOST, ClassSummary, Finding, choose
 from onepair.inference.scoring import score_images
 from onepair.inference.torch_engine import Engines, TorchEngine
@@ -119,7 +120,7 @@ def _infer(
         scores, shown = np.concatenate([scores, np.asarray(full_scores)]), np.concatenate([shown, others])
         suggested = np.concatenate([suggested, np.zeros(others.shape, bool)])
     if not (shown == POSITIVE).any():
-        raise FindingError(
+        raise RunError(
             f"of {counted(rows, 'image')} drawn at random none has a positive label, so nothing can be said of the "
             "others; label more images"
         )

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.errors import RunError
 from onepair.inference.model_files import WEIGHTS
 from onepair.label_matrix import too_many
 from onepair.labels import Indices, Labels
 from onepair.runs.config import Config, parse_fold
 from onepair.runs.finished import FinishedRun
-from onepair.runs.folder import RunError, RunFolder
+from onepair.runs.folder import RunFolder
 from onepair.runs.task import Shared, Split, task_of
 from onepair.training.distributed import is_first
 from onepair.training.hardware import Machine, Narrator

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from onepair.data.tables.cell_values import guard, unguard
-from onepair.errors import UserError
+from onepair.errors import RunError
 from onepair.files import write_atomically
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, validate_labels
@@ -22,10 +22,6 @@ LIKELY = 0.5  # the probability from which on a suggestion is likely; the others
 COLUMNS = ("file", "label", "probability", "rank", "kind")
 
 _KINDS = {UNKNOWN: "missing", POSITIVE: "wrong", NEGATIVE: "wrong"}  # by what is observed
-
-
-class FindingError(UserError, RuntimeError):
-    """Nothing can be found, or what was found cannot be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +44,9 @@ class Suggestions:
 def require_writable(path: Path) -> None:
     """Refuse, before any work is done, a file that suggestions cannot be written to."""
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise FindingError(f"{path}: suggestions are written as .csv or .parquet; name it so")
+        raise RunError(f"{path}: suggestions are written as .csv or .parquet; name it so")
     if not path.parent.is_dir():
-        raise FindingError(f"{path}: there is no folder {path.parent}")
+        raise RunError(f"{path}: there is no folder {path.parent}")
 
 
 def write_suggestions(path: Path, found: Suggestions, files: Sequence[str], classes: Sequence[str]) -> None:
@@ -87,10 +83,10 @@ def read_suggestions(
     """
     cells = list(_read_cells(path, observed, files, classes))
     if not cells:
-        raise FindingError(f"{path}: suggests nothing")
+        raise RunError(f"{path}: suggests nothing")
     row, label, probability, kind = (np.array(values) for values in zip(*cells, strict=True))
     if len(np.unique(row * len(classes) + label)) < len(cells):
-        raise FindingError(f"{path}: suggests a label of an image twice; run onepair find again")
+        raise RunError(f"{path}: suggests a label of an image twice; run onepair find again")
     return Suggestions(row, label, probability, kind)
 
 
@@ -105,7 +101,7 @@ def _read_cells(
             lines = csv.reader(text)
             header = next(lines, [])
             if not set(COLUMNS) - {"rank"} <= set(header):
-                raise FindingError(f"{path}: its columns are not {', '.join(COLUMNS)}; run onepair find again")
+                raise RunError(f"{path}: its columns are not {', '.join(COLUMNS)}; run onepair find again")
             places = [header.index(name) for name in ("file", "label", "probability", "kind")]
             for line in lines:
                 try:
@@ -115,14 +111,14 @@ def _read_cells(
                 except (KeyError, ValueError, IndexError):
                     fits = False
                 if not fits:
-                    raise FindingError(
+                    raise RunError(
                         f"{path}, line {lines.line_num}: does not fit the run's dataset; run onepair find again"
                     )
                 yield row, column, float(probability), kind
     except (UnicodeDecodeError, csv.Error) as error:
-        raise FindingError(f"{path}: is not a CSV file in UTF-8 ({error}); run onepair find again") from None
+        raise RunError(f"{path}: is not a CSV file in UTF-8 ({error}); run onepair find again") from None
     except OSError as error:
-        raise FindingError(f"{path}: cannot be read ({error.strerror})") from None
+        raise RunError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _as_csv(columns: Sequence[Sequence[object]]) -> bytes:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BaseModel
 
-from onepair.data.own_files import StoredError, read_record
+from onepair.data.own_files import read_record
+from onepair.errors import DataError
 from onepair.finding.suggestions import Suggestions, likely, thresholds, write_suggestions
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, validate_labels
 from onepair.probability.counting import Estimate
@@ -51,7 +52,7 @@ def read_summary(run: Path) -> list[ClassSummary]:
     """What `onepair find` found in a run, class by class; nothing where it was not run, or by another version."""
     try:
         summary = read_record(run / "finding" / "summary.json", _Summary)
-    except StoredError:
+    except DataError:
         return []
     return [] if summary is None else summary.classes
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from onepair.data.images.batches import normalise
-from onepair.errors import UserError
+from onepair.errors import ModelError
 from onepair.files import write_atomically, writing
 from onepair.inference.engine import open_session
 from onepair.inference.graphs import fits, missing_packages, random_images, to_onnx
@@ -22,10 +22,6 @@ from onepair.probability.calibration import Isotonic, Platt
 from onepair.probability.thresholds import Thresholds
 
 _TOLERANCE = 1e-4
-
-
-class ExportError(UserError, RuntimeError):
-    """A model cannot be exported."""
 
 
 class Exported(NamedTuple):
@@ -51,22 +47,22 @@ def export_onnx(run: Path, out: Path, *, float_input: bool = False) -> Exported:
         float_input: take normalised images instead, float32 (batch, 3, S, S).
     """
     if out.suffix != ".onnx":
-        raise ExportError(f"{out}: the name of an ONNX file ends in .onnx")
+        raise ModelError(f"{out}: the name of an ONNX file ends in .onnx")
     missing = missing_packages()
     if missing:
-        raise ExportError(f"the export needs {', '.join(missing)}; install with: pip install 'onepair[onnx]'")
+        raise ModelError(f"the export needs {', '.join(missing)}; install with: pip install 'onepair[onnx]'")
     described, (classifier, _) = read_description(run), load_model(run)
     if described.vocabulary:
-        raise ExportError(
+        raise ModelError(
             f"{run}: reads texts, whose words an ONNX file cannot tell; use the run itself, with onepair predict or "
             "onepair.load"
         )
     if float_input and described.width is not None:
-        raise ExportError(f"{run}: takes vectors, which are float32 as they are; leave --float-input out")
+        raise ModelError(f"{run}: takes vectors, which are float32 as they are; leave --float-input out")
     if not out.parent.is_dir():
-        raise ExportError(f"{out}: there is no folder {out.parent}")
+        raise ModelError(f"{out}: there is no folder {out.parent}")
     if not fits(classifier):
-        raise ExportError(f"{run}: its weights are more than the 2 GB that an ONNX file can hold")
+        raise ModelError(f"{run}: its weights are more than the 2 GB that an ONNX file can hold")
     graph = _Graph(classifier, described.decisions, float_input=float_input).eval()
     kind = "vectors" if graph.of_vectors else "float32" if float_input else "uint8"
     content = _convert(graph, {**described.to_dict(), "input": kind})
@@ -155,7 +151,7 @@ def _convert(graph: _Graph, description: dict[str, Any]) -> bytes:
             input="vectors" if graph.of_vectors else "images",
         )
     except torch.onnx.OnnxExporterError as error:
-        raise ExportError(f"{description['backbone']} cannot be exported by torch {torch.__version__}") from error
+        raise ModelError(f"{description['backbone']} cannot be exported by torch {torch.__version__}") from error
 
 
 def _check(content: bytes, graph: _Graph) -> Exported:
@@ -167,7 +163,7 @@ def _check(content: bytes, graph: _Graph) -> Exported:
     (found,) = session.run(["logits"], {session.get_inputs()[0].name: images.numpy()})
     difference = float(np.abs(found - expected).max())
     if not difference <= _TOLERANCE * max(1, np.abs(expected).max()):
-        raise ExportError(
+        raise ModelError(
             f"{graph.classifier.backbone.name} cannot be exported by torch {torch.__version__}: "
             f"the file's logits would differ from torch's by {difference:.1g}"
         )

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_
 from onepair import __version__
 from onepair.data.images.decode import Preprocessing
 from onepair.data.own_files import read_json
-from onepair.errors import UserError, first_mistake
+from onepair.errors import ModelError, first_mistake
 from onepair.files import write_atomically
 from onepair.probability.thresholds import StoredThresholds, Thresholds
 
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 NAME, WEIGHTS = "model.json", "model.safetensors"
-
-
-class ModelError(UserError, ValueError):
-    """There is no model at the path given, or none that can be used."""
 
 
 class Description(NamedTuple):

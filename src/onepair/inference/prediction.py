@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from onepair.data.images.blocks import Input, Row, Scored, Source, row_blocks, stream_images, stream_scores
 from onepair.data.images.decode import Preprocessing
 from onepair.data.images.walk import image_files
-from onepair.data.problems import DataError, Report, refuse
+from onepair.data.problems import Report, refuse
 from onepair.data.vectors.vector_files import text_rows, vector_rows
+from onepair.errors import DataError, ModelError
 from onepair.inference.engine import MANY, Choice, Engine, Float32, OnnxEngine, open_session
-from onepair.inference.model_files import NAME, WEIGHTS, ModelError, load_model, parse_description, read_description
+from onepair.inference.model_files import NAME, WEIGHTS, load_model, parse_description, read_description
 from onepair.probability.thresholds import Thresholds
 from onepair.remote import as_path
 

@@ -16,10 +16,10 @@ from typing import IO, Any, ClassVar, NamedTuple
 from pydantic import BaseModel, NonNegativeInt
 
 from onepair.data.images.blocks import Input, Row
-from onepair.data.own_files import StoredError, read_record
+from onepair.data.own_files import read_record
 from onepair.data.problems import Problem, Report
 from onepair.data.tables.cell_values import guard, write_names
-from onepair.errors import UserError
+from onepair.errors import DataError, UserError
 from onepair.files import locked, replacing, write_atomically, writing
 from onepair.inference.prediction import Model, Prediction, Stream
 
@@ -225,7 +225,7 @@ class _Work:
         """Go to where an earlier attempt stopped, and return how many images it had done; None to start anew."""
         try:
             stored = read_record(self.marker, _State)
-        except StoredError:
+        except DataError:
             return None
         if stored is None:
             return None

@@ -30,7 +30,7 @@ from onepair import __version__
 from onepair.data.images.blocks import Input, Row, Scored, cores, image_blocks
 from onepair.data.images.decode import Pixels, Preprocessing
 from onepair.data.problems import Problem, Report
-from onepair.errors import UserError, require_extra
+from onepair.errors import RayError, UserError, require_extra
 from onepair.inference.engine import Engine, Float32
 
 if TYPE_CHECKING:
@@ -43,10 +43,6 @@ ATTEMPTS = 3  # to start a cluster
 SETTINGS = b"\x04"  # the kind of frame that HTTP/2, which Ray speaks, begins with on both sides
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
 LONGEST = 400  # letters of what Ray says
-
-
-class RayError(UserError, RuntimeError):
-    """Ray cannot do what is asked."""
 
 
 class Cluster:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
-from onepair.errors import UserError
+from onepair.errors import ConfigError
 from onepair.methods.method import Method
 from onepair.plugins import Registry, nearest
 
@@ -89,14 +89,10 @@ def register(
     return add
 
 
-class UnknownMethodError(UserError, ValueError):
-    """No method, or no option of a method, has the name asked for."""
-
-
 def find_method(name: str) -> MethodInfo:
     """What is known of the method of this name."""
     if name not in METHODS:
-        raise UnknownMethodError(f"there is no method {name!r}; {nearest(name, METHODS)}")
+        raise ConfigError(f"there is no method {name!r}; {nearest(name, METHODS)}")
     return METHODS[name]
 
 
@@ -107,12 +103,12 @@ def create_method(name: str, **options: object) -> Method:
     True
     >>> create_method("opml-sb")
     Traceback (most recent call last):
-    onepair.methods.registry.UnknownMethodError: there is no method 'opml-sb'; did you mean 'opml-sp'?
+    onepair.errors.ConfigError: there is no method 'opml-sb'; did you mean 'opml-sp'?
     """
     info = find_method(name)
     for option in options:
         if option not in info.options:
-            raise UnknownMethodError(f"method {name!r} has no option {option!r}; {nearest(option, info.options)}")
+            raise ConfigError(f"method {name!r} has no option {option!r}; {nearest(option, info.options)}")
     for option in info.options:
         if option not in options and option not in info.defaults:
             raise ValueError(f"method {name!r} needs the option {option!r}")

@@ -4,12 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onepair.models.backbone import Backbone, Classifier, NoMapsError, SmallCNN, Spatial
+    from onepair.models.backbone import Backbone, Classifier, SmallCNN, Spatial
     from onepair.models.vectors import GivenVectors, TextBackbone
     from onepair.models.weights import (
         State,
-        UnknownBackboneError,
-        WeightsError,
         create_backbone,
         load_classifier,
         parse_weights,
@@ -21,13 +19,10 @@ __all__ = [
     "Backbone",
     "Classifier",
     "GivenVectors",
-    "NoMapsError",
     "SmallCNN",
     "Spatial",
     "State",
     "TextBackbone",
-    "UnknownBackboneError",
-    "WeightsError",
     "create_backbone",
     "load_classifier",
     "parse_weights",
@@ -36,7 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Backbone", "Classifier", "NoMapsError", "SmallCNN", "Spatial"), "backbone"),
+    **dict.fromkeys(("Backbone", "Classifier", "SmallCNN", "Spatial"), "backbone"),
     **dict.fromkeys(("GivenVectors", "TextBackbone"), "vectors"),
     **dict.fromkeys(("load_classifier", "save_weights"), "weights"),
 }  # all others are in weights

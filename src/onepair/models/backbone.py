@@ -11,11 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import fuse_conv_bn_eval
 
 from onepair.data.images.decode import Preprocessing
-from onepair.errors import UserError
-
-
-class NoMapsError(UserError, ValueError):
-    """A network whose features cannot be laid out over the image."""
+from onepair.errors import NoMapsError
 
 
 class Spatial(NamedTuple):

@@ -9,15 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from onepair.errors import UserError
+from onepair.errors import ConfigError
 from onepair.models.backbone import Backbone, Classifier
 
 _MOST_NAMED = 24  # stages in a sentence
 _TOLERANCE = 1e-4  # of the largest feature
-
-
-class StageError(UserError, ValueError):
-    """A stage that a network does not have, or cannot be cut at."""
 
 
 class Cut(NamedTuple):
@@ -79,7 +75,7 @@ def _cut(backbone: Backbone, stage: str, probe: Tensor) -> Cut:
     shape, names = tuple(given.shape[1:]), [call.name for call in head if call.name]
     again = network.forward_head(_after(network, steps, _unrolled(cut_off(probe), shape)))
     if (again - expected).abs().max() > _TOLERANCE * expected.abs().max():
-        raise StageError(
+        raise ConfigError(
             f"{backbone.name} cannot be cut at {stage}, past which other information goes; name a whole stage"
         )
     before = Backbone(f"{backbone.name}-before-{stage}", cut_off, backbone.preprocessing).eval()
@@ -170,9 +166,9 @@ def _steps(calls: Sequence[_Call], stage: str, end: Tensor) -> tuple[str, ...] |
     return tuple(call.name for call in steps) if steps and steps[-1].given is end else None
 
 
-def _no_stage(name: str, stage: str, stages: Sequence[str]) -> StageError:
+def _no_stage(name: str, stage: str, stages: Sequence[str]) -> ConfigError:
     outer = [each for each in dict.fromkeys(stages) if each.count(".") <= 1]
     near = difflib.get_close_matches(stage, outer, n=1)
     more = ", …" if len(outer) > _MOST_NAMED else ""
     there = f"did you mean {near[0]}?" if near else f"there are {', '.join(outer[:_MOST_NAMED])}{more}"
-    return StageError(f"{name} cannot be trained from {stage!r}; {there}")
+    return ConfigError(f"{name} cannot be trained from {stage!r}; {there}")

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onepair.models.backbone import Backbone, Classifier, NoMapsError, Spatial, grid_of
+from onepair.errors import NoMapsError
+from onepair.models.backbone import Backbone, Classifier, Spatial, grid_of
 
 
 def activation_maps(classifier: Classifier, images: Tensor, classes: Tensor | None = None) -> Tensor:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError
 from onepair.data.vectors.align import TFIDF, VECTORS
+from onepair.errors import DataError
 from onepair.labels import Indices
 from onepair.models.backbone import Backbone
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from onepair.data.images.decode import Preprocessing
-from onepair.errors import UserError
+from onepair.errors import ConfigError, ModelError
 from onepair.files import write_atomically
 from onepair.models import packages
 from onepair.models.backbone import Backbone, Classifier, SmallCNN
@@ -22,14 +22,6 @@ from onepair.words import counted
 
 Weights = Literal["pretrained", "none"] | Path | None
 State = dict[str, Tensor]
-
-
-class WeightsError(UserError, ValueError):
-    """The weights asked for cannot be had, or do not fit the backbone."""
-
-
-class UnknownBackboneError(UserError, ValueError):
-    """No backbone has the name asked for."""
 
 
 def create_backbone(name: str, *, weights: Weights = None, image_size: int | None = None) -> Backbone:
@@ -44,7 +36,7 @@ def create_backbone(name: str, *, weights: Weights = None, image_size: int | Non
     """
     if name == SmallCNN.name:
         if weights not in (None, "none"):
-            raise WeightsError(f"{name} begins with random weights, always: leave out --weights {weights}")
+            raise ModelError(f"{name} begins with random weights, always: leave out --weights {weights}")
         return Backbone(name, SmallCNN().to(memory_format=torch.channels_last), _small_preprocessing(image_size)).eval()
     _require_known(name)
     packaged = packages.packaged_weights(name) if weights is None else None
@@ -73,13 +65,11 @@ def read_state(path: Path) -> State:
             return safetensors.torch.load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise WeightsError(f"{path}: no such file") from None
+        raise ModelError(f"{path}: no such file") from None
     except (safetensors.SafetensorError, UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise WeightsError(
-            f"{path}: holds no readable weights; give a safetensors file or a torch state dict"
-        ) from error
+        raise ModelError(f"{path}: holds no readable weights; give a safetensors file or a torch state dict") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise WeightsError(f"{path}: is not a plain state dict, a dict of tensors by name")
+        raise ModelError(f"{path}: is not a plain state dict, a dict of tensors by name")
     return state
 
 
@@ -88,7 +78,7 @@ def _require_known(name: str) -> None:
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=3)
         hint = f"did you mean {', '.join(nearest)}?" if nearest else "timm.list_models() lists all names"
-        raise UnknownBackboneError(f"there is no backbone {name!r}; {hint}")
+        raise ConfigError(f"there is no backbone {name!r}; {hint}")
 
 
 def _build(name: str, image_size: int | None, *, pretrained: bool = False) -> nn.Module:
@@ -102,7 +92,7 @@ def _download(name: str, image_size: int | None) -> nn.Module:
     except Exception as error:  # the hub, the network and timm each fail in their own way
         here = packages.backbones_at_hand()
         advice = f"on this machine are those of --backbone {' or '.join(here)}" if here else packages.INSTALL
-        raise WeightsError(
+        raise ModelError(
             f"the pretrained weights of {name} could not be downloaded ({type(error).__name__}); "
             f"{advice}; or take weights from a file with --weights FILE"
         ) from error
@@ -130,7 +120,7 @@ def _load_in_order(network: nn.Module, path: Path) -> None:
     """Load weights that come in the network's order under other names, followed by a classifier of two tensors."""
     own, given = network.state_dict(), list(read_state(path).values())[:-2]
     if [tensor.shape for tensor in own.values()] != [tensor.shape for tensor in given]:
-        raise WeightsError(f"{path}: its {len(given)} weights do not have the shapes of this backbone's {len(own)}")
+        raise ModelError(f"{path}: its {len(given)} weights do not have the shapes of this backbone's {len(own)}")
     network.load_state_dict(dict(zip(own, given, strict=True)))
 
 
@@ -143,7 +133,7 @@ def _load_by_name(network: nn.Module, path: Path, name: str) -> None:
     }
     if any(wrong.values()):
         counts = (f"{len(keys)} {kind} ({_first(keys)})" for kind, keys in wrong.items() if keys)
-        raise WeightsError(f"{path} does not fit {name}: of its {len(own)} weights, {', '.join(counts)}")
+        raise ModelError(f"{path} does not fit {name}: of its {len(own)} weights, {', '.join(counts)}")
     network.load_state_dict(given)
 
 
@@ -193,5 +183,5 @@ def load_classifier(
     try:
         classifier.load_state_dict(read_state(weights))
     except RuntimeError:
-        raise WeightsError(f"{weights}: does not fit a {backbone} with {counted(len(classes), 'class')}") from None
+        raise ModelError(f"{weights}: does not fit a {backbone} with {counted(len(classes), 'class')}") from None
     return classifier.to(memory_format=torch.channels_last).eval()

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
-from onepair.errors import UserError
+from onepair.errors import DataError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats, average_precision, coverage, precision_recall_f1, ranking_loss
 from onepair.probability.counting import Estimate, Z
@@ -243,10 +243,6 @@ _LEAST_BALANCE = 0.5  # share of negatives that is known, by that of positives
 _MOST_NAMES = 5  # of classes, in a sentence
 
 
-class EvaluationError(UserError, ValueError):
-    """There is nothing to judge by."""
-
-
 class Evaluation(NamedTuple):
     """Of all classes together, and of each; NaN where known labels do not tell."""
 
@@ -299,7 +295,7 @@ def evaluate(
         process, asked: how labels came to be known, as for `onepair.probability.observation.recognise`.
     """
     if not (labels == POSITIVE).any():
-        raise EvaluationError(
+        raise DataError(
             f"none of {counted(len(labels), 'image')} has a positive label, so there is nothing to judge by"
         )
     predicted = decisions.labels(scores)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onepair.errors import UserError
+from onepair.errors import ConfigError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
 
@@ -35,10 +35,6 @@ def _rule(number: int) -> tuple[Floats, Floats]:
 
 
 _NODES = _rule(8)  # where it is not exact it errs by less than 1e-4
-
-
-class ProcessError(UserError, ValueError):
-    """A way of observing labels that there is none of."""
 
 
 class Rates(NamedTuple):
@@ -206,7 +202,7 @@ def recognise(labels: ArrayLike, asked: ArrayLike | None = None, process: Proces
     'each image shows one of its positives, chosen at random'
     """
     if process not in get_args(Process):
-        raise ProcessError(f"there is no process {process!r}; choose from {', '.join(get_args(Process))}")
+        raise ConfigError(f"there is no process {process!r}; choose from {', '.join(get_args(Process))}")
     matrix = validate_labels(labels)
     known = matrix != UNKNOWN
     suggested = np.zeros(known.shape, bool) if asked is None else np.asarray(asked, bool)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, FiniteFloat
 from scipy.special import expit, logit
 
-from onepair.errors import UserError
+from onepair.errors import ConfigError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
 from onepair.probability.calibration import (
@@ -34,10 +34,6 @@ _FEWEST_POSITIVES = 5  # known ones of a class, to choose a threshold of its own
 _LEAST_RATE = 0.2  # of positives and of negatives that are observed, for them to choose a calibration by
 _MOST_ROWS = 4_000  # to choose one by
 _LEAST = 1e-3  # a likelihood below counts as this: no single surprise decides between kinds of calibration
-
-
-class DecisionError(UserError, ValueError):
-    """Thresholds that cannot be chosen as asked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +127,9 @@ def fit_decisions(
     """
     for what, given, known_words in (("calibration", calibration, Calibration), ("rule", rule, Rule)):
         if given not in get_args(known_words):
-            raise DecisionError(f"there is no {what} {given!r}; choose from {', '.join(get_args(known_words))}")
+            raise ConfigError(f"there is no {what} {given!r}; choose from {', '.join(get_args(known_words))}")
     if not 0 < precision <= 1:
-        raise DecisionError(f"a precision lies above 0 and is at most 1, got {precision}")
+        raise ConfigError(f"a precision lies above 0 and is at most 1, got {precision}")
     matrix, known = check_scores(scores, labels)
     calibrator, expected = _calibrate(matrix, known, calibration, process, asked)
     columns = zip(matrix.T, expected.T, strict=True)
@@ -171,7 +167,7 @@ def _calibrate(
         kind = _better_kind(scores, known, np.ones(known.shape)) if calibration == "auto" else calibration
         return _FITS[kind](scores, known), positive.astype(np.float64)
     if calibration == "isotonic" and (positive.any(0) & unknown.any(0) & ~negative.any(0)).any():
-        raise DecisionError("an isotonic curve needs known negatives of every class; calibrate with platt")
+        raise ConfigError("an isotonic curve needs known negatives of every class; calibrate with platt")
     inference = infer(scores, known, process=process, asked=asked)
     if calibration == "auto":
         calibration = _better_kind(scores, known, _standing_for(inference, known))

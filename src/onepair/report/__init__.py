@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onepair.report.compared_runs import ReportError, RunSummary, gap_closed
+    from onepair.errors import ReportError
+    from onepair.report.compared_runs import RunSummary, gap_closed
     from onepair.report.explain_images import Examples
     from onepair.report.page import write_report
 

@@ -8,17 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.errors import UserError
+from onepair.errors import ReportError
 from onepair.finding.summary import ClassSummary, read_summary
 from onepair.labels import NEGATIVE, POSITIVE, Labels
 from onepair.metrics import Floats, precision_recall_f1
 from onepair.probability.thresholds import Thresholds
 from onepair.report.colours import CEILING, RUNS
 from onepair.runs.finished import FinishedRun
-
-
-class ReportError(UserError, ValueError):
-    """These runs cannot be reported together."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,16 +22,15 @@ from PIL import Image
 from onepair.data.images.batches import table_of_files
 from onepair.data.images.blocks import pixels_of
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError
 from onepair.data.text_files import is_file, real
-from onepair.errors import UserError
+from onepair.errors import DataError, ReportError, UserError
 from onepair.inference.heat_maps import suggestion_maps
 from onepair.inference.scoring import score_images
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.remote import as_path
 from onepair.report.charts import short
 from onepair.report.colours import INK, MUTED, RULE
-from onepair.report.compared_runs import Comparison, ReportError, RunSummary
+from onepair.report.compared_runs import Comparison, RunSummary
 from onepair.runs.config_types import WITHOUT_IMAGES
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Task
@@ -143,10 +142,6 @@ def _draw(axes: Axes, panel: _Panel | None) -> None:
 MOST = 8  # predicted labels of an image that are shown, the most probable ones
 
 
-class ExplanationError(UserError, ValueError):
-    """An image or a label that cannot be explained."""
-
-
 class Explainer:
     """Explains images of a run's dataset, and any others.
 
@@ -159,7 +154,7 @@ class Explainer:
 
     def __init__(self, run: FinishedRun, *, labels: Sequence[str] = (), needs_dataset: bool = False) -> None:
         if run.config.model.backbone in WITHOUT_IMAGES:
-            raise ExplanationError(f"{run.path}: sees no images, only vectors, in which no label has a place")
+            raise ReportError(f"{run.path}: sees no images, only vectors, in which no label has a place")
         self.run = run
         self.wanted = [_column(name, run.classes) for name in labels]
         self.task: Task | None = None
@@ -203,7 +198,7 @@ class Explainer:
         path = as_path(image)
         if self.task and is_row(image):
             if int(image) >= len(self.task.table):
-                raise ExplanationError(
+                raise ReportError(
                     f"there is no row {image}; the run's dataset has rows 0 to {len(self.task.table) - 1}"
                 )
             return self.task.table, int(image)
@@ -224,7 +219,7 @@ def _column(name: str, classes: Sequence[str]) -> int:
         near = get_close_matches(name, classes, n=1)
         listed = ", ".join(classes[:5]) + (", …" if len(classes) > 5 else "")
         advice = f"did you mean {near[0]}?" if near else f"there are {listed}"
-        raise ExplanationError(f"the run has no label {name!r}; {advice}")
+        raise ReportError(f"the run has no label {name!r}; {advice}")
     return list(classes).index(name)
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from onepair.data.quality.check import near_names, same_names
 from onepair.data.tables.column_roles import RESERVED
-from onepair.errors import UserError
+from onepair.errors import ReviewError
 
 Reply = Literal["yes", "no", "skip"]  # to "does this image show that?"; skip: looked at, not sure
 
@@ -48,10 +48,6 @@ CREATE TRIGGER IF NOT EXISTS never_changed BEFORE UPDATE ON decisions
 CREATE TRIGGER IF NOT EXISTS never_deleted BEFORE DELETE ON decisions
     BEGIN SELECT RAISE(ABORT, 'decisions are never deleted'); END;
 """
-
-
-class StoreError(UserError, RuntimeError):
-    """The file of decisions cannot be used."""
 
 
 class Entry(NamedTuple):
@@ -193,7 +189,7 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreError(f"{self.path}: cannot keep decisions ({error})") from error
+            raise ReviewError(f"{self.path}: cannot keep decisions ({error})") from error
 
 
 def _now() -> str:

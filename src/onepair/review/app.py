@@ -10,8 +10,7 @@ from urllib.parse import quote, unquote
 from fastapi import Cookie, Depends, FastAPI, Form, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from onepair.data.problems import DataError
-from onepair.errors import UserError
+from onepair.errors import DataError, UserError
 from onepair.labels import POSITIVE
 from onepair.review.answers import Answer, Reply, new_class, tidy
 from onepair.review.audit_session import AuditSession

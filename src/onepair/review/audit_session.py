@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.errors import RunError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.review.answers import Answer, Entry, Reply, Store
 from onepair.review.session import Claims, Pace
-from onepair.runs.audit import AuditError, Sample, audit_folder, read_answers, write_audit
+from onepair.runs.audit import Sample, audit_folder, read_answers, write_audit
 from onepair.runs.finished import FinishedRun
 
 POSSIBLE = 0.02  # the probability from which on a label is worth a place among the likely ones
@@ -173,9 +174,7 @@ class AuditSession:
         table = read_answers(self.run, self.sample.split, path)
         strange = next((file for file in table.files if file not in self._number_of), None)
         if strange is not None:
-            raise AuditError(
-                f"{path}: {strange} was not drawn, so its labels say nothing of the others; remove its line"
-            )
+            raise RunError(f"{path}: {strange} was not drawn, so its labels say nothing of the others; remove its line")
         full = table.labels.row_count(UNKNOWN) == 0
         self._answer_all(
             {file: labels for file, labels, kept in zip(table.files, table.labels, full, strict=True) if kept}, who=who

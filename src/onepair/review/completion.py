@@ -15,12 +15,12 @@ from onepair.data.formats.write import named_from, write_labels, written_format
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.cell_values import guard
 from onepair.data.text_files import real
+from onepair.errors import ReviewError
 from onepair.files import replacing, write_atomically, writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 from onepair.remote import as_path
 from onepair.review.answers import Entry, Reply
-from onepair.review.queue import ReviewError
 from onepair.runs.finished import FinishedRun
 
 _NOTHING = np.zeros((3, 0), np.int64)

@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onepair import words
-from onepair.data.problems import DataError
-from onepair.errors import UserError
+from onepair.errors import DataError, UserError
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.review.answers import Entry, NewClass
 from onepair.review.audit_session import AuditSession

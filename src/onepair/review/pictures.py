@@ -15,7 +15,7 @@ from PIL import ExifTags, Image
 from onepair.data.images.decode import decode, open_image
 from onepair.data.images.tar import TarPath
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 from onepair.files import write_atomically
 from onepair.remote import is_remote
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, FiniteFloat
 
-from onepair.data.own_files import StoredError, map_array, read_record
-from onepair.errors import UserError
+from onepair.data.own_files import map_array, read_record
+from onepair.errors import DataError, ReviewError
 from onepair.finding.suggestions import LIKELY, Suggestions, read_suggestions
 from onepair.labels import NEGATIVE, POSITIVE, Indices
 from onepair.runs.finished import FinishedRun
@@ -18,10 +18,6 @@ from onepair.words import command
 
 Order = Literal["probability", "worth", "class", "image", "second"]
 ORDERS: tuple[Order, ...] = get_args(Order)
-
-
-class ReviewError(UserError, ValueError):
-    """A run cannot be reviewed as it is."""
 
 
 class _Summary(BaseModel):
@@ -108,7 +104,7 @@ def estimated_missing(run: FinishedRun) -> float | None:
     """How many labels `onepair find` said are missing; None if it left no summary."""
     try:
         summary = read_record(run.path / "finding" / "summary.json", _Summary)
-    except StoredError:
+    except DataError:
         return None
     return None if summary is None else summary.missing
 

@@ -17,8 +17,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from onepair.errors import UserError
-from onepair.files import BusyError, locked, write_atomically, writing
+from onepair.errors import BusyError, ReviewError, UserError
+from onepair.files import locked, write_atomically, writing
 from onepair.remote import is_remote
 from onepair.review.answers import Store
 from onepair.runs.config import DataConfig
@@ -31,10 +31,6 @@ State = Literal["running", "elsewhere", "interrupted", "stopped", "failed", "don
 _OF_THE_FIRST_TABLE = ("format", "unlisted", "zeros", "images", "label_columns", "complete_splits", "observe")
 _ATTEMPTS = 20  # to hold the lock
 _PATIENCE = 20.0  # seconds for a command to save what it has, and end
-
-
-class RetrainingError(UserError, RuntimeError):
-    """Training again cannot begin."""
 
 
 class Command(NamedTuple):
@@ -111,7 +107,7 @@ class Retraining:
         """Begin with the answers of this moment, unless a training is under way."""
         entries = self._store.entries()
         if not any(entry.answer in ("yes", "no") for entry in entries):
-            raise RetrainingError("nobody has answered yes or no yet, so there is nothing new to learn")
+            raise ReviewError("nobody has answered yes or no yet, so there is nothing new to learn")
         new = _sibling(self._run.path)
         self._begin(
             Record(
@@ -129,7 +125,7 @@ class Retraining:
         if record is not None and record.state != "done":
             new = self._new_run(record)
             if _stem(new) != _stem(_named_folder(self._run.path)):
-                raise RetrainingError(f"{self._record}: is not about a folder beside {self._run.path}; delete the file")
+                raise ReviewError(f"{self._record}: is not about a folder beside {self._run.path}; delete the file")
             # The commands of now: a folder that came from elsewhere may have brought others in its record.
             commands = planned_commands(self._run, new)
             again = {"commands": commands, "step": min(record.step, len(commands) - 1)}

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from onepair.errors import UserError
+from onepair.errors import ReviewError
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
@@ -133,10 +133,6 @@ MOST_CONNECTIONS = 256  # a browser opens six at most, and a process may have 1,
 LONGEST_REQUEST = 60.0  # seconds from its first byte to the last of its answer; to stop a training takes 20
 
 
-class ServerError(UserError, OSError):
-    """The server cannot listen where it should."""
-
-
 @dataclass(frozen=True)
 class Listener:
     """A socket that listens, and who may connect."""
@@ -151,7 +147,7 @@ def listen(host: str, port: int) -> Listener:
     try:
         listening = _bind(host, port)
     except OSError as error:
-        raise ServerError(f"cannot listen on {host}, port {port} ({error.strerror}); try another --port") from None
+        raise ReviewError(f"cannot listen on {host}, port {port} ({error.strerror}); try another --port") from None
     bound, port = listening.getsockname()[:2]
     cookie = f"onepair_token_{port}"
     names = frozenset({host, "localhost", "127.0.0.1", "::1"})

@@ -16,7 +16,7 @@ from onepair.data.label_table import LabelTable
 from onepair.data.own_files import read_record
 from onepair.data.tables import read_table as tables
 from onepair.data.tables.write_table import write_table
-from onepair.errors import UserError
+from onepair.errors import RunError
 from onepair.files import write_atomically, writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN, Indices, Labels
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from onepair.runs.finished import FinishedRun
 
 AuditedSplit = Literal["validation", "test"]
-
-
-class AuditError(UserError, RuntimeError):
-    """An audit that cannot be made, or read, as asked."""
 
 
 class Sample(BaseModel):
@@ -80,7 +76,7 @@ def draw(run: "FinishedRun", split: AuditedSplit, images: int, seed: int) -> Sam
     """
     before = read_sample(run)
     if before is not None and before.split != split:
-        raise AuditError(
+        raise RunError(
             f"{audit_folder(run)}: audits {before.split} images; go on with --split {before.split}, or move the folder "
             "away to begin anew"
         )
@@ -134,7 +130,7 @@ def _halving(length: int) -> Indices:
 def read_sample(run: "FinishedRun") -> Sample | None:
     """What was drawn so far, if anything."""
     source = audit_folder(run) / "sample.json"
-    return read_record(source, Sample, advice="bring it back from a copy, or move it away", error=AuditError)
+    return read_record(source, Sample, advice="bring it back from a copy, or move it away", error=RunError)
 
 
 # The labels
@@ -149,7 +145,7 @@ def read_audit(run: "FinishedRun") -> Audit | None:
     table = read_answers(run, sample.split, source)
     if table.labels.has(UNKNOWN):
         row, column = np.argwhere(table.labels == UNKNOWN)[0].tolist()
-        raise AuditError(f"{source}: {table.files[row]} has no answer for {table.classes[column]}; write 1 or 0 there")
+        raise RunError(f"{source}: {table.files[row]} has no answer for {table.classes[column]}; write 1 or 0 there")
     files = [run.table.files[row] for row in run.rows(sample.split).tolist()]
     rows = run.rows(sample.split)[_places(files, table.files, source)]
     order = np.argsort(rows)
@@ -180,7 +176,7 @@ def read_answers(run: "FinishedRun", split: AuditedSplit, path: Path) -> LabelTa
     table = tables.read(path, images=run.table.root, with_vectors=run.table.ids)  # files as the sheet was given them
     if set(table.classes) != set(run.table.classes):
         strange = sorted(set(table.classes) ^ set(run.table.classes))[0]
-        raise AuditError(f"{path}: its columns are not the classes of the run, as {strange}; write a sheet anew")
+        raise RunError(f"{path}: its columns are not the classes of the run, as {strange}; write a sheet anew")
     columns = [table.classes.index(name) for name in run.table.classes]
     _places([run.table.files[row] for row in run.rows(split).tolist()], table.files, path)
     return LabelTable(table.files, run.table.classes, LabelMatrix.of(table.labels[:, columns]), table.split, table.root)
@@ -198,5 +194,5 @@ def _places(files: list[str], wanted: tuple[str, ...], source: Path) -> list[int
     place_of = {file: place for place, file in enumerate(files)}
     strange = [file for file in wanted if file not in place_of]
     if strange:
-        raise AuditError(f"{source}: names {strange[0]}, which is not an image of the split; remove it there")
+        raise RunError(f"{source}: names {strange[0]}, which is not an image of the split; remove it there")
     return [place_of[file] for file in wanted]

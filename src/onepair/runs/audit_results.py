@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from onepair.errors import RunError
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.probability.counting import count_missing
 from onepair.probability.resampling import Figures, bootstrap_figures, more_to_halve
-from onepair.runs.audit import AuditedSplit, AuditError
+from onepair.runs.audit import AuditedSplit
 from onepair.runs.finished import FinishedRun
 from onepair.words import command
 
@@ -45,7 +46,7 @@ def summarise_audit(run: FinishedRun) -> AuditSummary:
     """
     audit = run.audit
     if audit is None:
-        raise AuditError(f"{run.path}: not one image is audited yet; run {command('audit', run.path)}")
+        raise RunError(f"{run.path}: not one image is audited yet; run {command('audit', run.path)}")
     rows = run.rows(audit.split)
     places = np.searchsorted(rows, audit.rows)
     others = np.setdiff1d(np.arange(len(rows)), places)

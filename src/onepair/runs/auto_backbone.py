@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from onepair.data.formats.read import read_dataset, recognise
 from onepair.data.vectors.align import TFIDF
+from onepair.errors import ConfigError
 from onepair.models import packages
 from onepair.remote import as_path
-from onepair.runs.config import AUTO, Config, ConfigError, DataConfig, flatten
+from onepair.runs.config import AUTO, Config, DataConfig, flatten
 from onepair.runs.config_types import image_settings
 
 

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from onepair.data.images.decode import Augmentation
 from onepair.data.own_files import read_stored
-from onepair.errors import UserError
+from onepair.errors import ConfigError
 from onepair.labels import PUBLISHED_SEED
 from onepair.probability.observation import Process
 from onepair.runs.config_types import (
@@ -132,10 +132,6 @@ STAGES: Mapping[str, Sequence[Literal["linear", "finetune"]]] = {  # by mode
     "finetune": ("finetune",),
     "linear-init": ("linear", "finetune"),
 }
-
-
-class ConfigError(UserError, ValueError):
-    """A setting that does not exist, or a value that it cannot have."""
 
 
 def parse_fold(fold: str) -> tuple[int, int]:

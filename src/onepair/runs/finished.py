@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError
 from onepair.data.text_files import exists
+from onepair.errors import DataError, RunError
 from onepair.inference.model_files import Description, load_model, read_description, write_description
 from onepair.label_matrix import LabelMatrix, too_many
 from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels
@@ -19,7 +19,7 @@ from onepair.probability.thresholds import Thresholds
 from onepair.remote import as_path, is_remote
 from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
-from onepair.runs.folder import Results, RunError, RunFolder
+from onepair.runs.folder import Results, RunFolder
 from onepair.runs.task import Shared, Split, Task, describe_observation, judged_places, task_of
 from onepair.words import counted
 
@@ -304,12 +304,13 @@ def read_folds(folder: Path, *, rows: int, classes: int) -> FoldModels | None:
     path = folder / NAME
     if not path.exists():
         return None
-    from onepair.models.weights import WeightsError, read_state
+    from onepair.errors import ModelError
+    from onepair.models.weights import read_state
 
     try:
         state = {name: tensor.numpy() for name, tensor in read_state(path).items()}
         coef, intercept, fold = (state[name] for name in ("coef", "intercept", "fold"))
-    except (WeightsError, KeyError):
+    except (ModelError, KeyError):
         raise RunError(f"{path}: is damaged; train the run anew with --restart") from None
     fits = coef.ndim == 3 and intercept.shape == coef.shape[:2] == (len(coef), classes) and fold.shape == (rows,)
     if not fits or not (np.isfinite(coef).all() and np.isfinite(intercept).all()) or fold.max(initial=0) >= len(coef):

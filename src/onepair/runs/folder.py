@@ -20,16 +20,12 @@ from torch import Tensor
 
 from onepair.data.own_files import map_array, read_json, read_record, read_stored
 from onepair.data.tables.cell_values import guard
-from onepair.errors import UserError, first_mistake
+from onepair.errors import ConfigError, RunError, first_mistake
 from onepair.files import locked, write_atomically, writing
-from onepair.runs.config import Config, ConfigError, build_config, differences, read_config, to_toml
+from onepair.runs.config import Config, build_config, differences, read_config, to_toml
 
 _EPOCH = TypeAdapter(dict[str, Any])
 _VERSIONS = ("onepair", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
-
-
-class RunError(UserError, RuntimeError):
-    """A run's folder cannot be used."""
 
 
 class Results(BaseModel):
@@ -217,10 +213,6 @@ class RunFolder:
         return found
 
 
-class CheckpointError(UserError, ValueError):
-    """A checkpoint that cannot be read."""
-
-
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write nested dictionaries and lists of tensors, numbers, texts and None; the file is complete or not there."""
     tensors: dict[str, Tensor] = {}
@@ -240,10 +232,10 @@ def load_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def unfit(path: Path, error: Exception) -> CheckpointError:
+def unfit(path: Path, error: Exception) -> RunError:
     """The sentence about a file that is no checkpoint, or one of something else."""
     reason = " ".join(str(error).split())
-    return CheckpointError(f"{path}: is not a checkpoint that can be read ({reason}); delete it to start anew")
+    return RunError(f"{path}: is not a checkpoint that can be read ({reason}); delete it to start anew")
 
 
 def _take_tensors(value: Any, key: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:

@@ -1,7 +1,8 @@
 """The method of a run, as its configuration asks for it."""
 
+from onepair.errors import ConfigError
 from onepair.methods import METHODS, Method, create_method
-from onepair.runs.config import Config, ConfigError
+from onepair.runs.config import Config
 
 
 def knows_negatives(config: Config) -> bool:

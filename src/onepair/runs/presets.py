@@ -6,7 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from onepair.runs.config import ConfigError, MethodConfig, merge
+from onepair.errors import ConfigError
+from onepair.runs.config import MethodConfig, merge
 
 _UNDER = "paper"  # lies under the presets of the paper's datasets, and is none itself
 
@@ -27,7 +28,7 @@ def preset(name: str, method: str) -> dict[str, Any]:
     {'alpha': 0.9, 'beta': 0.5}
     >>> preset("voc2021", "opml")
     Traceback (most recent call last):
-    onepair.runs.config.ConfigError: there is no preset voc2021; did you mean voc2012?
+    onepair.errors.ConfigError: there is no preset voc2021; did you mean voc2012?
     """
     titles = preset_titles()
     if name not in titles:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from onepair.data.formats.read import read_dataset
 from onepair.data.label_table import LabelTable, object_areas
-from onepair.data.problems import DataError, Problem, noting
+from onepair.data.problems import Problem, noting
 from onepair.data.quality.check import missing_file
 from onepair.data.text_files import exists
+from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import (
     NEGATIVE,

@@ -8,10 +8,10 @@ from typing import Any, Literal, Protocol
 import torch
 from lightning_fabric import Fabric
 
+from onepair.errors import ConfigError
 from onepair.features.extract import OnProgress
 from onepair.files import cache_folder
 from onepair.inference.engine import Over, here
-from onepair.runs.config import ConfigError
 from onepair.runs.task import Shared
 from onepair.training.distributed import fsdp
 from onepair.training.loop import EpochRecord, Watcher

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from onepair.errors import Stopped, UserError
+from onepair.errors import Stopped, TrainingError
 from onepair.inference.scoring import Inputs, ScoredBlocks, Source, gather, score, shard_of
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import Method
@@ -29,10 +29,6 @@ from onepair.training.optim import Group, averaged, lr_factor, make_optimiser, r
 from onepair.words import counted
 
 EpochRecord = dict[str, Any]
-
-
-class TrainingError(UserError, RuntimeError):
-    """Training cannot go on."""
 
 
 class Watcher(Protocol):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onepair.data.images.batches import image_batches
 from onepair.data.problems import Problem
 from onepair.data.vectors.align import TFIDF
-from onepair.errors import require_extra
+from onepair.errors import ConfigError, require_extra
 from onepair.inference.model_files import save_model
 from onepair.inference.scoring import ActivationSource, FeatureSource, FrozenSource, ImageSource, Source, score
 from onepair.label_matrix import too_many
@@ -31,7 +31,7 @@ from onepair.probability.evaluation import evaluate
 from onepair.probability.observation import Process, recognise
 from onepair.probability.selection_score import estimated_map
 from onepair.probability.thresholds import Thresholds, fit_decisions
-from onepair.runs.config import Config, ConfigError, ModelConfig
+from onepair.runs.config import Config, ModelConfig
 from onepair.runs.config_types import WITHOUT_IMAGES
 from onepair.runs.finished import FinishedRun, FoldModels
 from onepair.runs.folder import Results, RunFolder

@@ -7,8 +7,9 @@ import numpy as np
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.problems import Problem, Report, refuse
 from onepair.data.text_files import exists, read_lines
+from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.words import counted

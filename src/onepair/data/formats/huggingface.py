@@ -6,10 +6,11 @@ from pathlib import Path
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError, Report, refuse
+from onepair.data.problems import Report, refuse
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Unlisted, Zeros, interpret
 from onepair.data.tables.sheet import Sheet, file_column, is_sheet, read_sheet, stack
+from onepair.errors import DataError
 
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet", "_classes.csv")  # the last is Roboflow's
 _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")

@@ -10,10 +10,11 @@ from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.walk import walk
 from onepair.data.label_table import SPLITS, LabelTable
-from onepair.data.problems import DataError, Report, refuse
+from onepair.data.problems import Report, refuse
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Unlisted, check_unlisted
 from onepair.data.tables.sheet import is_sheet
+from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE
 from onepair.remote import Elsewhere

@@ -11,11 +11,12 @@ import numpy as np
 from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.problems import Problem, Report, refuse
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.find_images import locate
 from onepair.data.tables.read_table import Unlisted, check_unlisted
 from onepair.data.text_files import exists, read_json, starts_with
+from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE
 

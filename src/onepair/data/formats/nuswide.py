@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.problems import Problem, Report, refuse
 from onepair.data.text_files import exists, join_splits, read_lines
+from onepair.errors import DataError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.words import counted
 

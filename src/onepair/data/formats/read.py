@@ -19,12 +19,13 @@ from onepair.data.formats import (  # noqa: F401 (importing a module registers i
 )
 from onepair.data.formats.readers import READERS, Reader
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError, Report, refuse
+from onepair.data.problems import Report, refuse
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Unlisted, Zeros
 from onepair.data.tables.sheet import is_sheet
 from onepair.data.text_files import exists
 from onepair.data.vectors.vector_files import read_vectors
+from onepair.errors import DataError
 from onepair.remote import as_path, is_remote
 
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")

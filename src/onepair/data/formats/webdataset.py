@@ -15,12 +15,13 @@ from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.tar import SUFFIX, Index, index_of
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.problems import Problem, Report, refuse
 from onepair.data.tables.cell_values import BAD, label_of, names_in, split_of
 from onepair.data.tables.column_roles import LIST_NAMES
 from onepair.data.tables.read_table import Unlisted, check_unlisted
 from onepair.data.tables.sheet import is_sheet
 from onepair.data.text_files import exists, read_lines
+from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.remote import all_at_once, as_path, is_remote

@@ -11,9 +11,9 @@ import numpy as np
 from onepair.data.formats.coco import write_coco
 from onepair.data.formats.label_studio import write_label_studio
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError
 from onepair.data.tables.write_table import MOST_NAMED, write_table
 from onepair.data.text_files import is_file, real
+from onepair.errors import DataError
 from onepair.files import write_atomically, writing
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.remote import is_remote

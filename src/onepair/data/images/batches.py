@@ -20,10 +20,11 @@ from onepair.data.images.decode import Augmentation, Pixels, Preprocessing, deco
 from onepair.data.images.tar import joined
 from onepair.data.images.walk import image_files
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.problems import Problem, Report, refuse
+from onepair.errors import DataError, RemoteError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN, Indices
-from onepair.remote import RemoteError, RemotePath, all_at_once, as_path, is_remote
+from onepair.remote import RemotePath, all_at_once, as_path, is_remote
 
 _DRAWING = threading.Lock()  # there is one generator for all threads, and images at URLs come in several
 LEAST = 0.5  # of an image's area that a crop keeps: a smaller one would often leave out what a label speaks of

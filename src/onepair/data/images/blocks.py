@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from onepair.data.images.decode import Pixels, Preprocessing, decode, scale
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.problems import Problem, Report, refuse
 from onepair.data.vectors.align import NOT_FINITE
+from onepair.errors import DataError
 from onepair.labels import Indices
 from onepair.remote import AT_ONCE, is_remote
 

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from onepair.data.problems import DataError
-from onepair.errors import UserError
-from onepair.remote import Elsewhere, RemoteError
+from onepair.errors import DataError, ModelError, RemoteError, UserError
+from onepair.remote import Elsewhere
 
 # Pillow also opens formats that start other programs or hold no pixels: only these are images to us.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
@@ -145,10 +144,6 @@ Augmentation = Literal["crop", "strong"]  # what may be done to training images,
 LARGEST_SIZE = 4096  # pixels: more than any network takes, and few enough to hold a batch of them
 
 
-class PreprocessingError(UserError, ValueError):
-    """An image cannot be prepared as asked."""
-
-
 @dataclass(frozen=True)
 class Preprocessing:
     """How an image becomes the input of a backbone.
@@ -166,7 +161,7 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         if not 1 <= self.size <= LARGEST_SIZE:
-            raise PreprocessingError(f"an image size must be from 1 to {LARGEST_SIZE:,} pixels, got {self.size:,}")
+            raise ModelError(f"an image size must be from 1 to {LARGEST_SIZE:,} pixels, got {self.size:,}")
         if self.resize not in ("squash", "crop"):
             raise ValueError(f"resize must be 'squash' or 'crop', got {self.resize!r}")
         if self.interpolation not in ("bicubic", "bilinear"):

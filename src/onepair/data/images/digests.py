@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from onepair.data.images.blocks import Source, cores
 from onepair.data.images.decode import require_no_pipe
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 from onepair.remote import Elsewhere, all_at_once, is_remote
 
 SIZE = 16  # bytes of a digest

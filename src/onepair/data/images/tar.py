@@ -16,9 +16,9 @@ from typing import IO, Any, NamedTuple
 from pydantic import BaseModel, NonNegativeInt
 
 from onepair.data.images.decode import SUFFIXES, require_no_pipe
-from onepair.data.own_files import StoredError, read_record
-from onepair.data.problems import DataError
-from onepair.files import WriteError, cache_folder, write_atomically
+from onepair.data.own_files import read_record
+from onepair.errors import DataError, WriteError
+from onepair.files import cache_folder, write_atomically
 from onepair.remote import LARGEST, Elsewhere, as_path, is_remote
 
 TEXTS = (".json", ".cls", ".txt")  # small members whose text is kept with the index
@@ -153,7 +153,7 @@ def _kept_or_scanned(shard: Path) -> Index:
     kept = cache_folder() / "shards" / f"{name}.json"
     try:
         stored = read_record(kept, Index, most=_LARGEST_INDEX) if version else None
-    except StoredError:
+    except DataError:
         stored = None
     if stored is not None and stored.version == version:
         return stored

@@ -10,8 +10,8 @@ from typing import IO
 
 from onepair.data.images.decode import FORMATS, SUFFIXES
 from onepair.data.images.tar import SUFFIX, images_in_tar, in_tar
-from onepair.data.problems import DataError
 from onepair.data.text_files import is_file
+from onepair.errors import DataError
 from onepair.remote import Elsewhere
 
 NAMES_IN_MEMORY = 50_000  # of one folder; more are sorted on disk

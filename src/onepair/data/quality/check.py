@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from onepair.data.images.blocks import cores
 from onepair.data.label_table import SPLITS, LabelTable
-from onepair.data.problems import DataError, Problem
+from onepair.data.problems import Problem
 from onepair.data.text_files import exists, is_file
 from onepair.data.vectors.align import NOT_FINITE, Vectors
+from onepair.errors import DataError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.remote import AT_ONCE, Elsewhere, all_at_once, in_threads, is_remote, is_url
 from onepair.words import counted, listed

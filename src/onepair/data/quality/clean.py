@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from onepair.data.label_table import SPLITS, LabelTable
-from onepair.data.problems import DataError, Problem
+from onepair.data.problems import Problem
 from onepair.data.quality.check import Progress, look_at_images, near_names, same_names
+from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from onepair.data.problems import DataError, Problem, Report
+from onepair.data.problems import Problem, Report
 from onepair.data.tables.cell_values import BAD, blanks_of, label_of, labels_of, lists_of, split_of
 from onepair.data.tables.sheet import SAMPLE, Sheet, file_column, names_images
+from onepair.errors import DataError
 from onepair.labels import POSITIVE, UNKNOWN
 
 RESERVED = ("file", "split", "labels", "complete", "asked")  # column names with a meaning of their own

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import SPLITS, LabelTable
-from onepair.data.problems import DataError, Problem, Report, refuse
+from onepair.data.problems import Problem, Report, refuse
 from onepair.data.tables.cell_values import (
     BAD,
     blanks_of,
@@ -27,6 +27,7 @@ from onepair.data.tables.plain_lists import is_large, read_plain_lists
 from onepair.data.tables.row_names import has_ids, numbered, row_names, texts_of
 from onepair.data.tables.sheet import Sheet, is_sheet, read_sheet
 from onepair.data.text_files import is_file
+from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.words import counted

@@ -11,9 +11,10 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from onepair.data.images.decode import SUFFIXES as IMAGES
-from onepair.data.problems import DataError, Problem, Report
+from onepair.data.problems import Problem, Report
 from onepair.data.tables.cell_values import blanks_of, is_blank, unguard
 from onepair.data.text_files import check_rows, exists, read_bytes
+from onepair.errors import DataError
 from onepair.words import counted
 
 SAMPLE = 1000  # cells by which a column is known

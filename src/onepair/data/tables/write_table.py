@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import DataError
 from onepair.data.tables.cell_values import guard, write_names
 from onepair.data.tables.column_roles import RESERVED, is_no_class
 from onepair.data.tables.sheet import pyarrow_for
+from onepair.errors import DataError
 from onepair.files import write_atomically
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 

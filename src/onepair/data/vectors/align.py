@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.problems import DataError
+from onepair.errors import DataError
 from onepair.labels import Indices
 from onepair.words import counted, listed
 

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.images.blocks import Row
-from onepair.data.problems import DataError, refuse
+from onepair.data.problems import refuse
 from onepair.data.tables.cell_values import blanks_of
 from onepair.data.tables.row_names import texts_of
 from onepair.data.tables.sheet import file_column, is_sheet, pyarrow_for, read_sheet
 from onepair.data.text_files import exists, read_text
 from onepair.data.vectors.align import Vectors
-from onepair.files import WriteError, cache_folder, replacing, writing
+from onepair.errors import DataError, WriteError
+from onepair.files import cache_folder, replacing, writing
 from onepair.remote import PART, Elsewhere, RemotePath, as_path, is_url
 from onepair.words import counted, listed
 
