@@ -16,7 +16,7 @@ from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats
 from onepair.probability.binned_counts import KnownCells
 from onepair.probability.calibration import LINE_PRECISION, Platt
-from onepair.probability.observation import Observation, Rates, not_empty
+from onepair.probability.observation import Observation, Rates
 
 _USUAL_STOP, _STOP_PRECISION = -1.0, 0.1  # of a normal prior of the logit of a chance to have been allowed no more
 _COMMON_PRECISION = 1e-3  # of the line of all classes, which nothing but the labels decides
@@ -191,7 +191,7 @@ class _Search:
         lines, stop = self._unpack(parameters)
         chance = lines(self.at)
         explained = self.observation.explain(chance, self.labels, rates._replace(stop=stop))
-        seen = self._seen(chance)
+        seen = explained.seen[:, None]
         cells = self.trust[:, None] * (explained.posterior - chance / seen)
         loss = self._penalty(parameters) - self.trust @ explained.log_likelihood - self._survival(stop)
         if more is not None:
@@ -199,7 +199,7 @@ class _Search:
             off = np.log(number / more)
             loss += _TIGHT * len(chance) / 2 * off**2
             cells -= _TIGHT * len(chance) * off / number * slope
-        by_class = (cells * self.at).sum(0), cells.sum(0)
+        by_class = np.einsum("nl,nl->l", cells, self.at), cells.sum(0)
         stopped = (self.shows * explained.stopped).sum(1) - stop[:-1] * self.reached
         gradient = [[by_class[0].sum(), by_class[1].sum()], *by_class, stopped[self.searched]]
         return float(loss), scale * (self.precision * (parameters - self.origin) - np.concatenate(gradient))
@@ -211,23 +211,19 @@ class _Search:
         """The log likelihood of rows to have been allowed more than fewer."""
         return float(self.passed @ np.log(np.maximum(1 - stop[:-1], 1e-300)))
 
-    def _seen(self, chance: Floats) -> Floats:
-        """The chance (n, 1) of rows to be among those that are seen."""
-        return np.ones((len(chance), 1)) if self.observation.has_empty_rows else not_empty(chance)[:, None]
-
     def _labels_a_row(self, chance: Floats, seen: Floats) -> tuple[float, Floats]:
         """How many on average, beyond the first where no row is empty, and the gradient by the logits of cells."""
         number = chance.sum(1, keepdims=True) / seen
-        slope = chance * (1 - chance) / seen - number * (1 - seen) * chance / seen
+        slope = chance * (1 - number * (1 - seen) - chance) / (seen * len(chance))
         beyond = float(number.mean()) - (0 if self.observation.has_empty_rows else 1)
-        return max(beyond, 1e-6), slope / len(chance)
+        return max(beyond, 1e-6), slope
 
     def _evidence(self, parameters: Floats, rates: Rates) -> tuple[float, float]:
         """The number of labels a row, and the log probability of these parameters, with caution."""
         lines, stop = self._unpack(parameters)
         chance = lines(self.at)
-        likelihood = self.observation.explain(chance, self.labels, rates._replace(stop=stop)).log_likelihood
-        number = self._labels_a_row(chance, self._seen(chance))[0]
+        explained = self.observation.explain(chance, self.labels, rates._replace(stop=stop))
+        likelihood, number = explained.log_likelihood, self._labels_a_row(chance, explained.seen[:, None])[0]
         tempered = likelihood[~self.full].sum() + self._survival(stop) + self.cells.known_at(rates)
         tempered -= self._penalty(parameters)
         known = self.trust[self.full] @ likelihood[self.full]

@@ -25,7 +25,7 @@ _MOSTLY_ONE = 0.75  # of them show no more than one where one is drawn, and othe
 _EXPECTED_MORE = 10  # rows that would show one positive more than any row does, were there no limit
 _PILED_UP = 1.2  # times as many rows as a smooth fall would have
 _FEWEST_OF_A_LIST, _SHARE_OF_A_LIST = 10, 0.02  # rows that were looked at by the same list of classes
-_BLOCK = 500_000  # cells and nodes that the posterior is computed of at once
+_BLOCK = 2**15  # cells that the posterior is computed of at once: what is made of them stays in a core's cache
 
 
 def _rule(number: int) -> tuple[Floats, Floats]:
@@ -51,6 +51,7 @@ class Explanation(NamedTuple):
     posterior: Floats  # (N, L), the probability of every cell to be positive, given what is known of its row
     stopped: Floats  # (N,), the probability of a row to have been allowed to show no more than it does
     log_likelihood: Floats  # (N,), of what a row shows, if it is not an empty one that would not be among them
+    seen: Floats  # (N,), the chance of a row to have a positive; 1 where rows without any are among them
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +94,8 @@ class Observation:
             labels: (N, L).
             rates: the chances to be observed.
         """
-        parts = [np.empty(labels.shape), np.ones(len(labels)), np.empty(len(labels))]
-        size = max(1, _BLOCK // (labels.shape[1] * (len(_NODES[0]) if self.max_shown else 1)))
+        parts = [np.empty(labels.shape), *(np.empty(len(labels)) for _ in range(3))]
+        size = max(1, _BLOCK // labels.shape[1])
         for rows in (slice(start, start + size) for start in range(0, len(labels), size)):
             block = self._explain(probabilities[rows], labels[rows], self.ignorable[rows], rates)
             for whole, part in zip(parts, block, strict=True):
@@ -103,32 +104,52 @@ class Observation:
 
     def _explain(self, chance: Floats, labels: Labels, free: Mask, rates: Rates) -> Explanation:
         unknown, positive = labels == UNKNOWN, labels == POSITIVE
-        hidden, absent = chance * (1 - rates.positive), (1 - chance) * (1 - rates.negative)
-        either, here = hidden + absent, unknown & ~free
-        alone = np.divide(hidden, either, out=np.zeros_like(hidden), where=either > 0)
-        found, stopped = np.where(unknown, np.where(free, chance, alone), positive), np.ones(len(labels))
-        likelihood = _log(np.where(unknown, 1.0, np.where(positive, chance, 1 - chance))).sum(1)
+        here = unknown & ~free
+        found, stopped = np.where(unknown, chance, positive), np.ones(len(labels))
+        row, column = np.nonzero(~unknown)
+        known = np.where(positive[row, column], chance[row, column], 1 - chance[row, column])
+        likelihood = np.bincount(row, _log(known), len(labels))
         shown, beside = (positive & ~free).sum(1), (positive & free).sum(1)
-        bare = (shown == 0) & here.any(1)
-        likelihood[bare] += _log(np.where(here[bare], either[bare], 1.0)).sum(1)
-        if self.max_shown:
-            bare &= beside == 0
-            stopped[bare], extra = self._nothing_shown(np.where(here[bare], alone[bare], 0), rates.stop[0])
-            found[bare] = np.where(here[bare], stopped[bare][:, None] * alone[bare], found[bare])
-            likelihood[bare] += extra
-            some = (shown > 0) & here.any(1)
-            drawn, stopped[some], extra = _drawn_posterior(
-                hidden[some], absent[some], here[some], shown[some], beside[some], self.max_shown, rates.stop
-            )
-            found[some] = np.where(here[some], drawn, found[some])
-            likelihood[some] += extra
+        drawn = (shown > 0) & here.any(1) & (self.max_shown > 0)
+        for rows in (np.flatnonzero(drawn), np.flatnonzero(~drawn)):
+            if len(rows) == 0:
+                continue
+            hidden, absent = chance[rows] * (1 - rates.positive), (1 - chance[rows]) * (1 - rates.negative)
+            if drawn[rows[0]]:
+                of_unknown, stopped[rows], extra = _drawn_posterior(
+                    hidden, absent, here[rows], shown[rows], beside[rows], self.max_shown, rates.stop
+                )
+            else:
+                of_unknown, stopped[rows], extra = self._not_drawn(
+                    hidden, absent, here[rows], shown[rows], beside[rows], rates.stop[0]
+                )
+            found[rows] = np.where(here[rows], of_unknown, found[rows])
+            likelihood[rows] += extra
+        seen = np.ones(len(labels))
         if not self.has_empty_rows:
             none = ~positive.any(1)  # is known to be positive, but some are
             some_positive = not_empty(found[none])
             found[none] = np.where(unknown[none], found[none] / some_positive[:, None], found[none])
             likelihood[none] += _log(some_positive)
-            likelihood -= _log(not_empty(chance))
-        return Explanation(found, stopped, likelihood)
+            seen = not_empty(chance)
+            likelihood -= _log(seen)
+        return Explanation(found, stopped, likelihood, seen)
+
+    def _not_drawn(
+        self, hidden: Floats, absent: Floats, here: Mask, shown: Counts, beside: Counts, stop: float
+    ) -> tuple[Floats, Floats, Floats]:
+        """What `_drawn_posterior` returns, of rows that show nothing, or where none is drawn."""
+        either = hidden + absent
+        alone = np.divide(hidden, either, out=np.zeros_like(hidden), where=either > 0)
+        stopped, likelihood = np.ones(len(here)), np.zeros(len(here))
+        bare = (shown == 0) & here.any(1)
+        likelihood[bare] = _log(np.where(here[bare], either[bare], 1.0)).sum(1)
+        if self.max_shown:
+            bare &= beside == 0
+            stopped[bare], extra = self._nothing_shown(np.where(here[bare], alone[bare], 0), stop)
+            alone[bare] *= stopped[bare][:, None]
+            likelihood[bare] += extra
+        return alone, stopped, likelihood
 
     def _nothing_shown(self, alone: Floats, stop: float) -> tuple[Floats, Floats]:
         """Whether rows that show nothing, with probabilities `alone` (n, L) of what is unknown, were not looked at, and
@@ -167,24 +188,24 @@ def _drawn_posterior(
     """Of rows that show so many positives and have so many `beside`: the posterior (n, L), whether they stopped, and
     the log likelihood of what they do not show.
     """
-    at, weights = _NODES
-    nodes = at[:, None]
-    share = np.where(unknown[:, None], absent[:, None] + hidden[:, None] * nodes, 1.0)  # (n, T, L)
-    if most == 1:
-        likelihood, complete = at ** (shown + beside - 1)[:, None], np.zeros(len(shown))
-    else:
-        stops = stop[np.minimum(shown, most)]
-        likelihood = (stops * shown)[:, None] * at ** beside[:, None] * (1 - at) ** (shown - 1)[:, None]
-        complete = (1 - stops) * (beside == 0) * np.where(unknown, absent, 1.0).prod(1)
-    whole = share.prod(2) * likelihood * weights  # (n, T)
-    inverse = np.divide(1, np.maximum(share, 1e-300, out=share), out=share)
-    with_it, without = np.moveaxis(np.stack([whole * at, whole], axis=1) @ inverse, 1, 0)
-    present = hidden * with_it
-    total = present + absent * without + complete[:, None]
-    posterior = np.divide(present, total, out=np.zeros_like(present), where=total > 0)
-    either = whole.sum(1) + complete
-    stopped = np.divide(whole.sum(1), either, out=np.ones(len(shown)), where=either > 0)
-    return posterior, stopped, _log(either)
+    hidden = np.where(unknown, hidden, 0.0).T.copy()  # (L, n): products over labels are then those of whole rows
+    absent = np.maximum(np.where(unknown, absent, 1.0), 1e-300).T.copy()
+    stops = stop[np.minimum(shown, most)]
+    complete = (1 - stops) * (beside == 0) * absent.prod(0) if most > 1 else np.zeros(len(shown))
+    whole, with_it, share = np.zeros(len(shown)), np.zeros(hidden.shape), np.empty(hidden.shape)
+    for at, weight in zip(*_NODES, strict=True):
+        np.add(np.multiply(hidden, at, out=share), absent, out=share)
+        if most == 1:
+            likelihood = weight * at ** (shown + beside - 1)
+        else:
+            likelihood = weight * stops * shown * at**beside * (1 - at) ** (shown - 1)
+        term = share.prod(0) * likelihood
+        whole += term
+        with_it += np.divide(term * at, share, out=share)
+    either = whole + complete
+    some = np.where(either > 0, either, np.inf)
+    posterior = np.minimum(hidden * with_it / some, 1.0).T
+    return posterior, np.where(either > 0, whole / some, 1.0), _log(either)
 
 
 def recognise(labels: ArrayLike, asked: ArrayLike | None = None, process: Process = "auto") -> Observation:
