@@ -108,7 +108,7 @@ class Observation:
         found, stopped = np.where(unknown, chance, positive), np.ones(len(labels))
         row, column = np.nonzero(~unknown)
         known = np.where(positive[row, column], chance[row, column], 1 - chance[row, column])
-        likelihood = np.bincount(row, _log(known), len(labels))
+        likelihood: Floats = np.bincount(row, _log(known), len(labels)).astype(np.float64)
         shown, beside = (positive & ~free).sum(1), (positive & free).sum(1)
         drawn = (shown > 0) & here.any(1) & (self.max_shown > 0)
         for rows in (np.flatnonzero(drawn), np.flatnonzero(~drawn)):
