@@ -83,7 +83,7 @@ def hide(labels: Labels, known: str, draw: int) -> Labels:
 def measure(data: Data, observed: Labels, method: str) -> tuple[float, float, float]:
     """Test mAP, the penalty, and the seconds that the fit and out-of-fold scores took."""
     info = METHODS[method]
-    options = {"epochs": info.rounds} if info.needs_epochs else {}
+    options = info.run_options(epochs=info.rounds)
     began = time.perf_counter()
     found = fit_linear(
         data.features, LabelMatrix.of(observed), make=lambda: create_method(method, **options), rounds=info.rounds

@@ -123,7 +123,7 @@ def run(contestant: Contestant, rate: float, parts: Parts, seed: int) -> Outcome
     features, observed = shown(contestant, parts.train, seed)
     torch.manual_seed(seed)
     layer = nn.Linear(features.shape[1], observed.shape[1])
-    scheduled = {"epochs": EPOCHS} if METHODS[contestant.method].needs_epochs else {}
+    scheduled = METHODS[contestant.method].run_options(epochs=EPOCHS)
     method = create_method(contestant.method, **scheduled)
     method.begin(torch.from_numpy(observed))
     optimiser = torch.optim.Adam(layer.parameters(), lr=rate, fused=True)

@@ -90,7 +90,7 @@ def train(name: str, seed: int, data: Data) -> Run:
         observed = np.where(data.labels == NEGATIVE, np.int8(NEGATIVE), observed)
     torch.manual_seed(seed)
     layer = nn.Linear(data.features.shape[1], data.labels.shape[1])
-    method = create_method(method_name, **config.method.options, **({"epochs": EPOCHS} if info.needs_epochs else {}))
+    method = create_method(method_name, **config.method.options, **info.run_options(epochs=EPOCHS))
     method.begin(torch.from_numpy(observed[data.train]))
     groups = [Group(layer), Group(method, method.lr_multiplier, decays=False)]
     optimiser = make_optimiser(config.linear.optimiser, groups)

@@ -53,7 +53,7 @@ def make_task(train: int, validation: int) -> Task:
 
 
 def make_trainer(name: str, task: Task, stage: Stage, config: Config, folder: str) -> Trainer:
-    method = create_method(name, **({"epochs": stage.config.epochs} if METHODS[name].needs_epochs else {}))
+    method = create_method(name, **METHODS[name].run_options(epochs=stage.config.epochs))
     method.begin(torch.from_numpy(task.observed.dense()))
     fabric = Machine(accelerator="cpu", devices=1).fabric("32-true")
     return Trainer(
@@ -170,7 +170,7 @@ def main() -> None:
 
 def state_size(name: str, task: Task) -> float:
     """The bytes of a method's state for the labels of VOC, relative to the int8 label matrix."""
-    method = create_method(name, **({"epochs": 15} if METHODS[name].needs_epochs else {}))
+    method = create_method(name, **METHODS[name].run_options(epochs=15))
     method.begin(torch.from_numpy(task.observed.dense()))
     return float(sum(each.nbytes for each in method.state_dict().values()) / task.observed.size)
 

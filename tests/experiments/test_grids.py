@@ -13,7 +13,7 @@ def test_every_grid_is_of_a_method():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_point_makes_a_method(name):
-    needed = {"epochs": 25} if METHODS[name].needs_epochs else {}
+    needed = METHODS[name].run_options(epochs=25)
     points = [{k: v for k, v in point.items() if k != "lr"} for point in combinations(GRIDS.get(name, {}))]
     assert len(points) == len({tuple(point.items()) for point in points})
     for point in points:

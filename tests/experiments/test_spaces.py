@@ -13,7 +13,7 @@ from onepair.runs.presets import preset, preset_titles
 
 @pytest.mark.parametrize("name", SPACES)
 def test_every_corner_makes_a_method(name):
-    needed = {"epochs": 25} if METHODS[name].needs_epochs else {}
+    needed = METHODS[name].run_options(epochs=25)
     ends = [(each.low, each.high) if isinstance(each, Range) else each for each in SPACES[name].values()]
     for corner in itertools.product(*ends):
         create_method(name, **dict(zip(SPACES[name], corner, strict=True)), **needed)

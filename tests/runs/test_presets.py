@@ -68,6 +68,7 @@ def test_role_and_entropy_maximisation_are_their_authors(name, positives, entrop
     apl = config(name, "entmax-apl")
     assert apl.method.options == {"entropy_weight": entropy, "warmup": warmup, "weight": weight}
     assert (apl.finetune.optimiser.lr, apl.finetune.batch_size) == (lr, batch)
+    assert config(name, "entmax").finetune == apl.finetune  # the pair tells what pseudo-labels add, and nothing else
 
 
 @pytest.mark.parametrize("name", preset_titles())
@@ -77,7 +78,7 @@ def test_it_makes_every_method(name, method):
         made = config(name, method, mode=mode)
         assert (made.method.name, made.model.mode, made.data.observe) == (method, mode, "single-positive")
         epochs = sum(stage.epochs for stage in made.stages.values())
-        create_method(method, **made.method.options, **({"epochs": epochs} if METHODS[method].needs_epochs else {}))
+        create_method(method, **made.method.options, **METHODS[method].run_options(epochs=epochs))
         if name in PAPER:
             assert (made.model.backbone, made.model.image_size) == ("resnet50.tv_in1k", 448)
             linear, optimiser = made.linear, made.linear.optimiser

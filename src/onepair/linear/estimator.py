@@ -55,7 +55,7 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folds: how many models give out-of-fold scores.
         tol: by how much scores may still change where the solver stops, in the root mean square.
         max_iter: steps of the solver, at most, for each solution.
-        random_state: of the folds.
+        random_state: of the folds, and of a method that draws.
 
     Attributes:
         coef_: (classes, features).
@@ -142,8 +142,8 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _method_options(self) -> dict[str, Any]:
-        rounds = {"epochs": METHODS[self.method].rounds} if METHODS[self.method].needs_epochs else {}
-        return {**rounds, **(self.options or {})}
+        info = METHODS[self.method]
+        return {**info.run_options(epochs=info.rounds, seed=self.random_state), **(self.options or {})}
 
     def _warn_unless_converged(self, found: LinearFit) -> None:
         if not found.converged and METHODS[self.method].convex:

@@ -42,10 +42,9 @@ class MethodInfo:
             {name: keyword.default for name, keyword in self._keywords.items() if keyword.default is not keyword.empty}
         )
 
-    @property
-    def needs_epochs(self) -> bool:
-        """Whether the method must be told how many epochs there will be, as the option `epochs`."""
-        return "epochs" in self._keywords
+    def run_options(self, *, epochs: int, seed: int = 0) -> dict[str, int]:
+        """The options that a run fills in, of those that the method has: its epochs and its seed."""
+        return {name: value for name, value in (("epochs", epochs), ("seed", seed)) if name in self._keywords}
 
     @property
     def solvable(self) -> bool:

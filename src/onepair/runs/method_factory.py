@@ -18,11 +18,11 @@ def _epochs(config: Config) -> int:
 
 def method_of(config: Config) -> Method:
     """The method that a run with this configuration learns by."""
-    options = dict(config.method.options)
-    info = METHODS.get(config.method.name)
-    if info is not None and info.needs_epochs:
-        options.setdefault("epochs", info.rounds if config.solves else _epochs(config))
+    name, options = config.method.name, config.method.options
+    if name in METHODS:
+        epochs = METHODS[name].rounds if config.solves else _epochs(config)
+        options = {**METHODS[name].run_options(epochs=epochs, seed=config.seed), **options}
     try:
-        return create_method(config.method.name, **options)
+        return create_method(name, **options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"method: {error}") from None
