@@ -21,7 +21,7 @@ from onepair.data.images.batches import image_batches, normalise
 from onepair.data.images.blocks import cores
 from onepair.data.label_table import LabelTable
 from onepair.features.extract import extract_features
-from onepair.inference.torch_engine import SOME, Engines
+from onepair.inference.torch_engine import Engines
 from onepair.label_matrix import LabelMatrix
 from onepair.models import Backbone, create_backbone
 
@@ -85,11 +85,11 @@ def bare_speed(backbone: Backbone, tensors: list[torch.Tensor]) -> float:
 
 def cache_speed(backbone: Backbone, table: LabelTable, workers: int) -> float:
     engines = Engines(backbone, devices=[torch.device("cpu")])
-    engines(SOME)  # what is done once takes no part
+    engines(1)  # what is done once takes no part
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         extract_features(
-            table, backbone, backbone.preprocessing, lambda _: engines(SOME), folder=Path(folder), workers=workers
+            table, backbone, backbone.preprocessing, lambda _: engines(1), folder=Path(folder), workers=workers
         )
         return len(table) / (time.perf_counter() - start)
 

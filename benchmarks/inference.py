@@ -36,7 +36,7 @@ class Compiled:
 
     def __init__(self, backbone: Backbone, batch_size: int) -> None:
         self.batch_size, self.preprocessing = batch_size, backbone.preprocessing
-        self.network = torch.compile(backbone.for_inference())
+        self.network = torch.compile(backbone.network)
 
     @torch.inference_mode()
     def __call__(self, inputs: np.ndarray) -> Float32:
@@ -100,7 +100,6 @@ def parse_arguments() -> argparse.Namespace:
 def make_engines(backbone: Backbone, arguments: argparse.Namespace, folder: Path) -> dict[str, Engine]:
     engines: dict[str, Engine] = {
         "torch": TorchEngine(backbone, backbone.preprocessing, devices=CPU),
-        "torch, norms folded": TorchEngine(backbone.for_inference(), backbone.preprocessing, devices=CPU),
         "torch, compiled": Compiled(backbone, arguments.batch_size),
     }
     start = time.perf_counter()

@@ -11,6 +11,7 @@ from onepair.data import READERS, DataError, read_dataset
 from onepair.errors import PluginError
 from onepair.methods import METHODS, create_method
 from onepair.metrics import METRICS
+from onepair.models import BACKBONES, create_backbone
 from onepair.plugins import Registry
 
 METHOD = """
@@ -43,6 +44,18 @@ def read(path, *, unlisted="unknown", report=None):
 
 import numpy as np
 """
+BACKBONE = """
+from onepair.data.images.decode import Preprocessing
+from onepair.models import register_backbone
+from torch import nn
+
+@register_backbone("mean-colour-of-plugin", Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)))
+class MeanColour(nn.Module):
+    num_features = 3
+
+    def forward(self, images):
+        return images.mean((2, 3))
+"""
 ENTRY_POINTS = """
 [onepair.methods]
 plain = plugin_method
@@ -50,6 +63,8 @@ plain = plugin_method
 rows = plugin_metric:rows
 [onepair.readers]
 pairs = plugin_reader
+[onepair.backbones]
+mean-colour = plugin_backbone:MeanColour
 """
 
 
@@ -71,11 +86,13 @@ def run(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory):
-    return install(
-        tmp_path_factory.mktemp("site"),
-        {"plugin_method": METHOD, "plugin_metric": METRIC, "plugin_reader": READER},
-        ENTRY_POINTS,
-    )
+    modules = {
+        "plugin_method": METHOD,
+        "plugin_metric": METRIC,
+        "plugin_reader": READER,
+        "plugin_backbone": BACKBONE,
+    }
+    return install(tmp_path_factory.mktemp("site"), modules, ENTRY_POINTS)
 
 
 def test_a_method_of_another_package_is_listed_by_the_command_line(plugin):
@@ -85,13 +102,23 @@ def test_a_method_of_another_package_is_listed_by_the_command_line(plugin):
     assert run(plugin, "methods", "plain").returncode == 0
 
 
-def test_a_method_and_a_metric_of_another_package_are_used_from_python(plugin, monkeypatch):
+def test_a_backbone_of_another_package_computes_features(plugin, tmp_path):
+    out, cache = tmp_path / "features.npy", tmp_path / "cache"
+    options = ("--backbone", "mean-colour-of-plugin", "--cache", str(cache), "--workers", "0", "--out", str(out))
+    done = run(plugin, "features", "digits", *options)
+    assert done.returncode == 0, done.stderr
+    assert np.load(out).shape == (4000, 3)
+
+
+def test_what_another_package_offers_is_used_from_python(plugin, monkeypatch):
     monkeypatch.syspath_prepend(plugin)
-    for registry in (METHODS, METRICS):
+    for registry in (METHODS, METRICS, BACKBONES):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
         monkeypatch.setattr(registry, "_loaded", False)
     assert type(create_method("plain")).__name__ == "Plain"
     assert METRICS["rows"](np.zeros((3, 2)), np.zeros((3, 2))) == 3
+    backbone = create_backbone("mean-colour-of-plugin", image_size=4)
+    assert (backbone.feature_dim, backbone.preprocessing.size) == (3, 4)
     assert {"map", "coverage", "ranking-loss", "rows"} <= set(METRICS)
 
 

@@ -13,7 +13,6 @@ from onepair.data.images import blocks as streaming
 from onepair.data.images.batches import normalise, prepare
 from onepair.data.images.decode import Preprocessing, decode
 from onepair.data.label_table import LabelTable
-from onepair.inference import heat_maps
 from onepair.inference import torch_engine as choice
 from onepair.inference.heat_maps import suggestion_maps
 from onepair.models import Backbone, Classifier
@@ -63,7 +62,7 @@ def coloured(tmp_path_factory):
 
 def test_suggestions_show_where_things_are(coloured, monkeypatch):
     classifier, table, places = coloured
-    monkeypatch.setattr(heat_maps, "_BATCH", 2)
+    monkeypatch.setattr(choice, "ON_CPU", 2)
     reads = []
 
     def counted(path, **options):
@@ -84,13 +83,11 @@ def test_suggestions_show_where_things_are(coloured, monkeypatch):
     assert told == [(2, 3), (3, 3)]
 
 
-@pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize(("name", "boost"), [("test_resnet", 1.0), ("test_resnet", 5.0), ("test_vit", 1.0)])
-def test_suggestions_agree_with_maps_one_by_one(coloured, monkeypatch, tmp_path, name, boost, many):
+def test_suggestions_agree_with_maps_one_by_one(coloured, monkeypatch, tmp_path, name, boost):
     _, table, _ = coloured
     classifier = make_classifier(name)
     classifier.boost = boost
-    monkeypatch.setattr(heat_maps, "SOME", 1 if many else 100)
     classifier.classes = table.classes
     preprocessing = replace(classifier.backbone.preprocessing, size=classifier.backbone.map_size)
     rows, classes = np.array([1, 0, 0, 2, 1, 1]), np.array([2, 0, 1, 2, 0, 1])
@@ -112,7 +109,6 @@ def test_one_graph_for_many_images(coloured, tmp_path, monkeypatch):
     classifier = make_classifier("test_resnet")
     rows, classes = np.array([1, 0, 0, 2]), np.array([2, 0, 1, 2])
     expected = suggestion_maps(classifier, table, rows, classes, workers=0)
-    monkeypatch.setattr(heat_maps, "SOME", 1)
     monkeypatch.setattr(choice, "MANY", 1)
     found = suggestion_maps(classifier, table, rows, classes, workers=0, cache=tmp_path)
     assert [file.stat().st_size > 0 for file in (tmp_path / "graphs").iterdir()] == [True]

@@ -14,7 +14,7 @@ from torch import Tensor
 from onepair.data.images.batches import normalise
 from onepair.data.images.blocks import image_blocks, images_of
 from onepair.data.label_table import LabelTable
-from onepair.inference.torch_engine import SOME, Engines
+from onepair.inference.torch_engine import Engines
 from onepair.labels import Indices
 from onepair.models import Classifier
 from onepair.models.maps import activation_maps, evidence, places_of
@@ -58,7 +58,7 @@ def suggestion_maps(
     ends = np.cumsum(counts)
     backbone, device = classifier.backbone, classifier.head.weight.device
     preprocessing = replace(backbone.preprocessing, size=backbone.map_size)
-    look = (_averaged(classifier, len(images), cache) if len(images) >= SOME else None) or _whole(classifier)
+    look = _averaged(classifier, len(images), cache) or _whole(classifier)
     blocks = image_blocks(images_of(table, images), preprocessing, batch_size=look.batch_size, workers=workers)
     found, done = [], 0
     for block in blocks:
@@ -97,7 +97,7 @@ def _averaged(classifier: Classifier, images: int, cache: Path | None) -> _Look 
 
 
 def _whole(classifier: Classifier) -> _Look:
-    """Elsewhere, and of a few images, by the whole network and if need be the gradient of each logit."""
+    """Elsewhere, by the whole network and if need be the gradient of each logit."""
     device, preprocessing = classifier.head.weight.device, classifier.backbone.preprocessing
 
     def maps(images: NDArray[Any], classes: Tensor) -> Tensor:

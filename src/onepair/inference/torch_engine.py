@@ -104,9 +104,6 @@ def _on_device(network: nn.Module, device: torch.device, precision: Any) -> nn.M
     return wrapped
 
 
-SOME = 64  # images for which batch norms are folded into convolutions
-
-
 class Engines:
     """The engines of a classifier or of a backbone alone, each made when it is first needed.
 
@@ -145,7 +142,7 @@ class Engines:
             return self._plain
         if images >= MANY and on_cpu(self.devices) and self._onnx is not None:
             return self._onnx
-        return self._folded if images >= SOME else self._plain
+        return self._plain
 
     @cached_property
     def _head(self) -> Engine:
@@ -155,12 +152,6 @@ class Engines:
     @cached_property
     def _plain(self) -> Engine:
         return TorchEngine(self.network, self.backbone.preprocessing, devices=self.devices, precision=self.precision)
-
-    @cached_property
-    def _folded(self) -> Engine:
-        folded = self.backbone.for_inference()
-        network = torch.nn.Sequential(folded, self.network.head) if isinstance(self.network, Classifier) else folded
-        return TorchEngine(network, self.backbone.preprocessing, devices=self.devices, precision=self.precision)
 
     @cached_property
     def _onnx(self) -> Engine | None:

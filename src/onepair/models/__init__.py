@@ -4,7 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onepair.models.backbone import Backbone, Classifier, SmallCNN, Spatial
+    from onepair.models.backbone import (
+        BACKBONES,
+        Backbone,
+        Classifier,
+        SmallCNN,
+        Spatial,
+        register_backbone,
+    )
     from onepair.models.vectors import GivenVectors, TextBackbone
     from onepair.models.weights import (
         State,
@@ -16,6 +23,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BACKBONES",
     "Backbone",
     "Classifier",
     "GivenVectors",
@@ -27,13 +35,13 @@ __all__ = [
     "load_classifier",
     "parse_weights",
     "read_state",
+    "register_backbone",
     "save_weights",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Backbone", "Classifier", "SmallCNN", "Spatial"), "backbone"),
+    **dict.fromkeys(("BACKBONES", "Backbone", "Classifier", "SmallCNN", "Spatial", "register_backbone"), "backbone"),
     **dict.fromkeys(("GivenVectors", "TextBackbone"), "vectors"),
-    **dict.fromkeys(("load_classifier", "save_weights"), "weights"),
 }  # all others are in weights
 
 

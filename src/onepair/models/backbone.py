@@ -1,17 +1,60 @@
 """Image networks: from images to features, and the classifier on top."""
 
-import copy
 import hashlib
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import fuse_conv_bn_eval
 
 from onepair.data.images.decode import Preprocessing
 from onepair.errors import NoMapsError
+from onepair.plugins import Registry
+
+Factory = TypeVar("Factory", bound=Callable[[], nn.Module])
+
+
+class RegisteredBackbone(NamedTuple):
+    """A network that is not one of timm's."""
+
+    factory: Callable[[], nn.Module]
+    preprocessing: Preprocessing
+
+
+BACKBONES = Registry[RegisteredBackbone]("onepair.backbones", "backbone")
+
+
+def register_backbone(name: str, preprocessing: Preprocessing) -> Callable[[Factory], Factory]:
+    """Make an image network known by its name, for `create_backbone` and `--backbone`.
+
+    A package that names its module as an entry point of the group `onepair.backbones` is imported when it is needed.
+
+    Args:
+        name: for example "my-net".
+        preprocessing: how images are scaled and normalised; `image_size` of a run replaces its size.
+
+    Returns:
+        A decorator for a class or function without arguments that makes an `nn.Module`. The network takes normalised
+        images (B, 3, S, S), gives features (B, D), and says D as `num_features`. Heat maps need `forward_features`
+        and `forward_head`, as timm's networks have them.
+
+    Examples:
+        >>> @register_backbone("mean-colour", Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)))
+        ... class MeanColour(nn.Module):
+        ...     num_features = 3
+        ...
+        ...     def forward(self, images):
+        ...         return images.mean((2, 3))
+        >>> BACKBONES["mean-colour"].preprocessing.size
+        8
+    """
+
+    def add(factory: Factory) -> Factory:
+        BACKBONES.add(name, RegisteredBackbone(factory, preprocessing))
+        return factory
+
+    return add
 
 
 class Spatial(NamedTuple):
@@ -24,6 +67,8 @@ class Spatial(NamedTuple):
 class Backbone(nn.Module):
     """An image network that ends in one pooled feature vector: (B, 3, S, S) normalised images to (B, D)."""
 
+    _hashed: tuple[list[tuple[int, int]] | None, str] = (None, "")  # versions of the weights, and their hash
+
     def __init__(self, name: str, network: nn.Module, preprocessing: Preprocessing) -> None:
         super().__init__()
         self.name = name
@@ -31,6 +76,10 @@ class Backbone(nn.Module):
         self.preprocessing = preprocessing
         # Some heads of timm's have a layer of their own before the classes, and give what that makes of the features.
         self.feature_dim: int = getattr(network, "head_hidden_size", None) or network.num_features  # type: ignore[assignment]
+
+    @property
+    def device(self) -> torch.device:
+        return next((weight.device for weight in self.parameters()), torch.device("cpu"))
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.network(images)
@@ -43,6 +92,8 @@ class Backbone(nn.Module):
         reads the other tokens for the last time. In evaluation mode the pooled features are those of `forward`.
         """
         network: Any = self.network
+        if not hasattr(network, "forward_features"):
+            raise NoMapsError(f"there are no heat maps for {self.name}: it has no forward_features and forward_head")
         taken: list[Tensor] = []
 
         def take(features: Any) -> Tensor:
@@ -77,31 +128,23 @@ class Backbone(nn.Module):
         return size if config.get("fixed_input_size") or size > 320 else math.ceil(1.5 * size / 32) * 32
 
     def weights_id(self) -> str:
-        """The sha256 of the weights as they are now, wherever they came from."""
+        """Return the sha256 of the weights as they are now, computed anew only after a change to them."""
+        state = self.network.state_dict()
+        versions = [(tensor.data_ptr(), tensor._version) for tensor in state.values()]
+        if versions == self._hashed[0]:
+            return self._hashed[1]
         digest = hashlib.sha256()
-        for name, tensor in self.network.state_dict().items():
+        for name, tensor in state.items():
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-        return digest.hexdigest()
-
-    def for_inference(self) -> nn.Module:
-        """A copy for evaluation only, faster by about a fifth on a CPU: batch norms become part of the convolutions."""
-        plain = copy.deepcopy(self.network).eval()
-        device = next(plain.parameters()).device
-        size = self.preprocessing.size
-        probe = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0)).to(device)
-        with torch.inference_mode():
-            expected = plain(probe)
-        folded = _fold_batch_norms(copy.deepcopy(plain), probe)
-        with torch.inference_mode():
-            error = (folded(probe) - expected).abs().max()
-        return folded if error <= 1e-4 * expected.abs().max() else plain
+        self._hashed = versions, digest.hexdigest()
+        return self._hashed[1]
 
 
+@register_backbone("small-cnn", Preprocessing(32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)))
 class SmallCNN(nn.Sequential):
     """Four convolutions for images of a few dozen pixels, as those of the embedded dataset: it trains in seconds."""
 
-    name = "small-cnn"
     num_features = 128
 
     def __init__(self) -> None:
@@ -178,40 +221,3 @@ def _from_grid(network: nn.Module, grid: Tensor, features: Tensor) -> Tensor:
 
 def _channels_last(network: nn.Module) -> bool:
     return getattr(network, "output_fmt", None) == "NHWC"
-
-
-def _fold_batch_norms(network: nn.Module, probe: Tensor) -> nn.Module:
-    """Scale and shift each convolution as the batch norm behind it would; of the norm only its activation stays."""
-    with torch.no_grad():
-        for convolution, name, norm in _norms_behind_convolutions(network, probe):
-            fused = fuse_conv_bn_eval(convolution, norm)
-            convolution.weight, convolution.bias = fused.weight, fused.bias
-            parent, _, child = name.rpartition(".")
-            setattr(network.get_submodule(parent), child, getattr(norm, "act", nn.Identity()))
-    return network
-
-
-def _norms_behind_convolutions(network: nn.Module, probe: Tensor) -> list[tuple[nn.Conv2d, str, nn.BatchNorm2d]]:
-    """Find which batch norm takes which convolution's output by watching one forward pass."""
-    made: list[tuple[nn.Conv2d, Tensor]] = []
-    taken: dict[nn.Module, nn.Conv2d] = {}
-
-    def note_output(module: nn.Module, _: Any, output: Tensor) -> None:
-        if isinstance(module, nn.Conv2d):
-            made.append((module, output))
-
-    def note_input(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if isinstance(module, nn.BatchNorm2d) and made and made[-1][1] is inputs[0]:
-            taken[module] = made[-1][0]
-
-    hooks = [module.register_forward_hook(note_output) for module in network.modules()]
-    hooks += [module.register_forward_pre_hook(note_input) for module in network.modules()]
-    with torch.no_grad():
-        network(probe)
-    for hook in hooks:
-        hook.remove()
-    return [
-        (taken[module], name, module)
-        for name, module in network.named_modules()
-        if isinstance(module, nn.BatchNorm2d) and module in taken
-    ]

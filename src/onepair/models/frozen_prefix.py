@@ -52,7 +52,7 @@ def cut_at(backbone: Backbone, stage: str) -> Cut:
     network: Any = backbone.network
     size = backbone.preprocessing.size
     probe = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
-    probe = probe.to(next(network.parameters()).device)
+    probe = probe.to(backbone.device)
     was_training = network.training
     network.eval()
     try:

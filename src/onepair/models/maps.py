@@ -84,7 +84,7 @@ def averages_places(backbone: Backbone) -> bool:
 def _probed(backbone: Backbone, size: int) -> Spatial:
     probe = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
     with _evaluating(backbone):
-        return backbone.spatial(probe.to(next(backbone.parameters()).device))
+        return backbone.spatial(probe.to(backbone.device))
 
 
 def _averaged(head: nn.Linear, spatial: Spatial, classes: Tensor | None) -> Tensor:

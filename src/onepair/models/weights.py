@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from onepair.data.images.decode import Preprocessing
 from onepair.errors import ConfigError, ModelError
 from onepair.files import write_atomically
 from onepair.models import packages
-from onepair.models.backbone import Backbone, Classifier, SmallCNN
+from onepair.models.backbone import BACKBONES, Backbone, Classifier
 from onepair.models.vectors import GivenVectors, TextBackbone
 from onepair.words import counted
 
@@ -25,19 +26,17 @@ State = dict[str, Tensor]
 
 
 def create_backbone(name: str, *, weights: Weights = None, image_size: int | None = None) -> Backbone:
-    """Make a backbone of timm's by its name, in evaluation mode and channels-last memory.
+    """Make a backbone by its name, in evaluation mode and channels-last memory.
 
     Args:
-        name: as timm spells it, as "resnet50.tv_in1k"; or "small-cnn", a net of our own for small images, always with
-            random weights.
+        name: one of `BACKBONES`, for example "small-cnn"; or a network of timm's, for example "resnet50.tv_in1k".
         weights: a file (safetensors, or a state dict saved by torch); "none" for random ones; "pretrained" for those
-            that timm downloads; None for those of an installed package if there is one, else "pretrained".
+            that timm downloads; None for those of an installed package if there is one, else "pretrained". Registered
+            backbones begin with the weights that they are made with, unless this is a file.
         image_size: instead of the size the weights were trained with.
     """
-    if name == SmallCNN.name:
-        if weights not in (None, "none"):
-            raise ModelError(f"{name} begins with random weights, always: leave out --weights {weights}")
-        return Backbone(name, SmallCNN().to(memory_format=torch.channels_last), _small_preprocessing(image_size)).eval()
+    if name in BACKBONES:
+        return _registered(name, weights, image_size)
     _require_known(name)
     packaged = packages.packaged_weights(name) if weights is None else None
     download = weights == "pretrained" or (weights is None and packaged is None)
@@ -48,6 +47,16 @@ def create_backbone(name: str, *, weights: Weights = None, image_size: int | Non
         _load_by_name(network, Path(weights), name)
     network.to(memory_format=torch.channels_last)
     return Backbone(name, network, _preprocessing_of(network, image_size)).eval()
+
+
+def _registered(name: str, weights: Weights, image_size: int | None) -> Backbone:
+    network = BACKBONES[name].factory().to(memory_format=torch.channels_last)
+    if weights == "pretrained":
+        raise ModelError(f"{name} has no weights to download; leave --weights out, or name a file")
+    if weights not in (None, "none"):
+        _load_by_name(network, Path(weights), name)
+    preprocessing = BACKBONES[name].preprocessing
+    return Backbone(name, network, replace(preprocessing, size=image_size or preprocessing.size)).eval()
 
 
 def parse_weights(text: str | None) -> Weights:
@@ -74,7 +83,7 @@ def read_state(path: Path) -> State:
 
 
 def _require_known(name: str) -> None:
-    known = [SmallCNN.name, *timm.list_models(), *timm.list_pretrained()]
+    known = [*BACKBONES, *timm.list_models(), *timm.list_pretrained()]
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=3)
         hint = f"did you mean {', '.join(nearest)}?" if nearest else "timm.list_models() lists all names"
@@ -108,12 +117,8 @@ def _preprocessing_of(network: nn.Module, image_size: int | None) -> Preprocessi
     )
 
 
-def _small_preprocessing(image_size: int | None) -> Preprocessing:
-    return Preprocessing(size=image_size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-
-
 def _config(network: nn.Module) -> dict[str, Any]:
-    return network.pretrained_cfg  # type: ignore[return-value]
+    return getattr(network, "pretrained_cfg", {})
 
 
 def _load_in_order(network: nn.Module, path: Path) -> None:

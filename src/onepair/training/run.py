@@ -365,7 +365,7 @@ class _Run:
     def _source_of_stage(self, cut: Cut, images: ImageSource) -> Source:
         """What the first stage that learns takes: computed before, or where images are augmented, each time anew."""
         if self.config.model.augment is not None:
-            return FrozenSource(images, cut.before.to(self.fabric.device).for_inference())
+            return FrozenSource(images, cut.before.to(self.fabric.device))
         kept = self.fixed.activations(cut.before, self.task)
         return ActivationSource(kept.plain, kept.flipped, self.backbone.preprocessing.flip, self.fabric.device)
 
