@@ -48,15 +48,15 @@ def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
     Raises:
         UserError: `output` is one of `inputs`.
     """
-    found = _identity(output)
+    found = identity(output)
     if found is None:
         return
     for path in inputs:
-        if _identity(path) == found:
+        if identity(path) == found:
             raise UserError(f"{output}: is what this is made from ({path}), and would be lost; name another file")
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def identity(path: Path) -> tuple[int, int] | None:
     """Device and inode of a file on this machine, links followed; None if there is none."""
     try:
         facts = os.stat(path)  # noqa: PTH116 (a path at a URL or in a tar refuses this one, as it has no file)

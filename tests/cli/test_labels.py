@@ -1,5 +1,7 @@
 """`onepair labels`: the completed table, and a sentence for every mistake."""
 
+import sqlite3
+
 import pytest
 
 from onepair.data.formats.read import read_dataset
@@ -32,6 +34,23 @@ def test_it_writes_the_labels_and_says_what_changed(command, tmp_path):
     labels = read_dataset("completed.csv").labels
     found = [int(labels[cell.row, session.table.classes.index(cell.label)]) for cell in cells]
     assert found == [POSITIVE, NEGATIVE, NEGATIVE]
+
+
+def test_answers_of_a_read_only_run_are_read(command, tmp_path, monkeypatch):
+    session = open_session(small_run(tmp_path / "runs"))
+    cell = session.suggestion(1)
+    session.record([Answer(cell.file, cell.label, "yes", 0)], who="Ann")
+    connect = sqlite3.connect
+
+    def read_only(path, **options):
+        if "review.sqlite" in str(path) and "mode=ro" not in str(path):
+            raise sqlite3.OperationalError("attempt to write a readonly database")
+        return connect(path, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", read_only)
+    code, output, errors = command("labels", tmp_path / "runs", "--out", "completed.csv")
+    assert (code, errors) == (0, "")
+    assert output.startswith("labels confirmed: 1,")
 
 
 @pytest.mark.parametrize("format", ["coco", "label-studio", "fiftyone"])

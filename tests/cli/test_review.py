@@ -86,7 +86,7 @@ def test_without_suggestions_it_says_what_to_run_first(tmp_path, refused):
 def test_a_folder_that_cannot_be_written_to_is_a_sentence(tmp_path, refused):
     run = small_run(tmp_path, most=2)
     (run / "finding" / "review.sqlite").mkdir()
-    assert "review.sqlite: cannot keep decisions" in refused("review", run, "--port", 0)
+    assert "review.sqlite: cannot keep answers" in refused("review", run, "--port", 0)
 
 
 @pytest.mark.parametrize("screen", [True, False])

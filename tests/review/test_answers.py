@@ -160,7 +160,7 @@ def test_what_was_answered_for_survives_kill_9(tmp_path):
 
 def test_what_is_no_database_is_a_sentence(tmp_path):
     (tmp_path / "review.sqlite").write_text("not a database, " * 100)
-    with pytest.raises(ReviewError, match="cannot keep decisions"):
+    with pytest.raises(ReviewError, match="cannot keep answers"):
         Store(tmp_path / "review.sqlite")
 
 
@@ -239,7 +239,7 @@ def test_a_read_only_place_is_told_at_once(tmp_path, monkeypatch):
         return connect(f"file:{path}?mode=ro", uri=True, **options)
 
     monkeypatch.setattr(sqlite3, "connect", read_only)
-    with pytest.raises(ReviewError, match=r"cannot keep decisions .*readonly"):
+    with pytest.raises(ReviewError, match=r"cannot keep answers .*readonly"):
         Store(tmp_path / "decisions.sqlite")
 
 
@@ -253,3 +253,43 @@ def test_undo_looks_up_cells_and_not_through_all_that_was_ever_decided(store):
         assert not [
             step for step in plan if "SCAN" in step or "INDEX sqlite_autoindex_decisions_1 (undoes=? AND" in step
         ]
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced", "folder moved"])
+def test_no_answer_is_acknowledged_into_a_file_that_is_gone(tmp_path, change):
+    path = tmp_path / "run" / "review.sqlite"
+    path.parent.mkdir()
+    store = Store(path)
+    say(store, "Ann", "yes")
+    if change == "folder moved":
+        path.parent.rename(tmp_path / "aside")
+    else:
+        path.unlink()
+    if change == "replaced":
+        Store(path)
+    for act in (store.entries, lambda: store.record([Answer("b.jpg", "dog", "yes", 0)], who="Ann")):
+        with pytest.raises(ReviewError, match="was moved, deleted or replaced, so no answer is stored any more"):
+            act()
+    if change == "replaced":
+        assert Store(path).entries() == []
+
+
+@pytest.mark.parametrize("beside", ["nothing may be written", "a copy is needed"])
+def test_answers_of_a_read_only_run_can_be_read(store, monkeypatch, beside):
+    say(store, "Ann", "yes")  # which is still in the -wal file
+    store.add_class("kite", who="Ann")
+    before, connect = {path.name: path.read_bytes() for path in store.path.parent.iterdir()}, sqlite3.connect
+
+    def read_only(path, **options):
+        own = str(store.path) in str(path)
+        if own and ("mode=ro" not in str(path) or beside == "a copy is needed"):
+            raise sqlite3.OperationalError("attempt to write a readonly database")
+        return connect(path, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", read_only)
+    found = Store(store.path, read_only=True)
+    assert (found.entries(), found.classes()) == (store.entries(), ["kite"])
+    after = {path.name: path.read_bytes() for path in store.path.parent.iterdir()}
+    assert {name: after[name] for name in before if not name.endswith("-shm")} == {
+        name: before[name] for name in before if not name.endswith("-shm")
+    }

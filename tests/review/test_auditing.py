@@ -194,7 +194,7 @@ def test_a_disk_that_refuses_is_a_sentence(run, monkeypatch):
     session.store._db.execute("PRAGMA query_only = ON")  # as a folder that has become read-only
     answer = TestClient(app).post("/complete", data={"number": 1, "seen": 0, "ticked": "bar"})
     assert answer.status_code == 503
-    assert "cannot keep decisions" in answer.text
+    assert "cannot keep answers" in answer.text
 
 
 def test_time_left_needs_a_pace(session):

@@ -269,7 +269,7 @@ def labels(
     answers = answers_file(opened)
     if not answers.exists() and opened.audit is None:
         raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run {command('review', run)} first")
-    store = Store(answers) if answers.exists() else None
+    store = Store(answers, read_only=True) if answers.exists() else None
     entries, added = (store.entries(), store.classes()) if store else ([], [])
     found = write_completed(opened, entries, out, added=added, format=format)
     typer.echo(

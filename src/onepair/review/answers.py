@@ -1,10 +1,12 @@
 """What people answered, in a SQLite file, and whether they agree."""
 
+import shutil
 import sqlite3
+import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -12,6 +14,7 @@ from typing import Literal, NamedTuple
 from onepair.data.quality.check import near_names, same_names
 from onepair.data.tables.column_roles import RESERVED
 from onepair.errors import ReviewError
+from onepair.files import identity
 
 Reply = Literal["yes", "no", "skip"]  # to "does this image show that?"; skip: looked at, not sure
 
@@ -68,55 +71,69 @@ class Entry(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer about one label of one image, by somebody who saw the cell at a version (0: nobody had answered)."""
+    """A reply about one label of one image, by somebody who saw the cell at a version (0: nobody had answered)."""
 
     file: str
     label: str
-    answer: Reply | None
+    reply: Reply | None
     seen: int
 
 
 class Store:
-    """The history of decisions; safe to use from several threads and processes at once."""
+    """The history of answers in a file; safe to use from several threads and processes at once.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: of the SQLite file, which is made if there is none.
+        read_only: read what is there into memory, for a folder that cannot be written to.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         self._lock = threading.Lock()
+        self._identity: tuple[int, int] | None = None
         with self._sentences():
-            self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+            if read_only:
+                self._db = _read_into_memory(path)
+            else:
+                self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")  # an answer is on the disk before it is acknowledged
             weakref.finalize(self, self._db.close)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")  # a decision is on the disk before it is answered for
             self._db.executescript(_SCHEMA)
-        with self._transaction():  # a file or a folder that is read-only is told now, not at the first answer
-            self._db.execute("PRAGMA user_version = 1")
+        if not read_only:
+            with self._transaction():  # fail now, not at the first answer, where the file or the folder is read-only
+                self._db.execute("PRAGMA user_version = 1")
+            self._identity = identity(path)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody has ever decided anything."""
-        with self._lock, self._sentences():
+        """Whether nobody has ever answered anything."""
+        with self._reading():
             return self._next_id() == 1
 
     def entries(self, *, after: int = 0) -> list[Entry]:
-        """The history, oldest first; `after` leaves out what is already known."""
-        with self._lock, self._sentences():
+        """Return the history, oldest first; `after` leaves out what is already known."""
+        with self._reading():
             return self._select("SELECT * FROM decisions WHERE id > ? ORDER BY id", after)
 
-    def record(self, decisions: Sequence[Answer], *, who: str) -> list[Entry]:
-        """Store the decisions about cells that are as they were seen, as one action.
+    def record(self, answers: Sequence[Answer], *, who: str) -> list[Entry]:
+        """Store the answers about cells that are as they were seen, as one action.
 
-        Returns the entries that others made in the meantime: those cells keep what they have. Where both say the same,
-        there is nothing to store and nothing to return.
+        Returns:
+            The entries that others made in the meantime: those cells keep what they have. Where both say the same,
+            there is nothing to store and nothing to return.
         """
         refused = []
         with self._transaction():
             action = self._next_id()
-            for decision in decisions:
-                last = self._last(decision.file, decision.label)
-                if last is None or last.id == decision.seen:
-                    self._add(action, decision.file, decision.label, decision.answer, who)
-                elif last.answer != decision.answer:
-                    refused.append(last)
+            for file, label, reply, seen in answers:
+                last = self._select(
+                    "SELECT * FROM decisions WHERE file = ? AND label = ? ORDER BY id DESC LIMIT 1", file, label
+                )
+                if not last or last[0].id == seen:
+                    self._add(action, file, label, reply, who)
+                elif last[0].answer != reply:
+                    refused += last
         return refused
 
     def undo(self, *, who: str) -> list[Entry]:
@@ -131,9 +148,13 @@ class Store:
                     "SELECT * FROM stands WHERE file = ? AND label = ? AND id < ? ORDER BY id DESC LIMIT 1",
                     *(entry.file, entry.label, entry.id),
                 )
-                answer = before[0].answer if before else None
-                self._add(action, entry.file, entry.label, answer, who, undoes=entry.id)
+                self._add(action, entry.file, entry.label, before[0].answer if before else None, who, undoes=entry.id)
         return entries
+
+    def last_action(self, *, who: str) -> list[Entry]:
+        """Return the entries that `undo` would take back."""
+        with self._reading():
+            return self._last_action(who)
 
     def add_class(self, name: str, *, who: str) -> None:
         """Store a class that the dataset does not have; nothing changes if somebody has added it already."""
@@ -141,55 +162,81 @@ class Store:
             self._db.execute("INSERT OR IGNORE INTO classes (name, who, at) VALUES (?, ?, ?)", (name, who, _now()))
 
     def classes(self) -> list[str]:
-        """The classes that people have added, in the order in which they did."""
-        with self._lock, self._sentences():
+        """Return the classes that people have added, in the order in which they did."""
+        with self._reading():
             return [name for (name,) in self._db.execute("SELECT name FROM classes ORDER BY id")]
-
-    def last_action(self, *, who: str) -> list[Entry]:
-        """The entries that `undo` would take back."""
-        with self._lock, self._sentences():
-            return self._last_action(who)
 
     def _last_action(self, who: str) -> list[Entry]:
         last = self._select("SELECT * FROM stands_last WHERE who = ? ORDER BY id DESC LIMIT 1", who)
         return self._select("SELECT * FROM stands_last WHERE action = ? ORDER BY id", last[0].action) if last else []
 
-    def _last(self, file: str, label: str) -> Entry | None:
-        query = "SELECT * FROM decisions WHERE file = ? AND label = ? ORDER BY id DESC LIMIT 1"
-        return next(iter(self._select(query, file, label)), None)
-
     def _next_id(self) -> int:
         return int(self._db.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM decisions").fetchone()[0])
 
     def _add(
-        self, action: int, file: str, label: str, answer: Reply | None, who: str, *, undoes: int | None = None
+        self, action: int, file: str, label: str, reply: Reply | None, who: str, *, undoes: int | None = None
     ) -> None:
         self._db.execute(
             "INSERT INTO decisions (action, file, label, answer, who, at, undoes) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (action, file, label, answer, who, _now(), undoes),
+            (action, file, label, reply, who, _now(), undoes),
         )
 
     def _select(self, query: str, *values: object) -> list[Entry]:
         return [Entry(*row) for row in self._db.execute(query, values)]
 
     @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock, self._sentences():
+            self._check_identity()
+            yield
+
+    @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self._lock, self._sentences():
+            self._check_identity()
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._check_identity()
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:  # a full disk has ended it already
                     self._db.execute("ROLLBACK")
                 raise
 
+    def _check_identity(self) -> None:
+        """Refuse to go on with a file that is no longer the one at its path: what it takes would be lost."""
+        if self._identity is not None and identity(self.path) != self._identity:
+            raise ReviewError(
+                f"{self.path}: was moved, deleted or replaced, so no answer is stored any more; "
+                "bring it back, or start this command again"
+            )
+
     @contextmanager
     def _sentences(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise ReviewError(f"{self.path}: cannot keep decisions ({error})") from error
+            self._check_identity()  # which may be the reason
+            raise ReviewError(f"{self.path}: cannot keep answers ({error})") from error
+
+
+def _read_into_memory(path: Path) -> sqlite3.Connection:
+    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            _backup(path, memory)
+        except sqlite3.OperationalError:  # beside a file in WAL mode SQLite wants to write
+            for part in (path, path.with_name(f"{path.name}-wal")):
+                if part.exists():
+                    shutil.copy(part, folder)
+            _backup(Path(folder) / path.name, memory)
+    return memory
+
+
+def _backup(path: Path, target: sqlite3.Connection) -> None:
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as source:
+        source.backup(target)
 
 
 def _now() -> str:
