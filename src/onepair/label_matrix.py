@@ -42,15 +42,17 @@ class LabelMatrix:
     ndim = 2
     dtype = np.dtype(np.int8)
     __hash__ = None  # type: ignore[assignment]  # as an array, it is compared cell by cell
-    __slots__ = ("columns", "most", "shape", "starts", "values")
+    __slots__ = ("columns", "row_default", "shape", "starts", "values")
 
-    def __init__(self, shape: tuple[int, int], starts: Indices, columns: Any, values: Labels, most: Labels) -> None:
+    def __init__(
+        self, shape: tuple[int, int], starts: Indices, columns: Any, values: Labels, row_default: Labels
+    ) -> None:
         """For the methods below: of each row what most of it is, and entries in order that differ from it."""
         self.shape = shape
         self.starts = starts  # (N+1,), where the entries of each row begin
         self.columns = columns  # int32, ascending within a row
         self.values = values
-        self.most = most  # (N,)
+        self.row_default = row_default  # (N,)
 
     # Making one
 
@@ -61,8 +63,8 @@ class LabelMatrix:
             return labels
         matrix = validate_labels(labels)
         parts = [_entries_of(matrix[rows]) for rows in _row_blocks(*matrix.shape)]
-        most, counts, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return cls((matrix.shape[0], matrix.shape[1]), _starts(counts), columns, values, most)
+        row_default, counts, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return cls((matrix.shape[0], matrix.shape[1]), _starts(counts), columns, values, row_default)
 
     @classmethod
     def from_entries(
@@ -100,16 +102,16 @@ class LabelMatrix:
             order = np.argsort(place, kind="stable")
             last = np.append(np.diff(place[order]) > 0, True)
             row, column, value = (each[order[last]] for each in (row, column, value))
-        most = np.where(np.broadcast_to(complete, (count,)), NEGATIVE, UNKNOWN).astype(np.int8)
-        kept = value != most[row]
+        row_default = np.where(np.broadcast_to(complete, (count,)), NEGATIVE, UNKNOWN).astype(np.int8)
+        kept = value != row_default[row]
         row, column, value = row[kept], column[kept].astype(np.int32), np.ascontiguousarray(value[kept])
-        raw = cls(shape, _starts(np.bincount(row, minlength=count)), column, value, most)
+        raw = cls(shape, _starts(np.bincount(row, minlength=count)), column, value, row_default)
         return raw._with_usual_rows()
 
     def _with_usual_rows(self) -> "LabelMatrix":
         """The same labels with every row kept in the one way that `of` would: equal matrices have equal parts."""
         negative, unknown = (self.row_count(value) for value in (NEGATIVE, UNKNOWN))
-        other = np.flatnonzero(np.where(negative > unknown, NEGATIVE, UNKNOWN) != self.most)
+        other = np.flatnonzero(np.where(negative > unknown, NEGATIVE, UNKNOWN) != self.row_default)
         return self if len(other) == 0 else self.with_rows(other, LabelMatrix.of(self[other]))
 
     # Looking at it
@@ -134,7 +136,7 @@ class LabelMatrix:
 
     @property
     def nbytes(self) -> int:
-        return sum(each.nbytes for each in (self.starts, self.columns, self.values, self.most))
+        return sum(each.nbytes for each in (self.starts, self.columns, self.values, self.row_default))
 
     def __getitem__(self, key: Any) -> Any:
         """Dense labels, as of an array: `[rows]`, `[row]`, `[rows, columns]`, `[:, columns]`."""
@@ -194,16 +196,16 @@ class LabelMatrix:
             _starts(counts),
             self.columns[entries],
             self.values[entries],
-            self.most[chosen],
+            self.row_default[chosen],
         )
 
     def count(self, value: int) -> Indices:
         """How many cells of each class, (L,), hold a value."""
-        default = np.full(self.shape[1], (self.most == value).sum(), np.intp)
+        default = np.full(self.shape[1], (self.row_default == value).sum(), np.intp)
         given = self.values == value
         counts: Indices = default + np.bincount(self.columns[given], minlength=self.shape[1])
         if default[0]:
-            rows = np.repeat(self.most == value, np.diff(self.starts))
+            rows = np.repeat(self.row_default == value, np.diff(self.starts))
             counts -= np.bincount(self.columns[rows], minlength=self.shape[1])
         return counts
 
@@ -211,7 +213,7 @@ class LabelMatrix:
         """How many cells of each row, (N,), hold a value."""
         before = np.append(0, np.cumsum(self.values == value))
         given = before[self.starts[1:]] - before[self.starts[:-1]]
-        counts: Indices = given + np.where(self.most == value, self.shape[1] - np.diff(self.starts), 0)
+        counts: Indices = given + np.where(self.row_default == value, self.shape[1] - np.diff(self.starts), 0)
         return counts
 
     def has(self, value: int) -> bool:
@@ -227,7 +229,7 @@ class LabelMatrix:
         """Whether both hold the same labels."""
         return self.shape == other.shape and all(
             np.array_equal(getattr(self, part), getattr(other, part))
-            for part in ("starts", "columns", "values", "most")
+            for part in ("starts", "columns", "values", "row_default")
         )
 
     def update(self, digest: "hashlib._Hash") -> None:
@@ -236,7 +238,7 @@ class LabelMatrix:
             for _, block in self.blocks():
                 digest.update(block.tobytes())
             return
-        for part in (self.starts, self.columns, self.values, self.most):
+        for part in (self.starts, self.columns, self.values, self.row_default):
             digest.update(np.ascontiguousarray(part).data)
 
     # Others like it
@@ -251,7 +253,7 @@ class LabelMatrix:
             np.concatenate([own, row]),
             np.concatenate([self.columns, column]),
             np.concatenate([self.values, value]),
-            complete=self.most == NEGATIVE,
+            complete=self.row_default == NEGATIVE,
         )
 
     def with_rows(self, rows: Indices, labels: "LabelMatrix") -> "LabelMatrix":
@@ -264,13 +266,13 @@ class LabelMatrix:
         """The same labels, and so many classes more at the end of which nothing is known."""
         count, width = self.shape
         own = np.repeat(np.arange(count), np.diff(self.starts))
-        full = np.flatnonzero(self.most == NEGATIVE)
+        full = np.flatnonzero(self.row_default == NEGATIVE)
         return LabelMatrix.from_entries(
             (count, width + more),
             np.concatenate([own, np.repeat(full, more)]),
             np.concatenate([self.columns, np.tile(np.arange(width, width + more), len(full))]),
             np.concatenate([self.values, np.full(len(full) * more, UNKNOWN, np.int8)]),
-            complete=self.most == NEGATIVE,
+            complete=self.row_default == NEGATIVE,
         )
 
     def of_classes(self, columns: Any) -> "LabelMatrix":
@@ -286,7 +288,7 @@ class LabelMatrix:
             np.repeat(np.arange(len(self)), np.diff(self.starts))[kept],
             place[self.columns[kept]],
             self.values[kept],
-            complete=self.most == NEGATIVE,
+            complete=self.row_default == NEGATIVE,
         )
 
     def with_unknown_negative(self, rows: Indices) -> "LabelMatrix":
@@ -300,11 +302,11 @@ class LabelMatrix:
     @classmethod
     def stacked(cls, parts: "list[LabelMatrix]") -> "LabelMatrix":
         """One under the other."""
-        counts, columns, values, most = (
+        counts, columns, values, row_default = (
             np.concatenate(each)
-            for each in zip(*((np.diff(p.starts), p.columns, p.values, p.most) for p in parts), strict=True)
+            for each in zip(*((np.diff(p.starts), p.columns, p.values, p.row_default) for p in parts), strict=True)
         )
-        return cls((len(most), parts[0].shape[1]), _starts(counts), columns, values, most)
+        return cls((len(row_default), parts[0].shape[1]), _starts(counts), columns, values, row_default)
 
     # Inside
 
@@ -329,7 +331,7 @@ class LabelMatrix:
     def _dense(self, rows: Indices) -> Labels:
         counts, entries = self._entries(rows)
         dense = np.empty((len(rows), self.shape[1]), np.int8)
-        dense[:] = self.most[rows, None]
+        dense[:] = self.row_default[rows, None]
         dense[np.repeat(np.arange(len(rows)), counts), self.columns[entries]] = self.values[entries]
         return dense
 
@@ -342,7 +344,7 @@ class LabelMatrix:
         asked = number.reshape(row.shape) * self.shape[1] + column
         at = np.searchsorted(place, asked)
         found = np.append(place, -1)[at] == asked
-        return np.where(found, np.append(self.values[entries], np.int8(0))[at], self.most[row])
+        return np.where(found, np.append(self.values[entries], np.int8(0))[at], self.row_default[row])
 
     def _cell(self, row: int, column: int) -> np.int8:
         row, column = range(len(self))[row], range(self.shape[1])[column]
@@ -350,7 +352,7 @@ class LabelMatrix:
         own = self.columns[entries]
         at = int(np.searchsorted(own, column))
         kept = at < len(own) and own[at] == column
-        return np.int8(self.values[entries][at] if kept else self.most[row])
+        return np.int8(self.values[entries][at] if kept else self.row_default[row])
 
     def _columns(self, columns: Any) -> Labels:
         """All rows of some columns, or (N,) of one."""
@@ -359,7 +361,7 @@ class LabelMatrix:
         several = np.unique(np.atleast_1d(chosen))
         place[several] = np.arange(len(several))
         dense = np.empty((len(self), len(several)), np.int8)
-        dense[:] = self.most[:, None]
+        dense[:] = self.row_default[:, None]
         kept = np.flatnonzero(place[self.columns] >= 0)
         row = np.searchsorted(self.starts, kept, side="right") - 1
         dense[row, place[self.columns[kept]]] = self.values[kept]
@@ -393,7 +395,7 @@ def _row_blocks(rows: int, width: int, cells: int | None = None) -> Iterator[sli
 
 def _entries_of(matrix: Labels) -> tuple[Labels, Indices, NDArray[np.int32], Labels]:
     """Of dense rows: what most of each is, and how many entries differ, in which columns, and what they are."""
-    most = np.where((matrix == NEGATIVE).sum(1) > (matrix == UNKNOWN).sum(1), NEGATIVE, UNKNOWN).astype(np.int8)
-    differs = matrix != most[:, None]
+    row_default = np.where((matrix == NEGATIVE).sum(1) > (matrix == UNKNOWN).sum(1), NEGATIVE, UNKNOWN).astype(np.int8)
+    differs = matrix != row_default[:, None]
     row, column = np.nonzero(differs)
-    return most, np.bincount(row, minlength=len(matrix)), column.astype(np.int32), matrix[row, column]
+    return row_default, np.bincount(row, minlength=len(matrix)), column.astype(np.int32), matrix[row, column]

@@ -109,7 +109,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Elsewhere(_LocalPath):
+class NonLocalPath(_LocalPath):
     """A path whose bytes are not a file of its own on this machine; subclasses say where they are."""
 
     def __str__(self) -> str:
@@ -158,11 +158,11 @@ class Elsewhere(_LocalPath):
         except OSError as error:
             return 0 if isinstance(error, FileNotFoundError) else stat.S_IFREG
 
-    def absolute(self) -> "Elsewhere":
+    def absolute(self) -> "NonLocalPath":
         return self
 
 
-class RemotePath(Elsewhere):
+class RemotePath(NonLocalPath):
     """A URL.
 
     Whatever is joined to it stays on its server or in its bucket: a name may begin with `/` or be a whole URL of the
@@ -367,7 +367,7 @@ def _changed(info: dict[str, Any]) -> float:
 
 def is_remote(thing: object) -> bool:
     """Whether something is a path whose bytes come over a net, be it in a tar or not."""
-    return isinstance(thing, Elsewhere) and "".join(thing.parts[:1]).removesuffix(":") in SCHEMES
+    return isinstance(thing, NonLocalPath) and "".join(thing.parts[:1]).removesuffix(":") in SCHEMES
 
 
 def is_url(text: str | Path) -> bool:

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from onepair.cli.main import app
-from onepair.cli.options import Reading
+from onepair.cli.options import ReadOptions
 from onepair.runs.config import all_settings
 
 # Options that ask for something that is otherwise not done, so that there is no default to tell.
@@ -80,7 +80,7 @@ def test_defaults_are_on_the_screen(in_process):
 @pytest.mark.parametrize("name", ["check", "config", "evaluate", "features", "start", "train", "tune"])
 def test_whatever_reads_a_dataset_takes_all_that_can_be_said_of_how(name):
     options = {option.name for command, option in OPTIONS if command == name}
-    assert options >= {field.name for field in fields(Reading)}
+    assert options >= {field.name for field in fields(ReadOptions)}
 
 
 @pytest.mark.parametrize("name", sorted(COMMAND.commands))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from onepair.data.images.batches import LEAST, ImageReader, augment, prepare, readings
+from onepair.data.images.batches import LEAST, ImageReader, augment, batch_specs, prepare
 from onepair.data.images.decode import Preprocessing
 from onepair.data.label_table import LabelTable
 
@@ -31,7 +31,7 @@ def table():
 
 def seen(table, augmentation, *, batch_size=4, workers=0, epoch=1, training=True, flip=0.0):
     """Every row's image in an epoch."""
-    asked = readings(np.arange(COUNT), batch_size=batch_size, mirrored=flip if training else None, epoch=epoch)
+    asked = batch_specs(np.arange(COUNT), batch_size=batch_size, mirrored=flip if training else None, epoch=epoch)
     reader = ImageReader(table, replace(SMALL, flip=flip), workers=workers, augmentation=augmentation)
     return {
         row: image

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from onepair.data.images import batches as loading
-from onepair.data.images.batches import Batch, ImageReader, default_workers, image_batches, prepare, readings
+from onepair.data.images.batches import Batch, ImageReader, batch_specs, default_workers, image_batches, prepare
 from onepair.data.images.decode import Preprocessing, decode
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import Problem
@@ -157,7 +157,7 @@ def test_default_workers_leave_the_model_its_cores(
 
 
 def test_processes_that_read_together_share_each_batch(table: LabelTable) -> None:
-    asked = readings(np.arange(COUNT), batch_size=4, mirrored=SCALE.flip, seed=1)
+    asked = batch_specs(np.arange(COUNT), batch_size=4, mirrored=SCALE.flip, seed=1)
     reader = ImageReader(table, SCALE, workers=0)
     for process in range(3):
         parts = reader.read([reading.part(process, 3) for reading in asked])
@@ -173,7 +173,7 @@ def test_a_later_start_reads_the_batches_that_are_left_and_no_other_image(table:
     for batch in whole[:start]:
         for row in batch.rows.tolist():
             table.path(row).unlink()
-    asked = readings(np.arange(COUNT), batch_size=4, mirrored=SCALE.flip, seed=1, start=start)
+    asked = batch_specs(np.arange(COUNT), batch_size=4, mirrored=SCALE.flip, seed=1, start=start)
     left = list(ImageReader(table, SCALE, workers=0).read(asked))
     assert len(left) == len(whole[start:])
     for (batch, problems), expected in zip(left, whole[start:], strict=True):
@@ -183,7 +183,7 @@ def test_a_later_start_reads_the_batches_that_are_left_and_no_other_image(table:
 
 
 def test_one_reader_keeps_its_processes_and_gives_them_no_labels(table: LabelTable) -> None:
-    asked = readings(np.arange(COUNT), batch_size=2, mirrored=None)
+    asked = batch_specs(np.arange(COUNT), batch_size=2, mirrored=None)
     reader = ImageReader(table, SCALE, workers=2)
     assert b"LabelTable" not in pickle.dumps(reader._loader.dataset)
     readers = []
@@ -197,7 +197,7 @@ def test_one_reader_keeps_its_processes_and_gives_them_no_labels(table: LabelTab
 
 def test_readers_outlive_a_signal_to_all_processes_of_a_terminal(table: LabelTable) -> None:
     reader = ImageReader(table, SCALE, workers=1)
-    asked = readings(np.arange(COUNT), batch_size=2, mirrored=None)
+    asked = batch_specs(np.arange(COUNT), batch_size=2, mirrored=None)
     next(reader.read(asked))
     (process,) = multiprocessing.active_children()
     assert os.getpgid(process.pid or 0) != os.getpgid(0)

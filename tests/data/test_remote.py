@@ -14,10 +14,10 @@ from PIL import Image
 import onepair.remote
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.write import named_from
-from onepair.data.images.batches import ImageReader, readings
+from onepair.data.images.batches import ImageReader, batch_specs
 from onepair.data.images.blocks import image_blocks, images_of
 from onepair.data.images.decode import Preprocessing, decode
-from onepair.data.images.digests import contents
+from onepair.data.images.digests import digests_of
 from onepair.data.images.walk import image_files
 from onepair.data.quality.check import find_problems
 from onepair.data.vectors.vector_files import read_vectors
@@ -252,12 +252,12 @@ def test_a_second_look_reads_no_object_again(tmp_path, monkeypatch, s3):
     table = read_dataset(f"{url}/labels.csv")
     reads = []
     monkeypatch.setattr(RemotePath, "read_bytes", lambda *args: reads.append(args))
-    first = list(contents(images_of(table, np.arange(30)), memory=tmp_path / "memory"))
+    first = list(digests_of(images_of(table, np.arange(30)), memory=tmp_path / "memory"))
     assert len(set(first)) == 30
     assert not reads
     s3({"07.jpg": jpeg(200)})
     onepair.remote._folders.clear()
-    again = list(contents(images_of(table, np.arange(30)), memory=tmp_path / "memory"))
+    again = list(digests_of(images_of(table, np.arange(30)), memory=tmp_path / "memory"))
     assert [row for row in range(30) if first[row] != again[row]] == [7]
 
 
@@ -265,7 +265,7 @@ def test_processes_read_after_this_one_has(s3):
     url = s3({"labels.csv": b"file,labels\n1.png,cat\n2.png,cat\n", "1.png": jpeg(10), "2.png": jpeg(20)[:-300]})
     table = read_dataset(f"{url}/labels.csv")
     ((batch, problems),) = ImageReader(table, SMALL, workers=1).read(
-        readings(np.arange(2), batch_size=2, mirrored=None)
+        batch_specs(np.arange(2), batch_size=2, mirrored=None)
     )
     assert (batch.rows.tolist(), int(batch.images[0, 0, 0, 0])) == ([0], 10)
     assert [problem.where for problem in problems] == [f"{url}/2.png"]
@@ -457,7 +457,7 @@ def test_images_are_read_together(shelf):
     table = read_dataset(f"{shelf.url}/labels.csv")
     assert blocks_of(images_of(table, np.arange(8))) == (8, [])
     reader = ImageReader(table, SMALL, workers=0)
-    read = list(reader.read(readings(np.arange(8), batch_size=4, mirrored=None)))
+    read = list(reader.read(batch_specs(np.arange(8), batch_size=4, mirrored=None)))
     assert [batch.rows.tolist() for batch, _ in read] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert not any(problems for _, problems in read)
 
@@ -508,4 +508,6 @@ def test_a_dead_server_stops_batches_too(monkeypatch, shelf):
     shelf.server.server_close()
     for workers in (0, 1):
         with pytest.raises(RemoteError, match=r"^http://127\.0\.0\.1:\d+: cannot be reached.*\)$"):
-            list(ImageReader(table, SMALL, workers=workers).read(readings(np.arange(2), batch_size=2, mirrored=None)))
+            list(
+                ImageReader(table, SMALL, workers=workers).read(batch_specs(np.arange(2), batch_size=2, mirrored=None))
+            )

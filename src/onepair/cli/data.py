@@ -13,12 +13,12 @@ import typer
 from onepair.cli.console import class_table
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.cli.options import (
-    UNSAID,
+    DEFAULTS,
     Address,
     Cache,
     Engine,
     Features,
-    Reading,
+    ReadOptions,
     Strict,
     Weights,
     computed,
@@ -45,7 +45,7 @@ SHOWN_CLASSES = 100  # in the table, of more, those with most positives; --json 
 @reads_data
 def check(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
-    reading: Reading = UNSAID,
+    reading: ReadOptions = DEFAULTS,
     features: Features = None,
     images: Annotated[bool, typer.Option("--images", help="Decode every image too.")] = False,
     fix: Annotated[
@@ -212,7 +212,7 @@ def features(
     out: Annotated[
         Path | None, typer.Option(help="A .npy file to write them to as well, a row for each image of the dataset.")
     ] = None,
-    reading: Reading = UNSAID,
+    reading: ReadOptions = DEFAULTS,
     strict: Strict = False,
 ) -> None:
     """Extract the features of all images of a dataset, to be found by every run on them.
@@ -225,7 +225,7 @@ def features(
     table = reading.noted_table(data, strict=strict)
 
     from onepair.cli.progress import Narration
-    from onepair.data.problems import naming
+    from onepair.data.problems import announce
     from onepair.features.extract import extract_features
     from onepair.files import cache_folder
     from onepair.inference.torch_engine import Engines
@@ -243,7 +243,7 @@ def features(
             folder=kept_in / "features",
             view="flipped" if flipped else "plain",
             workers=workers,
-            report=naming(narration.say, strict=strict),
+            report=announce(narration.say, strict=strict),
             on_progress=narration.extraction(),
         )
     typer.echo(f"{found.folder}: {counted(found.new, 'image')} new, {found.there:,} there before")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from onepair.cli.interruption import on_interrupt
-from onepair.cli.options import UNSAID, Backbone, Features, Reading, chosen_config, reads_data
+from onepair.cli.options import DEFAULTS, Backbone, Features, ReadOptions, chosen_config, reads_data
 from onepair.errors import require_extra
 from onepair.words import command
 
@@ -26,7 +26,7 @@ METHOD = "opml-plus"
 def start(
     data: Annotated[str, typer.Argument(help="Your table of labels, or the folder of a dataset.")],
     backbone: Backbone = None,
-    reading: Reading = UNSAID,
+    reading: ReadOptions = DEFAULTS,
     features: Features = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder; by default in runs/, named by what it is.")

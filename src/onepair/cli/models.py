@@ -12,7 +12,7 @@ import typer
 
 from onepair.cli.console import class_table, estimate_line
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.options import UNSAID, Address, Engine, Features, Reading, Strict, computed, reads_data
+from onepair.cli.options import DEFAULTS, Address, Engine, Features, ReadOptions, Strict, computed, reads_data
 from onepair.errors import UserError, require_extra
 from onepair.words import command, counted, listed, plural
 
@@ -54,7 +54,7 @@ def evaluate(
         Literal["train", "validation", "test"],
         typer.Option(help="Which of its images; choose validation where it names no test images."),
     ] = "test",
-    reading: Reading = UNSAID,
+    reading: ReadOptions = DEFAULTS,
     features: Features = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Threads that read images; by default one per core.")
@@ -127,7 +127,7 @@ def _other(run: "FinishedRun", table: "LabelTable", data: str, split: str, worke
     """Another dataset: of one split, the images that can be read and the classes that the run has too."""
     import numpy as np
 
-    from onepair.data.problems import naming
+    from onepair.data.problems import announce
     from onepair.errors import DataError
     from onepair.label_matrix import too_many
     from onepair.runs.task import judged_places
@@ -142,7 +142,7 @@ def _other(run: "FinishedRun", table: "LabelTable", data: str, split: str, worke
         some = rows[judged_places(len(rows), len(run.classes))]
         typer.echo(f"judged by a random sample of {len(some):,} of {counted(len(rows), f'{split} image')}", err=True)
         rows = some
-    report = naming(lambda sentence: typer.echo(sentence, err=True), strict=strict)
+    report = announce(lambda sentence: typer.echo(sentence, err=True), strict=strict)
     from onepair.inference.scoring import score_images
 
     precision = run.description.precision
@@ -361,7 +361,7 @@ def _predict(model: Path, images: list[str], out: Path | None, alone: bool | Non
 
 
 def _print_predictions(model: "Model", files: "Iterator[Input]", alone: bool | None, strict: bool) -> None:
-    from onepair.data.problems import naming
+    from onepair.data.problems import announce
     from onepair.inference.prediction_files import Csv, lines
 
     unreadable: list[str] = []
@@ -370,7 +370,7 @@ def _print_predictions(model: "Model", files: "Iterator[Input]", alone: bool | N
         unreadable.append(sentence)
         typer.echo(sentence, err=True)
 
-    for line in lines(model, files, Csv(model.classes, predicted_alone=alone), report=naming(say, strict=strict)):
+    for line in lines(model, files, Csv(model.classes, predicted_alone=alone), report=announce(say, strict=strict)):
         sys.stdout.write(line)
     sys.stdout.flush()  # or a full disk would be told of by the interpreter
     if unreadable:
@@ -384,7 +384,7 @@ def _write_predictions(
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from onepair.cli.progress import error_console
-    from onepair.data.problems import naming
+    from onepair.data.problems import announce
     from onepair.inference.prediction_files import write_predictions
 
     console = error_console()
@@ -401,7 +401,7 @@ def _write_predictions(
             files,
             out,
             predicted_alone=alone,
-            report=naming(say, strict=strict),
+            report=announce(say, strict=strict),
             say=say,
             on_progress=lambda done: bar.update(task, completed=done),
         )

@@ -37,7 +37,7 @@ Strict = Annotated[
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """What a command line says of how a dataset is read; each field is an option."""
 
     format: Annotated[
@@ -108,29 +108,29 @@ class Reading:
 
     def noted_table(self, data: str, *, strict: bool, features: str | None = None) -> "LabelTable":
         """The dataset. What is remarkable about it, or wrong, is said, and no reason to stop."""
-        from onepair.data.problems import Problem, noting
+        from onepair.data.problems import Problem, collect
         from onepair.words import command, itemised
 
         found: list[Problem] = []
-        table = self.table(data, features=features, report=noting(found, strict=strict))
+        table = self.table(data, features=features, report=collect(found, strict=strict))
         if found:
             rest = f"{command('check', data)} has all of them"
             typer.echo(itemised("noted about the labels:", found, rest=rest), err=True)
         return table
 
 
-UNSAID = Reading()
+DEFAULTS = ReadOptions()
 
 
 def reads_data(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options of `Reading`, each by its name, where it takes all of them as `reading`."""
-    fields = inspect.signature(Reading).parameters
+    """Give a command the options of `ReadOptions`, each by its name, where it takes all of them as `reading`."""
+    fields = inspect.signature(ReadOptions).parameters
     own = inspect.signature(command)
 
     @wraps(command)
     def taking(*arguments: Any, **options: Any) -> R:
         given = {name: options.pop(name) for name in fields if name in options}
-        return command(*arguments, reading=Reading(**given), **options)
+        return command(*arguments, reading=ReadOptions(**given), **options)
 
     parameters = list(own.parameters.values())
     place = list(own.parameters).index("reading")
@@ -232,7 +232,7 @@ def chosen_config(
     backbone: str | None = None,
     weights: str | None = None,
     observe: str | None = None,
-    reading: Reading = UNSAID,
+    reading: ReadOptions = DEFAULTS,
     features: str | None = None,
     strict: bool = False,
 ) -> "Config":

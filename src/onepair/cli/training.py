@@ -10,7 +10,7 @@ import typer
 from onepair.cli.console import vague_line
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.options import (
-    UNSAID,
+    DEFAULTS,
     Backbone,
     Cache,
     ConfigFile,
@@ -19,7 +19,7 @@ from onepair.cli.options import (
     Mode,
     Observe,
     Preset,
-    Reading,
+    ReadOptions,
     Settings,
     Strict,
     Weights,
@@ -50,7 +50,7 @@ def train(
     weights: Weights = None,
     observe: Observe = None,
     features: Features = None,
-    reading: Reading = UNSAID,
+    reading: ReadOptions = DEFAULTS,
     config: ConfigFile = None,
     settings: Settings = None,
     out: Annotated[
@@ -195,7 +195,7 @@ def tune(
     weights: Weights = None,
     observe: Observe = None,
     features: Features = None,
-    reading: Reading = UNSAID,
+    reading: ReadOptions = DEFAULTS,
     config: ConfigFile = None,
     settings: Settings = None,
     out: Annotated[
@@ -267,7 +267,7 @@ def config(
     backbone: Backbone = None,
     weights: Weights = None,
     observe: Observe = None,
-    reading: Reading = UNSAID,
+    reading: ReadOptions = DEFAULTS,
     config: ConfigFile = None,
     settings: Settings = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say what every setting means instead.")] = False,

@@ -19,7 +19,7 @@ class Problem:
         return f"{self.where}: {self.what}"
 
 
-Report = Callable[[Problem], None]
+Report = Callable[[Problem], object]
 
 
 _OUTCOMES = {  # of problems that a reader finds: what it does about them
@@ -32,36 +32,24 @@ _OUTCOMES = {  # of problems that a reader finds: what it does about them
 }
 
 
-def refuse(problem: Problem) -> None:
-    """The report that stops at the first problem, and passes over remarks. A list's `append` collects all instead."""
+def raise_problem(problem: Problem) -> None:
+    """Raise a `DataError` at the first problem, and pass over remarks. A list's `append` collects all instead."""
     if not problem.remark:
         raise DataError(str(problem))
 
 
 def outcome(problem: Problem) -> Problem:
-    """A problem that a reader found, with what it did about it; a remark stays as it is."""
+    """Return a problem that a reader found, with what it did about it; a remark stays as it is."""
     if problem.remark:
         return problem
     return replace(problem, what=f"{problem.what}; {_OUTCOMES.get(problem.kind, 'left out')}")
 
 
-def noting(found: list[Problem], *, strict: bool) -> Report:
-    """The report that notes all that a reader finds, with what it did about it; a strict one stops as `refuse` does."""
-
-    def note(problem: Problem) -> None:
-        if strict:
-            refuse(problem)
-        found.append(outcome(problem))
-
-    return note
+def collect(found: list[Problem], *, strict: bool) -> Report:
+    """Return a report that collects problems with what the reader did about them; a strict one raises the first."""
+    return raise_problem if strict else lambda problem: found.append(outcome(problem))
 
 
-def naming(say: Callable[[str], object], *, strict: bool) -> Report:
-    """The report that says which images are left out; a strict one stops as `refuse` does."""
-
-    def name(problem: Problem) -> None:
-        if strict:
-            refuse(problem)
-        say(f"left out: {problem}")
-
-    return name
+def announce(say: Callable[[str], object], *, strict: bool) -> Report:
+    """Return a report that says which images are left out; a strict one raises the first problem."""
+    return raise_problem if strict else lambda problem: say(f"left out: {problem}")

@@ -13,7 +13,7 @@ from onepair.data.label_table import LabelTable
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import Labels
-from onepair.remote import Elsewhere
+from onepair.remote import NonLocalPath
 
 LARGEST = 1_000_000_000  # bytes of a label file: as text and as cells it takes several times that
 MOST_ROWS = 10_000_000  # of a table, which take a kilobyte each; a small Parquet file may claim any number
@@ -21,23 +21,23 @@ MOST_ROWS = 10_000_000  # of a table, which take a kilobyte each; a small Parque
 
 def exists(path: Path) -> bool:
     """Whether there is such a file or folder; a name that no file system takes is one that is not there."""
-    return path.exists() if isinstance(path, Elsewhere) else os.path.exists(path)  # noqa: PTH110 (Path.exists raises)
+    return path.exists() if isinstance(path, NonLocalPath) else os.path.exists(path)  # noqa: PTH110 (Path.exists raises)
 
 
 def is_file(path: Path) -> bool:
     """Whether there is such a file, as `exists` has it."""
-    return path.is_file() if isinstance(path, Elsewhere) else os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises)
+    return path.is_file() if isinstance(path, NonLocalPath) else os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises)
 
 
 def real(path: Path) -> Path:
     """Where a path leads, links followed; one that leads in a circle leads to itself."""
-    return path if isinstance(path, Elsewhere) else Path(os.path.realpath(path))
+    return path if isinstance(path, NonLocalPath) else Path(os.path.realpath(path))
 
 
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file, or a sentence that says why not."""
     try:
-        if isinstance(path, Elsewhere):
+        if isinstance(path, NonLocalPath):
             return path.read_bytes(LARGEST)
         if path.stat().st_size > LARGEST:
             raise DataError(f"{path}: is larger than {LARGEST // 10**6:,} MB; cut it into several")
@@ -78,7 +78,7 @@ def read_json(path: Path) -> Any:
 def starts_with(path: Path, letter: str) -> bool:
     """Whether that is the first letter of a text file, after blanks and a byte order mark."""
     try:
-        if isinstance(path, Elsewhere):
+        if isinstance(path, NonLocalPath):
             try:
                 start = path.read_range(0, 1000)
             except OSError:  # as of a web server that gives no parts

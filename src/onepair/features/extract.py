@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from onepair.data.images.blocks import Computer, Source, images_of, stream_images
 from onepair.data.images.decode import Preprocessing
-from onepair.data.images.digests import SIZE, contents
+from onepair.data.images.digests import SIZE, digests_of
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, refuse
+from onepair.data.problems import Problem, Report, raise_problem
 from onepair.errors import DataError
 from onepair.features.store import Features, FeatureStore, Keys, Segment, as_keys, unique_rows
 from onepair.labels import Indices
@@ -53,7 +53,7 @@ def extract_features(
     rows: Indices | None = None,
     view: View = "plain",
     workers: int | None = None,
-    report: Report = refuse,
+    report: Report = raise_problem,
     on_progress: OnProgress | None = None,
 ) -> Extraction:
     """Find the features of images, and compute those that nobody has computed before.
@@ -106,7 +106,7 @@ def extract_features(
 def _keys(table: LabelTable, rows: Indices, memory: Path, report: Report) -> tuple[Keys, NDArray[np.bool_]]:
     """What tells each image from any other, and whether its file can be read at all."""
     keys, readable = [], np.ones(len(rows), bool)
-    for place, digest in enumerate(contents(images_of(table, rows), memory=memory)):
+    for place, digest in enumerate(digests_of(images_of(table, rows), memory=memory)):
         if isinstance(digest, DataError):
             file = str(table.path(rows[place]))
             report(Problem("unreadable image", file, str(digest).removeprefix(f"{file}: ")))

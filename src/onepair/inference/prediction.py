@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onepair.data.images.blocks import Input, Row, Scored, Source, row_blocks, stream_images, stream_scores
 from onepair.data.images.decode import Preprocessing
 from onepair.data.images.walk import image_files
-from onepair.data.problems import Report, refuse
+from onepair.data.problems import Report, raise_problem
 from onepair.data.vectors.vector_files import text_rows, vector_rows
 from onepair.errors import DataError, ModelError
 from onepair.inference.engine import MANY, Choice, Engine, Float32, OnnxEngine, open_session
@@ -86,7 +86,7 @@ class Model:
                 on_progress(scored.seen, len(each))
         return predictions
 
-    def stream(self, images: Image | Iterable[Image], *, report: Report = refuse) -> Iterator[Prediction]:
+    def stream(self, images: Image | Iterable[Image], *, report: Report = raise_problem) -> Iterator[Prediction]:
         """The same one by one, while the images are read: of any number of them, in the memory of a few.
 
         Args:
@@ -107,7 +107,7 @@ class Model:
                 on_progress(scored.seen, len(each))
         return scores
 
-    def score(self, images: Iterator[Input], *, before: int = 0, report: Report = refuse) -> Stream:
+    def score(self, images: Iterator[Input], *, before: int = 0, report: Report = raise_problem) -> Stream:
         """Single images on their way, after `before` others that were scored at another time."""
         first = _first(images)
         engine = self.engines(before + len(first))

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from onepair.data.images.batches import ImageReader, Reading, normalise, readings
+from onepair.data.images.batches import BatchSpec, ImageReader, batch_specs, normalise
 from onepair.data.images.blocks import images_of, stream_images
 from onepair.data.images.decode import Augmentation, Preprocessing
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Report, refuse
+from onepair.data.problems import Report, raise_problem
 from onepair.data.vectors.align import Vectors
 from onepair.features.store import Features
 from onepair.inference.engine import Engine, Over, here
@@ -125,11 +125,11 @@ class ImageSource:
         start: int = 0,
     ) -> Iterator[Inputs]:
         mirrored = self.preprocessing.flip if training else None
-        asked = readings(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch, start=start)
+        asked = batch_specs(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch, start=start)
         parts = self._reader.read([whole.part(*shard) for whole in asked])
         for whole, (batch, problems) in zip(asked, parts, strict=True):
             for problem in problems:
-                refuse(problem)
+                raise_problem(problem)
             images = normalise(batch.images.to(self.device, non_blocking=True), self.preprocessing)
             yield Inputs(images, torch.from_numpy(whole.rows).to(self.device))
 
@@ -165,11 +165,11 @@ class ActivationSource:
         start: int = 0,
     ) -> Iterator[Inputs]:
         mirrored = self.flip if training else None
-        for whole in readings(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch, start=start):
+        for whole in batch_specs(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch, start=start):
             activations = torch.from_numpy(self._read(whole.part(*shard))).to(self.device).float()
             yield Inputs(activations, torch.from_numpy(whole.rows).to(self.device))
 
-    def _read(self, reading: Reading) -> Features:
+    def _read(self, reading: BatchSpec) -> Features:
         found: Features = np.empty((len(reading.rows), self.plain.activations.shape[1]), np.float16)
         for kept, chosen in ((self.plain, ~reading.flipped), (self.flipped, reading.flipped)):
             if kept is not None:
@@ -294,7 +294,7 @@ def score_images(
     precision: Any = "32-true",
     engines: Engines | None = None,
     workers: int | None = None,
-    report: Report = refuse,
+    report: Report = raise_problem,
     over: Over = here,
 ) -> NDArray[np.float32]:
     """The logits (N, L) of rows of a table, on the best devices at hand. The classifier stays as it is.

@@ -22,7 +22,7 @@ class RidgeTargets(NamedTuple):
 
     @classmethod
     def of(cls, design: Design, observed: LabelMatrix, share: Tensor) -> "RidgeTargets":
-        if (observed.most == UNKNOWN).all():
+        if (observed.row_default == UNKNOWN).all():
             values = (observed.values == POSITIVE) - share.numpy()[observed.columns]
             known = csr_array((values, observed.columns, observed.starts), observed.shape)
         else:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onepair.data.formats.read import read_dataset
 from onepair.data.label_table import LabelTable, object_areas
-from onepair.data.problems import Problem, noting
+from onepair.data.problems import Problem, collect
 from onepair.data.quality.check import missing_file
 from onepair.data.text_files import exists
 from onepair.errors import DataError
@@ -179,7 +179,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False, out_of
         label_columns=config.label_columns or None,
         complete_splits=config.complete_splits,
         features=config.features,
-        report=noting(found, strict=config.on_error == "raise"),
+        report=collect(found, strict=config.on_error == "raise"),
     )
     official = table.rows("train")
     if len(official) == 0:

@@ -10,7 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from onepair.data.problems import Problem, Report, refuse
+from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.vectors.align import TFIDF
 from onepair.features.extract import OnProgress, View, extract_features
 from onepair.features.store import Features
@@ -90,7 +90,7 @@ class Fixed:
 
     def report(self, problems: list[Problem]) -> Report:
         """What is told of images that cannot be read."""
-        return problems.append if self.config.data.on_error == "skip" else refuse
+        return problems.append if self.config.data.on_error == "skip" else raise_problem
 
     def share(self, rows: Indices) -> Indices:
         """The rows that this process sees to, where each may take its time."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import SPLITS, LabelTable
-from onepair.data.problems import Problem, Report, refuse
+from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.find_images import locate
 from onepair.data.tables.read_table import Unlisted, check_unlisted
@@ -18,7 +18,7 @@ from onepair.data.text_files import exists, join_splits, read_json, starts_with
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE
-from onepair.remote import Elsewhere
+from onepair.remote import NonLocalPath
 
 Id = int | str
 
@@ -52,7 +52,7 @@ def detect(path: Path) -> bool:
     at_url="file",
 )
 def read(
-    path: Path, *, unlisted: Unlisted = "unknown", images: Path | None = None, report: Report = refuse
+    path: Path, *, unlisted: Unlisted = "unknown", images: Path | None = None, report: Report = raise_problem
 ) -> LabelTable:
     """Read COCO instance annotations; an image is positive for the categories of its instances.
 
@@ -172,7 +172,7 @@ def _annotations(path: Path, official_split: str) -> Path:
 
 def _subsets(path: Path) -> dict[str, Path]:
     """The annotation files of a folder by their subsets, as CVAT, COCO 2017 and Roboflow name them, training first."""
-    if isinstance(path, Elsewhere):
+    if isinstance(path, NonLocalPath):
         return {}
     try:
         found = {source.stem.removeprefix("instances_"): source for source in path.glob("annotations/instances_*.json")}

@@ -7,7 +7,7 @@ import numpy as np
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, refuse
+from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.text_files import exists, read_lines
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
@@ -30,7 +30,7 @@ def detect(path: Path) -> bool:
     layout="a folder CUB_200_2011 with images.txt, train_test_split.txt, images/ and attributes/",
     origin="CUB_200_2011.tgz from www.vision.caltech.edu/datasets/cub_200_2011",
 )
-def read(path: Path, *, report: Report = refuse) -> LabelTable:
+def read(path: Path, *, report: Report = raise_problem) -> LabelTable:
     """Read images.txt, train_test_split.txt and attributes/image_attribute_labels.txt (its field is_present).
 
     Rows are in the order of images.txt, train and test mixed as there; classes in the order of attributes.txt.

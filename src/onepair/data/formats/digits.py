@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Report, refuse
+from onepair.data.problems import Report, raise_problem
 from onepair.data.text_files import exists
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import Labels
@@ -33,7 +33,7 @@ def detect(path: Path) -> bool:
     description="scenes of handwritten digits, embedded in the package",
     layout="the word digits in place of a path",
 )
-def read(path: Path, *, report: Report = refuse) -> LabelTable:
+def read(path: Path, *, report: Report = raise_problem) -> LabelTable:
     """Return the embedded dataset; see `read_digits`."""
     return read_digits()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Report, refuse
+from onepair.data.problems import Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Unlisted, Zeros, interpret
 from onepair.data.tables.sheet import Sheet, file_column, is_sheet, read_sheet, stack
@@ -34,7 +34,7 @@ def read(
     unlisted: Unlisted = "unknown",
     zeros: Zeros = "negative",
     label_columns: Sequence[str] | None = None,
-    report: Report = refuse,
+    report: Report = raise_problem,
 ) -> LabelTable:
     """Read `metadata.jsonl`, `.csv` or `.parquet`: in the folder, or one in each folder that is named after a split.
 

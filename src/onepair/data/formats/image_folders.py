@@ -10,14 +10,14 @@ from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.walk import walk
 from onepair.data.label_table import SPLITS, LabelTable
-from onepair.data.problems import Report, refuse
+from onepair.data.problems import Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Unlisted, check_unlisted
 from onepair.data.tables.sheet import is_sheet
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE
-from onepair.remote import Elsewhere
+from onepair.remote import NonLocalPath
 
 
 def detect(path: Path) -> bool:
@@ -36,7 +36,7 @@ def detect(path: Path) -> bool:
     last=True,
     at_url="folder",
 )
-def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = refuse) -> LabelTable:
+def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = raise_problem) -> LabelTable:
     """Read a folder per class: an image is positive for the class whose folder it is in or below.
 
     The folders of the classes may be in others that are named after splits, as train/, val/ and test/; else all images
@@ -84,7 +84,7 @@ def classes_in(path: Path) -> list[str]:
 
 def images_below(folder: Path) -> Iterator[Path]:
     """All images in a folder and below it, in no order."""
-    if isinstance(folder, Elsewhere):
+    if isinstance(folder, NonLocalPath):
         return walk(folder)
     return (Path(parent, file) for parent, _, files in os.walk(folder) for file in files if _is_image(Path(file)))
 

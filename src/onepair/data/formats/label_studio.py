@@ -11,7 +11,7 @@ import numpy as np
 from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, refuse
+from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.find_images import locate
 from onepair.data.tables.read_table import Unlisted, check_unlisted
@@ -46,7 +46,7 @@ def detect(path: Path) -> bool:
     at_url="file",
 )
 def read(
-    path: Path, *, unlisted: Unlisted = "unknown", images: Path | None = None, report: Report = refuse
+    path: Path, *, unlisted: Unlisted = "unknown", images: Path | None = None, report: Report = raise_problem
 ) -> LabelTable:
     """Read an export of Label Studio; an image is positive for every choice and every labelled region in it.
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, refuse
+from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.text_files import exists, join_splits, read_lines
 from onepair.errors import DataError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
@@ -35,7 +35,7 @@ def detect(path: Path) -> bool:
     "or with Flickr/, ImageList/, ConceptsList/ and Groundtruth/TrainTestLabels/",
     origin="the lists and ground truth of NUS-WIDE from its authors, and the images from Flickr",
 )
-def read(path: Path, *, report: Report = refuse) -> LabelTable:
+def read(path: Path, *, report: Report = raise_problem) -> LabelTable:
     """Read NUS-WIDE, rows in the order of its files, images in `Flickr/`.
 
     Published: `formatted_{train,val}_images.npy` (names) and `formatted_{train,val}_labels.npy` (0 and 1), val as

@@ -19,7 +19,7 @@ from onepair.data.formats import (  # noqa: F401 (importing a module registers i
 )
 from onepair.data.formats.readers import READERS, Reader
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Report, refuse
+from onepair.data.problems import Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Unlisted, Zeros
 from onepair.data.tables.sheet import is_sheet
@@ -42,7 +42,7 @@ def read_dataset(
     label_columns: Sequence[str] | None = None,
     complete_splits: Sequence[str] = (),
     features: str | Path | None = None,
-    report: Report = refuse,
+    report: Report = raise_problem,
 ) -> LabelTable:
     """Read a dataset in any of the `READERS`.
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, refuse
+from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.text_files import exists, join_splits, read_lines
 from onepair.errors import DataError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
@@ -37,7 +37,7 @@ def detect(path: Path) -> bool:
     layout="a folder with VOCdevkit/VOC2012, that folder itself, or one with ImageSets/Main and JPEGImages",
     origin="VOCtrainval_11-May-2012.tar from host.robots.ox.ac.uk/pascal/VOC/voc2012",
 )
-def read(path: Path, *, report: Report = refuse) -> LabelTable:
+def read(path: Path, *, report: Report = raise_problem) -> LabelTable:
     """Read `ImageSets/Main/<class>_{train,val}.txt` of one VOC year.
 
     Rows: the official train images as "train", then the official val images as "test", each sorted by file name.

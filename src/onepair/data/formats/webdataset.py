@@ -15,7 +15,7 @@ from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.tar import SUFFIX, Index, index_of
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, refuse
+from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.tables.cell_values import BAD, label_of, names_in, split_of
 from onepair.data.tables.column_roles import LIST_NAMES
 from onepair.data.tables.read_table import Unlisted, check_unlisted
@@ -69,7 +69,7 @@ def detect(path: Path) -> bool:
     last=True,
     at_url="either",
 )
-def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = refuse) -> LabelTable:
+def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = raise_problem) -> LabelTable:
     """Read shards; a sample is an image and, under the same name up to its first dot, one file that labels it.
 
     That is a `.json`, in which labels, classes, tags or the like are a list of names or an object with 1, 0 or null for

@@ -20,7 +20,7 @@ from onepair.data.images.decode import Augmentation, Pixels, Preprocessing, deco
 from onepair.data.images.tar import joined
 from onepair.data.images.walk import image_files
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, refuse
+from onepair.data.problems import Problem, Report, raise_problem
 from onepair.errors import DataError, RemoteError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN, Indices
@@ -97,23 +97,23 @@ def default_workers() -> int:
     return min(max(cores - 1, 1), 8)
 
 
-class Reading(NamedTuple):
+class BatchSpec(NamedTuple):
     """The rows of a whole batch, and what is done to them."""
 
     rows: NDArray[np.int64]  # (B,)
     flipped: NDArray[np.bool_]  # (B,)
     draws: NDArray[np.int64] | None = None  # (B,) what decides their augmentation, in training
 
-    def part(self, process: int, processes: int) -> "Reading":
+    def part(self, process: int, processes: int) -> "BatchSpec":
         """Of processes that read a batch together, what one of them reads."""
         return self.cut(slice(process, None, processes))
 
-    def cut(self, places: slice) -> "Reading":
+    def cut(self, places: slice) -> "BatchSpec":
         """Some of its rows."""
-        return Reading(self.rows[places], self.flipped[places], None if self.draws is None else self.draws[places])
+        return BatchSpec(self.rows[places], self.flipped[places], None if self.draws is None else self.draws[places])
 
 
-def readings(
+def batch_specs(
     rows: Indices,
     *,
     batch_size: int,
@@ -121,7 +121,7 @@ def readings(
     seed: int = 0,
     epoch: int = 0,
     start: int = 0,
-) -> list[Reading]:
+) -> list[BatchSpec]:
     """What the batches of an epoch are, from batch `start` on, the first being 0.
 
     Args:
@@ -132,12 +132,12 @@ def readings(
         start: the first batch to read; those before it are as they would have been.
     """
     order = np.asarray(rows, dtype=np.int64)
-    epoch_long = Reading(order, np.zeros(len(order), bool))
+    epoch_long = BatchSpec(order, np.zeros(len(order), bool))
     if mirrored is not None and len(order):
         order = np.random.default_rng((seed, epoch, 0)).permutation(order)
         flipped = np.random.default_rng((seed, epoch, 1)).random(order.max() + 1)[order] < mirrored
         draws = np.random.default_rng((seed, epoch, 2)).integers(2**63, size=order.max() + 1)[order]
-        epoch_long = Reading(order, flipped, draws)
+        epoch_long = BatchSpec(order, flipped, draws)
     firsts = range(0, len(order), batch_size)[start:]
     return [epoch_long.cut(slice(first, first + batch_size)) for first in firsts]
 
@@ -163,7 +163,7 @@ class ImageReader:
         augmentation: Augmentation | None = None,
     ) -> None:
         workers = default_workers() if workers is None else workers
-        self._asked: list[Reading] = []
+        self._asked: list[BatchSpec] = []
         self._images = _Images(table.files, table.root, table.pixels, preprocessing, augmentation)
         # Without processes, a thread reads the next batch from a server while one is in use.
         self._ahead = workers == 0 and self._images.remote
@@ -178,7 +178,7 @@ class ImageReader:
             pin_memory=pinned,
         )
 
-    def read(self, asked: Iterable[Reading]) -> Iterator[tuple[Batch, list[Problem]]]:
+    def read(self, asked: Iterable[BatchSpec]) -> Iterator[tuple[Batch, list[Problem]]]:
         """These batches, in their order, each with what is wrong with images that were left out of it.
 
         One reader reads for one at a time: what was not taken of an earlier call is lost.
@@ -208,7 +208,7 @@ def image_batches(
     seed: int = 0,
     epoch: int = 0,
     workers: int | None = None,
-    report: Report = refuse,
+    report: Report = raise_problem,
 ) -> Iterator[Batch]:
     """Read the images of `rows`, each exactly once.
 
@@ -227,17 +227,17 @@ def image_batches(
             list's `append` does, leaves the image out of its batch. In evaluation nothing is ever left out: it raises.
     """
     mirrored = preprocessing.flip if training else None
-    asked = readings(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch)
+    asked = batch_specs(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch)
     for batch, problems in ImageReader(table, preprocessing, workers=workers).read(asked):
         for problem in problems:
-            (report if training else refuse)(problem)
+            (report if training else raise_problem)(problem)
         if len(batch.rows):
             yield batch
 
 
 @dataclass(frozen=True)
 class _Images(Dataset[tuple[Batch, list[Problem]]]):
-    """Batches, each by its `Reading`. An unreadable image travels as a `Problem`, which no exception does unchanged."""
+    """Batches by their `BatchSpec`. An unreadable image is returned as a `Problem`: exceptions do not pickle well."""
 
     files: tuple[str, ...]
     root: Path
@@ -249,7 +249,7 @@ class _Images(Dataset[tuple[Batch, list[Problem]]]):
     def remote(self) -> bool:
         return self.pixels is None and len(self.files) > 0 and is_remote(joined(self.root, self.files[0]))
 
-    def __getitem__(self, reading: Reading) -> tuple[Batch, list[Problem]]:
+    def __getitem__(self, reading: BatchSpec) -> tuple[Batch, list[Problem]]:
         rows, flips = reading.rows.tolist(), reading.flipped.tolist()
         draws = [None] * len(rows) if reading.draws is None else reading.draws.tolist()
         read = list(

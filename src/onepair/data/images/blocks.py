@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onepair.data.images.decode import Pixels, Preprocessing, decode, scale
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, refuse
+from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.vectors.align import NOT_FINITE
 from onepair.errors import DataError
 from onepair.labels import Indices
@@ -50,7 +50,7 @@ def image_blocks(
     batch_size: int,
     flip: bool = False,
     workers: int | None = None,
-    report: Report = refuse,
+    report: Report = raise_problem,
 ) -> Iterator[Block]:
     """Read and scale images. While one block is in use, threads read the next; `images` is never asked for more.
 
@@ -81,7 +81,7 @@ def image_blocks(
 
 
 def row_blocks(
-    rows: Iterable[Input], vectorise: Vectorise, *, batch_size: int, report: Report = refuse
+    rows: Iterable[Input], vectorise: Vectorise, *, batch_size: int, report: Report = raise_problem
 ) -> Iterator[Block]:
     """Vectors or texts in blocks, as `image_blocks` has images; those that are not finite are reported."""
     seen, left = 0, iter(rows)
@@ -166,7 +166,7 @@ class Computer(Protocol):
 
 
 @runtime_checkable
-class Elsewhere(Protocol):
+class RemoteEngine(Protocol):
     """What computes in other processes, perhaps on other machines, and has them read the images, too."""
 
     def stream(
@@ -188,10 +188,10 @@ def stream_images(
     *,
     flip: bool = False,
     workers: int | None = None,
-    report: Report = refuse,
+    report: Report = raise_problem,
 ) -> Iterator[Scored]:
     """Read images and score them, in their order; the arguments are those of `image_blocks`."""
-    if isinstance(engine, Elsewhere):
+    if isinstance(engine, RemoteEngine):
         return engine.stream(images, preprocessing, flip=flip, report=report)
     size = engine.batch_size
     blocks = image_blocks(images, preprocessing, batch_size=size, flip=flip, workers=workers, report=report)

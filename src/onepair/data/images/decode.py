@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from onepair.errors import DataError, ModelError, RemoteError, UserError
-from onepair.remote import Elsewhere
+from onepair.remote import NonLocalPath
 
 # Pillow also opens formats that start other programs or hold no pixels: only these are images to us.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
@@ -65,7 +65,7 @@ def open_image(source: Path | bytes) -> Iterator[Image.Image]:
     if most != MOST_PIXELS:
         Image.MAX_IMAGE_PIXELS = most  # Pillow refuses, by the header, twice what it warns of
     try:
-        if isinstance(source, Elsewhere):
+        if isinstance(source, NonLocalPath):
             source = source.read_bytes()
         if isinstance(source, Path):
             require_no_pipe(source)

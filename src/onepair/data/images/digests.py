@@ -18,7 +18,7 @@ from typing import NamedTuple
 from onepair.data.images.blocks import Source, cores
 from onepair.data.images.decode import require_no_pipe
 from onepair.errors import DataError
-from onepair.remote import Elsewhere, all_at_once, is_remote
+from onepair.remote import NonLocalPath, all_at_once, is_remote
 
 SIZE = 16  # bytes of a digest
 
@@ -34,7 +34,7 @@ class _State(NamedTuple):
     changed: int  # nanoseconds
 
 
-def contents(images: Iterable[Source], *, memory: Path) -> Iterator[bytes | DataError]:
+def digests_of(images: Iterable[Source], *, memory: Path) -> Iterator[bytes | DataError]:
     """The digest of each image, in their order, or what keeps it from being read.
 
     To read all files of a large dataset takes minutes, so digests are remembered in the file `memory` by the path, size
@@ -63,7 +63,7 @@ def _state(image: Source) -> _State | bytes | DataError | None:
     if not isinstance(image, Path):
         return None
     try:
-        if isinstance(image, Elsewhere) and is_remote(image):
+        if isinstance(image, NonLocalPath) and is_remote(image):
             version = image.version()
             return (
                 None if version is None else hashlib.blake2b(f"{image}\0{version}".encode(), digest_size=SIZE).digest()
@@ -72,7 +72,7 @@ def _state(image: Source) -> _State | bytes | DataError | None:
         stat = image.stat()
     except (OSError, ValueError) as error:  # no file, or a name that no file system takes
         return DataError(f"{image}: {getattr(error, 'strerror', None) or error}")
-    path = str(image.absolute()) if isinstance(image, Elsewhere) else os.path.abspath(image)  # noqa: PTH100 (no links)
+    path = str(image.absolute()) if isinstance(image, NonLocalPath) else os.path.abspath(image)  # noqa: PTH100 (no links)
     return _State(path, stat.st_size, stat.st_mtime_ns)
 
 

@@ -19,7 +19,7 @@ from onepair.data.images.decode import SUFFIXES, require_no_pipe
 from onepair.data.own_files import read_record
 from onepair.errors import DataError, WriteError
 from onepair.files import cache_folder, write_atomically
-from onepair.remote import LARGEST, Elsewhere, as_path, is_remote
+from onepair.remote import LARGEST, NonLocalPath, as_path, is_remote
 
 TEXTS = (".json", ".cls", ".txt")  # small members whose text is kept with the index
 LONGEST = 1_000_000  # bytes of such a text
@@ -50,7 +50,7 @@ class Index(BaseModel):
     broken: str = ""  # what is wrong from where on; the members before it are there
 
 
-class TarPath(Elsewhere):
+class TarPath(NonLocalPath):
     """A file in a tar, which is on this machine or at a URL."""
 
     @property
@@ -75,14 +75,14 @@ class TarPath(Elsewhere):
 
     def version(self) -> str | None:
         """That of a tar at a URL, and the place in it; of one on this machine, the time of change tells."""
-        known = _places_in(self.shard).version if isinstance(self.shard, Elsewhere) else ""
+        known = _places_in(self.shard).version if isinstance(self.shard, NonLocalPath) else ""
         return f"{known} from {self.member.offset}" if known else None
 
     def read_range(self, start: int, stop: int) -> bytes:
         offset, size = self.member
         start, stop = offset + start, offset + min(stop, size)
         shard = self.shard
-        if isinstance(shard, Elsewhere):
+        if isinstance(shard, NonLocalPath):
             return shard.read_range(start, stop)
         with shard.open("rb") as file:
             file.seek(start)
@@ -99,7 +99,7 @@ class TarPath(Elsewhere):
 
     def absolute(self) -> "TarPath":
         shard = self.shard
-        return self if isinstance(shard, Elsewhere) else TarPath(Path.cwd(), *self.parts)
+        return self if isinstance(shard, NonLocalPath) else TarPath(Path.cwd(), *self.parts)
 
 
 def joined(root: Path, name: str) -> Path:
@@ -149,7 +149,7 @@ def _read(shard: Path) -> Index:
 
 def _kept_or_scanned(shard: Path) -> Index:
     version = _version(shard)
-    name = hashlib.sha256(str(shard if isinstance(shard, Elsewhere) else shard.absolute()).encode()).hexdigest()[:32]
+    name = hashlib.sha256(str(shard if isinstance(shard, NonLocalPath) else shard.absolute()).encode()).hexdigest()[:32]
     kept = cache_folder() / "shards" / f"{name}.json"
     try:
         stored = read_record(kept, Index, most=_LARGEST_INDEX) if version else None
@@ -167,7 +167,7 @@ def _kept_or_scanned(shard: Path) -> Index:
 
 
 def _version(shard: Path) -> str | None:
-    if isinstance(shard, Elsewhere):
+    if isinstance(shard, NonLocalPath):
         return shard.version()
     facts = shard.stat()
     return json.dumps([facts.st_size, facts.st_mtime_ns])
@@ -224,7 +224,7 @@ def _inside(name: str) -> str:
 
 
 def _opened(shard: Path, size: int) -> IO[bytes]:
-    if not isinstance(shard, Elsewhere):
+    if not isinstance(shard, NonLocalPath):
         require_no_pipe(shard)
         return shard.open("rb")
     buffered: Any = io.BufferedReader(_Ranges(shard, size), _AHEAD)
@@ -234,7 +234,7 @@ def _opened(shard: Path, size: int) -> IO[bytes]:
 class _Ranges(io.RawIOBase):
     """A file at a URL that can be read from anywhere."""
 
-    def __init__(self, path: Elsewhere, size: int) -> None:
+    def __init__(self, path: NonLocalPath, size: int) -> None:
         self._path, self._size, self._place = path, size, 0
 
     def readable(self) -> bool:

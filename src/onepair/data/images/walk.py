@@ -12,7 +12,7 @@ from onepair.data.images.decode import FORMATS, SUFFIXES
 from onepair.data.images.tar import SUFFIX, images_in_tar, in_tar
 from onepair.data.text_files import is_file
 from onepair.errors import DataError
-from onepair.remote import Elsewhere
+from onepair.remote import NonLocalPath
 
 NAMES_IN_MEMORY = 50_000  # of one folder; more are sorted on disk
 
@@ -50,7 +50,7 @@ def walk(folder: Path) -> Iterator[Path]:
 def _entries(folder: Path) -> Iterator[tuple[str, bool]]:
     """The names of the images and folders in a folder, and which are folders; links to folders are not followed."""
     try:
-        if isinstance(folder, Elsewhere):
+        if isinstance(folder, NonLocalPath):
             for each in folder.iterdir():
                 is_folder = each.is_dir()
                 if is_folder or each.suffix.lower() in SUFFIXES:

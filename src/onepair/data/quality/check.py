@@ -18,7 +18,7 @@ from onepair.data.text_files import exists, is_file
 from onepair.data.vectors.align import NOT_FINITE, Vectors
 from onepair.errors import DataError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.remote import AT_ONCE, Elsewhere, all_at_once, in_threads, is_remote, is_url
+from onepair.remote import AT_ONCE, NonLocalPath, all_at_once, in_threads, is_remote, is_url
 from onepair.words import counted, listed
 
 NEAR = 0.9  # of difflib's ratio
@@ -238,7 +238,7 @@ def _look(table: LabelTable, row: int) -> Problem | bytes:
 
     path = table.path(row)
     try:
-        if isinstance(path, Elsewhere):
+        if isinstance(path, NonLocalPath):
             content = path.read_bytes()
             decode(content, at_least=1)
             return blake2b(content, digest_size=16).digest()
@@ -248,7 +248,7 @@ def _look(table: LabelTable, row: int) -> Problem | bytes:
     except (DataError, OSError) as error:
         if not exists(path):
             return missing_file(table, row)
-        reason = error.strerror if isinstance(error, OSError) and isinstance(path, Elsewhere) else str(error)
+        reason = error.strerror if isinstance(error, OSError) and isinstance(path, NonLocalPath) else str(error)
         return Problem(
             "unreadable image", table.files[row], str(reason).removeprefix(f"{path}: ").removeprefix("image: ")
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import SPLITS, LabelTable
-from onepair.data.problems import Problem, Report, refuse
+from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.tables.cell_values import (
     BAD,
     blanks_of,
@@ -61,7 +61,7 @@ def read(
     images: Path | None = None,
     label_columns: Sequence[str] | None = None,
     with_vectors: bool = False,
-    report: Report = refuse,
+    report: Report = raise_problem,
 ) -> LabelTable:
     """Read a table in one of three shapes, images in the order of the file.
 
@@ -124,7 +124,7 @@ def interpret(
     zeros: Zeros = "negative",
     label_columns: Sequence[str] | None = None,
     with_vectors: bool = False,
-    report: Report = refuse,
+    report: Report = raise_problem,
 ) -> LabelTable:
     """The table that a sheet holds, with the files of the first folder that has them; see `read`."""
     check_unlisted(unlisted)

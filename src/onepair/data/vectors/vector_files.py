@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.images.blocks import Row
-from onepair.data.problems import refuse
+from onepair.data.problems import raise_problem
 from onepair.data.tables.cell_values import blanks_of
 from onepair.data.tables.row_names import texts_of
 from onepair.data.tables.sheet import file_column, is_sheet, pyarrow_for, read_sheet
@@ -19,7 +19,7 @@ from onepair.data.text_files import exists, read_text
 from onepair.data.vectors.align import Vectors
 from onepair.errors import DataError, WriteError
 from onepair.files import cache_folder, replacing, writing
-from onepair.remote import PART, Elsewhere, RemotePath, as_path, is_url
+from onepair.remote import PART, NonLocalPath, RemotePath, as_path, is_url
 from onepair.words import counted, listed
 
 
@@ -69,7 +69,7 @@ def _not_copied(path: RemotePath, error: OSError) -> DataError:
     return DataError(f"{path}: cannot be read ({error.strerror or error})")
 
 
-def _require_room(path: Elsewhere, folder: Path, size: int) -> None:
+def _require_room(path: NonLocalPath, folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise DataError(
@@ -315,7 +315,7 @@ def _texts_in(path: Path, alone: bool) -> Iterator[Row]:
         raise DataError(
             f"{path}: texts are lines of a .txt file, or the column text of a .csv, .parquet or .jsonl table"
         )
-    sheet = read_sheet(path, refuse)
+    sheet = read_sheet(path, raise_problem)
     column, named = sheet.find("text"), file_column(sheet.header)
     named = sheet.find("id") if named is None else named
     if column is None:
