@@ -163,22 +163,6 @@ def test_unknown_choices_are_refused(loss):
         loss(logits, labels, unknown="positive")
 
 
-MODULES = {
-    "opml": losses.OPMLLoss(),
-    "zlpr": losses.ZLPRLoss(),
-    "bce": losses.BCELoss(),
-    "focal": losses.FocalLoss(),
-    "asymmetric": losses.AsymmetricLoss(),
-    "entropy": losses.EntropyMaximizationLoss(),
-}
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_module_has_the_defaults_of_its_function(name):
-    logits, labels = random_batch()
-    torch.testing.assert_close(MODULES[name](logits, labels), LOSSES[name](logits, labels))
-
-
 def options_of(function):
     parameters = inspect.signature(function).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not each.empty}

@@ -60,20 +60,4 @@ def _negative_term(logits: Tensor, gamma: float, margin: float) -> Tensor:
 class AsymmetricLoss(Loss):
     """`asymmetric_loss` as a module."""
 
-    def __init__(
-        self,
-        gamma_negative: float = 4.0,
-        gamma_positive: float = 0.0,
-        margin: float = 0.05,
-        *,
-        unknown: Unknown = "negative",
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(
-            asymmetric_loss,
-            gamma_negative=gamma_negative,
-            gamma_positive=gamma_positive,
-            margin=margin,
-            unknown=unknown,
-            reduction=reduction,
-        )
+    function = staticmethod(asymmetric_loss)

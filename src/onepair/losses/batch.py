@@ -1,8 +1,9 @@
 """What all losses share: the inputs they accept, the masks they work on, the reductions they offer."""
 
+import inspect
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -114,22 +115,28 @@ def check_at_least_zero(**values: float) -> None:
 
 
 class Loss(nn.Module):
-    """A loss function with its options fixed, as a module: `Loss(function, **options)(logits, labels)`.
+    """A loss function with its options fixed, as a module that takes the keywords of `function`.
 
     The options are tried on a single cell at once, so that a wrong one fails here and not in the first training step.
     """
 
-    call_tensors: tuple[str, ...] = ()  # names of further (B, L) tensors that each call brings along
+    __signature__: ClassVar[inspect.Signature]
+    function: ClassVar[Callable[..., Tensor]]
+    call_tensors: ClassVar[tuple[str, ...]] = ()  # keywords that each call brings along: further (B, L) tensors
 
-    def __init__(self, function: Callable[..., Tensor], **options: Any) -> None:
+    def __init_subclass__(cls) -> None:
+        keywords = inspect.signature(cls.function).parameters.values()
+        fixed = [each for each in keywords if each.kind is each.KEYWORD_ONLY and each.name not in cls.call_tensors]
+        cls.__signature__ = inspect.Signature(fixed)
+
+    def __init__(self, **options: Any) -> None:
         super().__init__()
-        self.function = function
-        self.options = options
+        self.options = {name: each.default for name, each in self.__signature__.parameters.items()} | options
         cell = torch.zeros(1, 1, device="cpu")
         self(cell, cell, **dict.fromkeys(self.call_tensors, cell))
 
     def forward(self, logits: Tensor, labels: Tensor, **call_tensors: Tensor) -> Tensor:
-        return self.function(logits, labels, **call_tensors, **self.options)
+        return type(self).function(logits, labels, **call_tensors, **self.options)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items())

@@ -52,20 +52,4 @@ def bce_loss(
 class BCELoss(Loss):
     """`bce_loss` as a module."""
 
-    def __init__(
-        self,
-        *,
-        smoothing: float = 0.0,
-        smooth_positives: bool = True,
-        negative_weight: float = 1.0,
-        unknown: Unknown = "negative",
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(
-            bce_loss,
-            smoothing=smoothing,
-            smooth_positives=smooth_positives,
-            negative_weight=negative_weight,
-            unknown=unknown,
-            reduction=reduction,
-        )
+    function = staticmethod(bce_loss)

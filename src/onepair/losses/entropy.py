@@ -59,11 +59,4 @@ def binary_entropy(logits: Tensor) -> Tensor:
 class EntropyMaximizationLoss(Loss):
     """`entropy_maximization_loss` as a module."""
 
-    def __init__(
-        self,
-        entropy_weight: float = 0.2,
-        *,
-        unknown: Literal["entropy", "negative", "ignore"] = "entropy",
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(entropy_maximization_loss, entropy_weight=entropy_weight, unknown=unknown, reduction=reduction)
+    function = staticmethod(entropy_maximization_loss)

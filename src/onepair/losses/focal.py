@@ -56,12 +56,4 @@ def focus(distance: Tensor, power: float) -> Tensor:
 class FocalLoss(Loss):
     """`focal_loss` as a module."""
 
-    def __init__(
-        self,
-        gamma: float = 2.0,
-        alpha: float | None = 0.25,
-        *,
-        unknown: Unknown = "negative",
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(focal_loss, gamma=gamma, alpha=alpha, unknown=unknown, reduction=reduction)
+    function = staticmethod(focal_loss)

@@ -48,13 +48,4 @@ def hill_loss(
 class HillLoss(Loss):
     """`hill_loss` as a module."""
 
-    def __init__(
-        self,
-        gamma: float = 2.0,
-        margin: float = 1.0,
-        turn: float = 1.5,
-        *,
-        unknown: Unknown = "negative",
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(hill_loss, gamma=gamma, margin=margin, turn=turn, unknown=unknown, reduction=reduction)
+    function = staticmethod(hill_loss)

@@ -62,12 +62,6 @@ def odds(**share: float) -> float:
     return value / (1 - value)
 
 
-def blocks_of_rows(logits: Tensor) -> list[slice]:
-    """Rows that are computed together, because with all that is made of them they stay in the processor's cache."""
-    rows = max(1, _CELLS_PER_BLOCK // logits.shape[1])
-    return [slice(start, start + rows) for start in range(0, len(logits), rows)]
-
-
 def _one_pair_terms(logits: Tensor, labels: Tensor, unknown: Unknown, alpha: float, beta: float) -> Tensor:
     """Both terms of Eq. 7 per row, which autograd can differentiate any number of times."""
     positive, negative = masks(labels, logits.dtype, unknown=unknown)
@@ -83,11 +77,9 @@ class _OnePair(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, unknown: Unknown, alpha: float, beta: float) -> Tensor:
-        gradient = torch.empty_like(logits)
-        losses = [
-            _one_pair(logits[rows], labels[rows], gradient[rows], unknown, alpha, beta)
-            for rows in blocks_of_rows(logits)
-        ]
+        gradient, rows = torch.empty_like(logits), max(1, _CELLS_PER_BLOCK // logits.shape[1])
+        blocks = zip(torch.split(logits, rows), torch.split(labels, rows), torch.split(gradient, rows), strict=True)
+        losses = [_one_pair(*block, unknown, alpha, beta) for block in blocks]
         ctx.save_for_backward(logits, labels, gradient)
         ctx.options = unknown, alpha, beta
         return losses[0] if len(losses) == 1 else torch.cat(losses)
@@ -122,16 +114,8 @@ def _one_pair(logits: Tensor, labels: Tensor, gradient: Tensor, unknown: Unknown
 class OPMLLoss(Loss):
     """`opml_loss` as a module.
 
-    >>> OPMLLoss(alpha=0.6, beta=0.4)
-    OPMLLoss(alpha=0.6, beta=0.4, unknown='negative', reduction='mean')
+    >>> OPMLLoss(alpha=0.7)
+    OPMLLoss(alpha=0.7, beta=0.4, unknown='negative', reduction='mean')
     """
 
-    def __init__(
-        self,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        *,
-        unknown: Unknown = "negative",
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(opml_loss, alpha=alpha, beta=beta, unknown=unknown, reduction=reduction)
+    function = staticmethod(opml_loss)

@@ -1,7 +1,5 @@
 """Soft OPML: every unknown label is partly positive and partly negative, by a share γ that adapts."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -15,7 +13,7 @@ from onepair.losses.batch import (
     reduce,
     unknown_cells,
 )
-from onepair.losses.opml import blocks_of_rows, odds
+from onepair.losses.opml import odds
 from onepair.numerics import masked_logsumexp, widen
 
 _MANY = 2**16  # cells for which the shorter way pays
@@ -69,7 +67,7 @@ def soft_opml_loss(
     threshold_positive, threshold_negative = odds(alpha=alpha), odds(beta=beta)
     many = checked and logits.numel() >= _MANY
     ordinary = many and max(map(abs, map(float, logits.detach().aminmax()))) <= _ORDINARY
-    soft_pairs = _SoftPairs.apply if ordinary else _soft_pairs
+    soft_pairs = _ordinary_soft_pairs if ordinary else _soft_pairs
     return reduce(soft_pairs(logits, gamma, labels, unknown, threshold_positive, threshold_negative), reduction)
 
 
@@ -85,85 +83,20 @@ def _soft_pairs(logits: Tensor, gamma: Tensor, labels: Tensor, unknown: Unknown,
     )
 
 
-class _SoftPairs(torch.autograd.Function):
-    """The same for many ordinary logits, with both gradients: each exponential is computed once, and needs no shift.
-
-    Rows are taken in blocks that stay in the processor's cache, which takes a third of the time.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, gamma: Tensor, labels: Tensor, unknown: Unknown, alpha: float, beta: float
-    ) -> Tensor:
-        along_logits, along_gamma = torch.empty_like(logits), torch.empty_like(logits)
-        losses = [
-            _ordinary_pairs(
-                logits[rows], gamma[rows], labels[rows], (along_logits[rows], along_gamma[rows]), unknown, alpha, beta
-            )
-            for rows in blocks_of_rows(logits)
-        ]
-        ctx.save_for_backward(logits, gamma, labels, along_logits, along_gamma)
-        ctx.options = unknown, alpha, beta
-        return torch.cat(losses)
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        logits, gamma, labels, *gradients = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[:2]
-        if torch.is_grad_enabled():  # the gradients themselves are to be differentiated
-            # Views of them: where γ was computed from the logits, autograd goes that way itself, and must not go twice.
-            logits, gamma = logits.view_as(logits), gamma.view_as(gamma)
-            per_row = _soft_pairs(logits, gamma, labels, *ctx.options)
-            inputs = [each for each, needed in zip((logits, gamma), wanted, strict=True) if needed]
-            found = iter(torch.autograd.grad(per_row, inputs, upstream, create_graph=True))
-            return *(next(found) if needed else None for needed in wanted), None, None, None, None
-        scaled = (
-            each * upstream.unsqueeze(1) if needed else None for each, needed in zip(gradients, wanted, strict=True)
-        )
-        return *scaled, None, None, None, None
-
-
-def _ordinary_pairs(
-    logits: Tensor,
-    gamma: Tensor,
-    labels: Tensor,
-    gradients: tuple[Tensor, Tensor],
-    unknown: Unknown,
-    alpha: float,
-    beta: float,
+def _ordinary_soft_pairs(
+    logits: Tensor, gamma: Tensor, labels: Tensor, unknown: Unknown, alpha: float, beta: float
 ) -> Tensor:
-    """The losses of some rows; their gradients along logits and γ are written to `gradients`."""
-    along_logits, along_gamma = gradients
+    """The same for logits whose exponentials can be summed as they are, in a third of the time."""
     positive, negative = masks(labels, logits.dtype, unknown=unknown)
-    soft = unknown_cells(labels, logits.dtype).mul_(negative)
-    rising = torch.exp(logits, out=along_gamma)
-    falling = rising.reciprocal()
-    soft_positive = gamma * soft
-    certain_terms = positive.mul_(falling)
-    soft_terms = falling * soft_positive
-    negative_terms = torch.mul(negative.sub_(soft_positive), rising, out=along_logits)
-    certain_total, soft_total, negative_total = (
-        terms.sum(1, keepdim=True).add_(threshold)
-        for terms, threshold in ((certain_terms, alpha), (soft_terms, alpha), (negative_terms, beta))
-    )
-    # ∂L/∂s = (1-γ) exp(s) / (β + Σ …) - γ exp(-s) / (α + Σ …) - …,   ∂L/∂γ = exp(-s) / (α + Σ …) - exp(s) / (β + Σ …)
-    negative_terms.div_(negative_total).addcdiv_(soft_terms, soft_total, value=-1)
-    negative_terms.addcdiv_(certain_terms, certain_total, value=-1)
-    rising.div_(-negative_total).addcdiv_(falling, soft_total).mul_(soft)
-    return (certain_total.log() + soft_total.log() + negative_total.log()).squeeze(1)
+    soft_positive = gamma * unknown_cells(labels, gamma.dtype) * negative
+    rising, falling = logits.exp(), (-logits).exp()
+    terms = ((positive, falling, alpha), (soft_positive, falling, alpha), (negative - soft_positive, rising, beta))
+    logs: list[Tensor] = [(torch.linalg.vecdot(weight, each) + constant).log() for weight, each, constant in terms]
+    return logs[0] + logs[1] + logs[2]
 
 
 class SoftOPMLLoss(Loss):
     """`soft_opml_loss` as a module, called as `loss(logits, labels, gamma=gamma)`."""
 
+    function = staticmethod(soft_opml_loss)
     call_tensors = ("gamma",)
-
-    def __init__(
-        self,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        *,
-        unknown: Unknown = "negative",
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(soft_opml_loss, alpha=alpha, beta=beta, unknown=unknown, reduction=reduction)

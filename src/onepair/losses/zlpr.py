@@ -29,5 +29,4 @@ def zlpr_loss(
 class ZLPRLoss(Loss):
     """`zlpr_loss` as a module."""
 
-    def __init__(self, *, unknown: Unknown = "negative", reduction: Reduction = "mean") -> None:
-        super().__init__(zlpr_loss, unknown=unknown, reduction=reduction)
+    function = staticmethod(zlpr_loss)

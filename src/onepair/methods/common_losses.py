@@ -30,7 +30,7 @@ class Asymmetric(FixedTargets):
     """Asymmetric loss of the observed labels; γ₋ = 4, γ₊ = 0 or 1 and m = 0.05 in its authors' work."""
 
     def __init__(self, *, gamma_negative: float = 4.0, gamma_positive: float = 0.0, margin: float = 0.05) -> None:
-        super().__init__(AsymmetricLoss(gamma_negative, gamma_positive, margin))
+        super().__init__(AsymmetricLoss(gamma_negative=gamma_negative, gamma_positive=gamma_positive, margin=margin))
 
 
 @register(
@@ -61,7 +61,7 @@ class Hill(FixedTargets):
     """Hill loss of the observed labels; γ = 2, a margin of 1 and a turn (λ) of 1.5 in its authors' work."""
 
     def __init__(self, *, gamma: float = 2.0, margin: float = 1.0, turn: float = 1.5) -> None:
-        super().__init__(HillLoss(gamma, margin, turn))
+        super().__init__(HillLoss(gamma=gamma, margin=margin, turn=turn))
 
 
 @register(
@@ -78,4 +78,6 @@ class TwoWay(FixedTargets):
     sums_labels = True
 
     def __init__(self, *, positive_temperature: float = 4.0, negative_temperature: float = 1.0) -> None:
-        super().__init__(TwoWayLoss(positive_temperature, negative_temperature))
+        super().__init__(
+            TwoWayLoss(positive_temperature=positive_temperature, negative_temperature=negative_temperature)
+        )

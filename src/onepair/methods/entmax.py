@@ -26,7 +26,7 @@ class EntMax(FixedTargets):
     """Entropy maximisation; a = 0.2 on VOC, 0.1 on COCO and NUS, 0.01 on CUB in its authors' work."""
 
     def __init__(self, *, entropy_weight: float = 0.2) -> None:
-        super().__init__(EntropyMaximizationLoss(entropy_weight))
+        super().__init__(EntropyMaximizationLoss(entropy_weight=entropy_weight))
 
 
 @register(

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from onepair.correction import correction_by_blocks, label_correction, training_ap
 from onepair.label_matrix import LabelMatrix
-from onepair.losses import OPMLLoss, SoftOPMLLoss, high_rank_penalty
+from onepair.losses import Loss, OPMLLoss, SoftOPMLLoss, high_rank_penalty
 from onepair.losses.batch import check_at_least_zero
 from onepair.methods.method import Method, Observed, SparseCorrected, SparseObserved, at_least_single, require_scores
 from onepair.methods.registry import register
@@ -51,7 +51,7 @@ class OPMLFamily(Method):
             raise ValueError(f"smoothing must be at least 0 and below 1, got {smoothing}")
         super().__init__()
         soft = epsilon is not None or smoothing
-        self.loss = SoftOPMLLoss(alpha, beta) if soft else OPMLLoss(alpha, beta)
+        self.loss: Loss = (SoftOPMLLoss if soft else OPMLLoss)(alpha=alpha, beta=beta)
         self.smoothing = smoothing
         self.high_rank_weight = high_rank_weight
         self.epsilon = epsilon
