@@ -125,7 +125,7 @@ def _moving(path: Path) -> bool:
     """Whether a file holds times, or the number of a process."""
     return (
         "-last" in path.name
-        or path.name in (".lock", ".claim", ".trials.journal-turn", "trials.journal")
+        or path.name in (".lock", ".claim")
         or path.suffix == ".sqlite"
     )
 

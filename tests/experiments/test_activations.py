@@ -73,4 +73,4 @@ def test_the_figure(outcome):
 
 def test_the_record_asks_for_one_whole_run(study):
     (outcome,) = study(seeds=3, methods=["opml"]).run(replace(TABLE, seeds=1))
-    assert [cell.shown for cell in outcome.cells] == [True]
+    assert [run.shown for run in outcome.planned] == [True]

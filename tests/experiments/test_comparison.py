@@ -11,7 +11,7 @@ from onepair.errors import RunError
 from onepair.experiments.comparison import compare_runs, differing_settings, read_runs
 from onepair.metrics import mean_average_precision
 from onepair.runs.config import parse_setting
-from tests.experiments.small import TABLE, WISHES
+from tests.experiments.small import OVERRIDES, TABLE
 from tests.training.tiny import TEST, TRAIN, labels_of, write_table
 
 
@@ -79,7 +79,7 @@ def test_full_labels_and_single_positives_are_tested_alike(study):
     np.testing.assert_array_equal(runs[0].labels, runs[1].labels)
 
 
-def test_wishes_reach_the_runs(study):
-    wishes = replace(WISHES, others=[*WISHES.others, parse_setting("linear.optimiser.lr=0.125")])
-    (outcome,) = study(seeds=1, methods=["bce"], wishes=wishes).run(TABLE)
+def test_overrides_reach_the_runs(study):
+    overrides = replace(OVERRIDES, others=[*OVERRIDES.others, parse_setting("linear.optimiser.lr=0.125")])
+    (outcome,) = study(seeds=1, methods=["bce"], overrides=overrides).run(TABLE)
     assert outcome.runs[0].config.linear.optimiser.lr == 0.125

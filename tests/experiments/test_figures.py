@@ -24,7 +24,7 @@ from onepair.experiments.figures import (
     shares,
 )
 from onepair.losses import bce_loss, opml_loss
-from tests.experiments.small import BCE, OPML, TABLE, WISHES
+from tests.experiments.small import BCE, OPML, OVERRIDES, TABLE
 
 HR_SWEEP = {"alpha": (0.2, 0.6), "beta": (0.3, 0.5)}
 
@@ -83,9 +83,9 @@ def test_epochs_shows_the_mean_of_the_runs(panels, searched):
 
 
 def test_epochs_shows_the_last_stage_alone_and_tells_rows_of_one_method_apart(study):
-    wishes = replace(WISHES, mode="linear-init", others=[*WISHES.others, {"linear": {"epochs": 3}}])
+    overrides = replace(OVERRIDES, mode="linear-init", others=[*OVERRIDES.others, {"linear": {"epochs": 3}}])
     rows = (replace(BCE, labels="full"), BCE)
-    outcomes = study(wishes=wishes, seeds=1).run(replace(TABLE, rows=rows))
+    outcomes = study(overrides=overrides, seeds=1).run(replace(TABLE, rows=rows))
     drawing = epochs({outcomes[0].line.dataset: outcomes})
     stages = [[record["stage"] for record in outcome.runs[0].history] for outcome in outcomes]
     assert stages == [["linear"] * 3 + ["finetune"] * 2] * 2
@@ -156,7 +156,7 @@ def test_rows_keep_their_looks(panels):
 def test_shares_shows_every_row_and_says_which_is_first(study):
     rows = tuple(replace(row, labels="fraction") for row in (BCE, OPML))
     outcomes = study(seeds=1).run(replace(TABLE, rows=rows, sweep={"data.known": (0.5, 1.0)}))
-    assert {outcome.cells[0].config.data.known for outcome in outcomes} == {0.5, 1.0}
+    assert {outcome.planned[0].config.data.known for outcome in outcomes} == {0.5, 1.0}
     drawing, files = draw(partial(shares, {outcomes[0].line.dataset: outcomes}))
     means = {(outcome.line.row.method, outcome.swept["data.known"]): outcome.spread.mean for outcome in outcomes}
     shown = {(row["method"], row["data.known"]): row["test_map"] for row in drawing.numbers}

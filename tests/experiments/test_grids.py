@@ -2,7 +2,7 @@
 
 import pytest
 
-from onepair.experiments.overrides import TITLES, Dataset, Wishes, make_config
+from onepair.experiments.overrides import TITLES, Dataset, Overrides, make_config
 from onepair.experiments.records import EXPERIMENTS, GRIDS, LEARNING_RATES, Row, combinations, grid_of
 from onepair.methods import METHODS, create_method
 
@@ -24,14 +24,14 @@ def test_every_point_makes_a_method(name):
 @pytest.mark.parametrize("dataset", TITLES)
 def test_the_learning_rate_of_the_settings_is_among_those_tried(dataset, mode):
     for row in EXPERIMENTS["table2"].known_rows():
-        config = make_config(Dataset(dataset, "x"), row, {}, seed=0, wishes=Wishes(mode=mode))
+        config = make_config(Dataset(dataset, "x"), row, {}, seed=0, overrides=Overrides(mode=mode))
         lr = config.stages[config.last_stage].optimiser.lr
         assert lr in grid_of(row.method, mode=mode, lr=lr)["lr"]
 
 
 def test_the_grid_of_voc_features():
     row = Row("OPML-SP", "opml-sp")
-    lr = make_config(Dataset("voc2012", "x"), row, {}, seed=0, wishes=Wishes(mode="linear")).linear.optimiser.lr
+    lr = make_config(Dataset("voc2012", "x"), row, {}, seed=0, overrides=Overrides(mode="linear")).linear.optimiser.lr
     assert grid_of("opml-sp", mode="linear", lr=lr) == {
         "alpha": (0.1, 0.4, 0.7),
         "beta": (0.4, 0.7, 0.9),

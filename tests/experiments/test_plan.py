@@ -6,7 +6,7 @@ import pytest
 
 from onepair.experiments.records import EXPERIMENTS
 from onepair.experiments.study import GUESSES, make_plan
-from tests.experiments.small import OPML, TABLE, WISHES, make_study
+from tests.experiments.small import OPML, OVERRIDES, TABLE, make_study
 from tests.training.tiny import TRAIN
 
 FIGURE = replace(TABLE, name="fig", rows=(OPML,), sweep={"alpha": (0.2, 0.3)})
@@ -53,7 +53,7 @@ def test_a_finished_search(searched, images, cache):
 
 
 def test_all_of_the_paper(study):
-    plan = make_plan(study(search=True, seeds=3, wishes=replace(WISHES, epochs=None)), EXPERIMENTS.values())
+    plan = make_plan(study(search=True, seeds=3, overrides=replace(OVERRIDES, epochs=None)), EXPERIMENTS.values())
     by_name = {name: sum(step.left for step in plan if step.experiment.name == name) for name in EXPERIMENTS}
     assert by_name["fig-alpha-beta"] == 81 - 9, "nine of the pairs are tried by the search already"
     assert by_name["fig-lambda"] == 6 * 3

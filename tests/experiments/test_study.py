@@ -4,14 +4,13 @@ import json
 import os
 from dataclasses import replace
 
-import optuna
 import pytest
 
 from onepair.errors import ConfigError, DataError
 from onepair.experiments import study as running
 from onepair.experiments.records import Experiment, Row
 from onepair.runs.config import parse_setting
-from tests.experiments.small import ARGUMENTS, BCE, OPML, TABLE, WISHES
+from tests.experiments.small import ARGUMENTS, BCE, OPML, OVERRIDES, TABLE
 from tests.training import processes
 from tests.training.tiny import TEST, TRAIN, labels_of, write_table
 
@@ -25,10 +24,10 @@ def results(study):
 def test_a_run_for_each_row_and_seed(study):
     first = study(seeds=2)
     bce, opml = first.run(TABLE)
-    assert [cell.config.seed for cell in bce.cells] == [0, 1]
+    assert [run.config.seed for run in bce.planned] == [0, 1]
     assert (bce.line.row, opml.line.row) == (BCE, OPML)
     assert len(first.watch.begun) == len(set(first.watch.begun)) == 4
-    maps = [json.loads((cell.folder.path / "results.json").read_text())["test_map"] for cell in opml.cells]
+    maps = [json.loads((run.folder.path / "results.json").read_text())["test_map"] for run in opml.planned]
     assert opml.test_maps == [100 * value for value in maps]
     assert opml.spread.mean == pytest.approx(50 * sum(maps))
     assert opml.spread.std == pytest.approx(abs(maps[0] - maps[1]) * 100 / 2**0.5)
@@ -62,40 +61,28 @@ def test_the_search_chooses_by_validation_with_the_first_seed(searched):
     study, outcomes = searched
     for outcome in outcomes:
         candidates = study.candidates(outcome.line)
-        assert {cell.config.seed for cell in candidates} == {0}
-        maps = [cell.results().validation_map for cell in candidates]
+        assert {run.config.seed for run in candidates} == {0}
+        maps = [run.folder.results().validation_map for run in candidates]
         best = candidates[maps.index(max(maps))]
         assert outcome.chosen == best.values
-        assert outcome.cells[0].name == best.name
+        assert outcome.planned[0].name == best.name
         assert len(outcome.runs) == 2
     assert len(study.candidates(outcomes[1].line)) == 18  # alpha, beta, lr
 
 
 def test_a_search_keeps_the_weights_of_the_chosen_only(searched):
     study, outcomes = searched
-    shown = {cell.name for outcome in outcomes for cell in outcome.cells}
+    shown = {run.name for outcome in outcomes for run in outcome.planned}
     assert {path.parent.name for path in study.out.glob("runs/*/model.safetensors")} == shown
     assert {path.parent.name for path in study.out.glob("runs/*/scores_test.npy")} == shown
     assert len(results(study)) == 2 + 18 + 2
-
-
-def test_the_search_is_recorded_for_optuna(searched):
-    study, outcomes = searched
-    journal = optuna.storages.journal.JournalFileBackend(str(study.out / "search.journal"))
-    storage = optuna.storages.JournalStorage(journal)
-    by_method = {name.split("-")[1]: name for name in optuna.get_all_study_names(storage)}
-    for outcome in outcomes:
-        recorded = optuna.load_study(study_name=by_method[outcome.line.row.method], storage=storage)
-        names = [trial.user_attrs["run"] for trial in recorded.trials]
-        assert sorted(names) == sorted(cell.name for cell in study.candidates(outcome.line))
-        assert recorded.best_params == outcome.chosen
 
 
 def test_a_sweep_runs_every_value_and_keeps_no_weights(study):
     done = study()
     outcomes = done.run(SWEEP)
     assert [outcome.swept for outcome in outcomes] == [{"alpha": 0.2}, {"alpha": 0.6}]
-    assert [outcome.cells[0].config.method.options["alpha"] for outcome in outcomes] == [0.2, 0.6]
+    assert [outcome.planned[0].config.method.options["alpha"] for outcome in outcomes] == [0.2, 0.6]
     assert all(len(outcome.runs) == 1 for outcome in outcomes)
     assert not list(done.out.glob("runs/*/*.safetensors"))
 
@@ -104,40 +91,44 @@ def test_a_run_of_which_too_little_was_kept_is_done_again(study):
     study().run(SWEEP)  # 0.6 is what OPML has by default
     again = study(seeds=1, methods=["opml"])
     (outcome,) = again.run(TABLE)
-    assert again.watch.begun == [outcome.cells[0].name]
-    assert (outcome.cells[0].folder.path / "model.safetensors").exists()
+    assert again.watch.begun == [outcome.planned[0].name]
+    assert (outcome.planned[0].folder.path / "model.safetensors").exists()
     study().run(SWEEP)
-    assert (outcome.cells[0].folder.path / "model.safetensors").exists(), "a run that is shown stays whole"
+    assert (outcome.planned[0].folder.path / "model.safetensors").exists(), "a run that is shown stays whole"
 
 
 def test_the_epochs_of_an_experiment(study):
-    (outcome,) = study(seeds=1, methods=["bce"], wishes=replace(WISHES, epochs=None)).run(replace(TABLE, epochs=4))
+    (outcome,) = study(seeds=1, methods=["bce"], overrides=replace(OVERRIDES, epochs=None)).run(
+        replace(TABLE, epochs=4)
+    )
     assert len(outcome.runs[0].history) == 4
 
 
 def test_linear_starts_are_for_finetuning(study):
     experiment = replace(TABLE, rows=(BCE, Row("BCE+LI", "bce", linear_init=True)))
     assert [line.row for line in study().lines(experiment)] == [BCE]
-    fine = study(wishes=replace(WISHES, mode="finetune"))
+    fine = study(overrides=replace(OVERRIDES, mode="finetune"))
     assert len(fine.lines(experiment)) == 2
 
 
 def test_a_run_that_diverges_is_a_failure_and_not_tried_again(study):
-    wishes = replace(WISHES, others=[*WISHES.others, parse_setting("linear.optimiser.lr=1e38")])
-    first = study(seeds=1, methods=["bce"], wishes=wishes)
+    overrides = replace(OVERRIDES, others=[*OVERRIDES.others, parse_setting("linear.optimiser.lr=1e38")])
+    first = study(seeds=1, methods=["bce"], overrides=overrides)
     (outcome,) = first.run(TABLE)
     assert outcome.spread is None
     assert "try a smaller linear.optimiser.lr" in outcome.failure
-    again = study(seeds=1, methods=["bce"], wishes=wishes)
+    again = study(seeds=1, methods=["bce"], overrides=overrides)
     assert again.run(TABLE)[0].failure == outcome.failure
     assert again.watch.begun == []
-    everything = study(seeds=1, methods=["bce"], wishes=wishes, search=True, out="searching")
+    everything = study(seeds=1, methods=["bce"], overrides=overrides, search=True, out="searching")
     (outcome,) = everything.run(TABLE)
     assert outcome.failure == "not one candidate of the search could be trained"
 
 
 def test_mistakes_are_found_before_anything_runs(study, tmp_path, images):
-    impossible = study(wishes=replace(WISHES, others=[*WISHES.others, parse_setting("method.options.alpha=2.0")]))
+    impossible = study(
+        overrides=replace(OVERRIDES, others=[*OVERRIDES.others, parse_setting("method.options.alpha=2.0")])
+    )
     with pytest.raises(ConfigError, match="alpha"):
         impossible.run(replace(TABLE, rows=(OPML, BCE)))
     untested = write_table(images.parent / "untested.csv", ["train"] * (TRAIN + TEST), labels_of(TRAIN + TEST))
@@ -203,9 +194,6 @@ def test_two_processes_share_a_study(study, images, cache, tmp_path):
     assert len({process for process, _ in trained}) == 2
     assert results(study()) == results(expected)
     assert (tmp_path / "out" / "table3.md").exists()
-    journal = optuna.storages.journal.JournalFileBackend(str(tmp_path / "out" / "search.journal"))
-    summaries = optuna.get_all_study_summaries(optuna.storages.JournalStorage(journal))
-    assert sorted(summary.n_trials for summary in summaries) == [2, 18]
 
 
 def test_an_experiment_without_rows_needs_no_runs(study):

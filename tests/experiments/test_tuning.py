@@ -1,7 +1,5 @@
-"""A search for settings: what it tries, that it goes on, that processes share it, and that it never tests."""
+"""A search for settings: what it tries, that it goes on, and that it never tests."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +7,8 @@ import pytest
 
 from onepair.errors import RunError, TrainingError
 from onepair.experiments import study as working
-from onepair.experiments import tuning as tuning_module
-from onepair.experiments.search import journal_study
-from onepair.experiments.tuning import STUDY, Tried, Tuning, best_of_trials, history, start_of, write_history
-from onepair.runs.config import build_config, read_config, to_toml
+from onepair.experiments.tuning import Trial, best_of_trials, history, start_of, tune, write_history
+from onepair.runs.config import build_config, read_config
 from onepair.runs.folder import RunFolder
 from onepair.training.hardware import Machine
 from tests.experiments.small import Notes
@@ -20,43 +16,41 @@ from tests.training.tiny import TEST, TRAIN, tiny_config, train_tiny, write_imag
 
 
 @pytest.fixture
-def tuning(images, cache, tmp_path):
-    """Make a search on the tiny dataset, in a folder of the test's own."""
+def search(images, cache, tmp_path):
+    """Search on the tiny dataset, in a folder of the test's own; the trials, and the runs that were done for them."""
 
-    def make(*settings, trials, out="out"):
-        config = tiny_config(images, "method.name=opml", "linear.epochs=2", *settings)
+    def run(*settings, trials, out="out", notes=None):
         machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
-        return Tuning(tmp_path / out, config, trials=trials, machine=machine, watch=Notes())
+        config = tiny_config(images, "method.name=opml", "linear.epochs=2", *settings)
+        return tune(tmp_path / out, config, trials=trials, machine=machine, watch=notes or Notes())
 
-    return make
+    return run
 
 
-def test_it_begins_with_the_settings_as_they_are_and_keeps_the_best(tuning, tmp_path):
-    search = tuning(trials=4)
-    tried = search.run()
+def test_it_begins_with_the_settings_as_they_are_and_keeps_the_best(search, images, tmp_path):
+    given = tiny_config(images, "method.name=opml", "linear.epochs=2")
+    tried = search(trials=4)
     assert [trial.number for trial in tried] == [0, 1, 2, 3]
-    assert tried[0].values == start_of(search.config)
+    assert tried[0].values == start_of(given)
     assert len({tuple(trial.values.items()) for trial in tried}) == 4
     best = best_of_trials(tried)
     config = build_config(read_config(tmp_path / "out" / "best.toml"))
     assert config.linear.optimiser.lr == best.values["lr"]
     assert config.method.options == {name: value for name, value in best.values.items() if name != "lr"}
-    assert replace(config, method=search.config.method, linear=search.config.linear) == search.config
+    assert replace(config, method=given.method, linear=given.linear) == given
     assert f"onepair train --config {tmp_path / 'out' / 'best.toml'}" in (tmp_path / "out" / "best.toml").read_text()
 
 
-def test_every_trial_is_the_run_that_training_would_be(tuning, images, cache, tmp_path):
-    search = tuning(trials=2)
-    for trial in search.run():
+def test_every_trial_is_the_run_that_training_would_be(search, images, cache, tmp_path):
+    for trial in search(trials=2):
         settings = [f"linear.optimiser.lr={trial.values['lr']}", "method.name=opml", "linear.epochs=2"]
         options = [f"method.options.{name}={trial.values[name]}" for name in ("alpha", "beta")]
         done = train_tiny(images, *settings, *options, out=tmp_path / f"trial{trial.number}", cache=cache)
         assert done.results.validation_map == trial.validation_map
 
 
-def test_test_images_are_never_looked_at(tuning, tmp_path):
-    search = tuning(trials=2)
-    search.run()
+def test_test_images_are_never_looked_at(search, tmp_path):
+    search(trials=2)
     runs = sorted((tmp_path / "out" / "runs").iterdir())
     assert len(runs) == 2
     for run in runs:
@@ -71,47 +65,32 @@ def test_test_images_that_cannot_be_read_do_not_matter(cache, tmp_path):
         (tmp_path / f"{row:02}.png").write_bytes(b"not an image")
     config = tiny_config(table, "method.name=bce", "linear.epochs=1")
     machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
-    assert len(Tuning(tmp_path / "out", config, trials=1, machine=machine, watch=Notes()).run()) == 1
+    assert len(tune(tmp_path / "out", config, trials=1, machine=machine, watch=Notes())) == 1
 
 
-def test_an_interrupted_search_ends_as_if_nothing_had_happened(tuning, monkeypatch):
-    whole = tuning(trials=4, out="whole").run()
-    calls = iter(range(100))
+def test_an_interrupted_search_ends_as_if_nothing_had_happened(search, monkeypatch):
+    whole = search(trials=4, out="whole")
+    train, calls = working.train, iter(range(100))
 
     def dying(*arguments, **options):
         if next(calls) == 2:
             raise KeyboardInterrupt
-        return do(*arguments, **options)
+        return train(*arguments, **options)
 
-    do = tuning_module.do
-    monkeypatch.setattr(tuning_module, "do", dying)
+    monkeypatch.setattr(working, "train", dying)
     with pytest.raises(KeyboardInterrupt):
-        tuning(trials=4, out="cut").run()
+        search(trials=4, out="cut")
     monkeypatch.undo()
-    again = tuning(trials=4, out="cut")
-    assert len(again.tried()) == 2
-    assert again.run() == whole
-    assert len(again.watch.ended) == 2
-    last = tuning(trials=4, out="cut")
-    assert last.run() == whole
-    assert not last.watch.begun
-    assert len(tuning(trials=5, out="cut").run()) == 5  # more are added to them
+    notes = Notes()
+    assert search(trials=4, out="cut", notes=notes) == whole
+    assert len(notes.ended) == 2
+    notes = Notes()
+    assert search(trials=4, out="cut", notes=notes) == whole
+    assert not notes.begun
+    assert search(trials=5, out="cut")[:4] == whole  # more are added to them
 
 
-@pytest.mark.parametrize("torn", [b"", b'{"op_code":4,"worker'], ids=["between two lines", "within a line"])
-def test_a_trial_that_was_killed_before_it_had_its_values_changes_nothing(tuning, tmp_path, torn):
-    whole = tuning(trials=2, out="whole").run()
-    (tmp_path / "out").mkdir()
-    search, journal = tuning(trials=2), tmp_path / "out" / "trials.journal"
-    with journal_study(journal, STUDY) as study:
-        study.ask().suggest_float("alpha", 0.05, 0.95)
-    with journal.open("ab") as lines:
-        lines.write(torn)
-    (tmp_path / "out" / "config.toml").write_text(to_toml(search.config))
-    assert search.run() == whole
-
-
-def test_a_trial_that_diverges_is_marked_and_the_search_goes_on(tuning, monkeypatch):
+def test_a_trial_that_diverges_is_marked_and_the_search_goes_on(search, monkeypatch):
     train, calls = working.train, iter(range(100))
 
     def diverging(*arguments, **options):
@@ -120,48 +99,20 @@ def test_a_trial_that_diverges_is_marked_and_the_search_goes_on(tuning, monkeypa
         return train(*arguments, **options)
 
     monkeypatch.setattr(working, "train", diverging)
-    tried = tuning(trials=3).run()
+    tried = search(trials=3)
     assert [trial.validation_map is None for trial in tried] == [False, True, False]
     assert best_of_trials(tried).number != 1
     assert best_of_trials(tried[1:2]) is None
 
 
-def test_a_folder_is_of_one_configuration(tuning):
-    tuning(trials=1).run()
+def test_a_folder_is_of_one_configuration(search):
+    search(trials=1)
     with pytest.raises(RunError, match=r"another configuration \(linear\.epochs is 5, was 2\)"):
-        tuning("linear.epochs=5", trials=1).run()
-
-
-SHARE = """
-import sys
-from pathlib import Path
-from onepair.experiments.tuning import Tuning
-from onepair.runs.config import build_config, read_config
-from onepair.training.hardware import Machine
-from tests.experiments.small import Notes
-out, cache = map(Path, sys.argv[1:])
-machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
-search = Tuning(out, build_config(read_config(out.parent / "a.toml")), trials=6, machine=machine, watch=Notes())
-search.run()
-print(len(search.watch.ended))
-"""
-
-
-def test_processes_share_a_search(tuning, cache, tmp_path):
-    (tmp_path / "a.toml").write_text(to_toml(tuning(trials=6).config))
-    command = [sys.executable, "-c", SHARE, tmp_path / "out", cache]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    counts = [int(process.communicate()[0]) for process in processes]
-    assert sum(counts) == 6
-    tried = tuning(trials=6).run()
-    assert [trial.number for trial in tried] == list(range(6))
-    assert (
-        len({tuple(trial.values.items()) for trial in tried}) == len(list((tmp_path / "out" / "runs").iterdir())) == 6
-    )
+        search("linear.epochs=5", trials=1)
 
 
 TRIED = [
-    Tried(number, {"alpha": 0.1 * number, "lr": 1e-3}, value)
+    Trial(number, {"alpha": 0.1 * number, "lr": 1e-3}, value)
     for number, value in enumerate([None, 0.5, 0.4, None, 0.625, 0.5])
 ]
 
@@ -182,9 +133,9 @@ def test_the_history_shows_every_trial_and_the_best_so_far(tmp_path):
     assert lines[1:3] == ["1,,0.0,0.001", "2,50.000,0.1,0.001"]
 
 
-def test_the_best_is_written_also_after_a_kill_behind_the_last_trial(tuning, tmp_path):
-    whole, best = tuning(trials=1).run(), tmp_path / "out" / "best.toml"
+def test_the_best_is_written_also_after_a_kill_behind_the_last_trial(search, tmp_path):
+    whole, best = search(trials=1), tmp_path / "out" / "best.toml"
     content = best.read_bytes()
     best.unlink()
-    assert tuning(trials=1).run() == whole
+    assert search(trials=1) == whole
     assert best.read_bytes() == content

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from onepair.words import counted, duration
 
 if TYPE_CHECKING:
-    from onepair.experiments.search import Cell
+    from onepair.experiments.study import PlannedRun
     from onepair.training.run import TensorBoard
 
 
@@ -121,22 +121,22 @@ class StudyNarration(Narration):
         super().__enter__()
         return self
 
-    def stage(self, title: str, *, cells: int) -> None:
-        self.done, self.total, self.begun = 0, cells, time.monotonic()
-        self.bar.reset(self.all_runs, description=title, total=cells, visible=cells > 0)
+    def stage(self, title: str, *, runs: int) -> None:
+        self.done, self.total, self.begun = 0, runs, time.monotonic()
+        self.bar.reset(self.all_runs, description=title, total=runs, visible=runs > 0)
 
-    def started(self, cell: "Cell") -> None:
+    def started(self, run: "PlannedRun") -> None:
         self.best = "–"
         self.bar.reset(self.task, description="", visible=False)
-        self.bar.update(self.all_runs, detail=cell.title)
+        self.bar.update(self.all_runs, detail=run.title)
 
-    def finished(self, cell: "Cell") -> None:
+    def finished(self, run: "PlannedRun") -> None:
         self.done += 1
         self.bar.update(self.all_runs, completed=self.done)
-        result = "failed" if cell.failure else f"validation mAP {100 * cell.results().validation_map:.2f}"
+        result = "failed" if run.failure else f"validation mAP {100 * run.folder.results().validation_map:.2f}"
         left = (time.monotonic() - self.begun) / self.done * (self.total - self.done)
         rest = f", about {duration(left)} left" if self.done < self.total else ""
-        self.console.print(f"[{self.done}/{self.total}] {cell.title}: {result}{rest}", markup=False, soft_wrap=True)
+        self.console.print(f"[{self.done}/{self.total}] {run.title}: {result}{rest}", markup=False, soft_wrap=True)
 
-    def waiting(self, cells: int) -> None:
-        self.say(f"waiting for {counted(cells, 'run')} that other processes are at work on")
+    def waiting(self, runs: int) -> None:
+        self.say(f"waiting for {counted(runs, 'run')} that other processes are at work on")

@@ -65,9 +65,9 @@ def reproduce(
     where it stopped. Several processes, also on machines with a common folder, may run the command at once and share
     the work; with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
     """
-    require_extra("report", *(["tune"] if search == "grid" else []))
+    require_extra("report")
     from onepair.cli.progress import StudyNarration
-    from onepair.experiments.overrides import Wishes, parse_dataset
+    from onepair.experiments.overrides import Overrides, parse_dataset
     from onepair.experiments.records import EXPERIMENTS, find_experiment
     from onepair.experiments.study import Study, make_plan
     from onepair.experiments.tables import ResultTable, make_tables, write_output
@@ -82,7 +82,7 @@ def reproduce(
         study = Study(
             out,
             datasets=[parse_dataset(text) for text in data or []],
-            wishes=Wishes(mode, backbone, epochs, [parse_setting(text) for text in settings or []]),
+            overrides=Overrides(mode, backbone, epochs, [parse_setting(text) for text in settings or []]),
             seeds=seeds,
             search=search == "grid",
             methods=[find_method(name).name for name in methods.split(",")] if methods else [],
@@ -118,15 +118,15 @@ def _possible(asked: "Sequence[Experiment]", study: "Study") -> "list[Experiment
 
 def _command(experiment: "Experiment", study: "Study", settings: Sequence[str]) -> str:
     """The command that makes a table or figure, but for where the data are kept."""
-    wishes = study.wishes
+    overrides = study.overrides
     parts = ["onepair", "reproduce", experiment.name]
     if experiment.rows:
         parts += [part for dataset in study.datasets for part in ("--data", dataset.argument)]
-        parts += ["--mode", wishes.mode]
-        parts += ["--backbone", wishes.backbone] if wishes.backbone else []
+        parts += ["--mode", overrides.mode]
+        parts += ["--backbone", overrides.backbone] if overrides.backbone else []
         parts += ["--methods", ",".join(study.methods)] if study.methods else []
         parts += ["--seeds", str(study.seeds), "--search", "grid" if study.search else "none"]
-        parts += ["--epochs", str(wishes.epochs)] if wishes.epochs else []
+        parts += ["--epochs", str(overrides.epochs)] if overrides.epochs else []
         parts += [part for setting in settings for part in ("--set", setting)]
     return shlex.join(parts)
 
@@ -184,9 +184,8 @@ def _print_plan(plan: "Sequence[Step]") -> None:
     console.print(table)
     left, seconds = sum(step.left for step in plan), sum(step.seconds for step in plan)
     basis = "a guess for two cores" if any(step.guessed for step in plan) else "as the finished runs took"
-    about = "at most" if any(step.at_most for step in plan) else "about"
     console.print(
-        f"{counted(left, 'run')} to do, {about} {duration(seconds)} ({basis})" if left else "nothing left to do"
+        f"{counted(left, 'run')} to do, about {duration(seconds)} ({basis})" if left else "nothing left to do"
     )
 
 

@@ -32,7 +32,7 @@ from onepair.remote import is_url
 from onepair.words import counted
 
 if TYPE_CHECKING:
-    from onepair.experiments.tuning import Tried
+    from onepair.experiments.tuning import Trial
     from onepair.runs.config import Config
     from onepair.runs.folder import Results
 
@@ -207,8 +207,7 @@ def tune(
     """Search the options of a method, and in fine-tuning the learning rate, that give the best validation mAP.
 
     The first trial is the settings as they are; test images are never looked at. The same command again goes on where
-    it stopped, with --trials also further. Several processes, also on machines with a common folder, may run the
-    command at once and share the trials; with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
+    it stopped, with a larger --trials also further.
     """
     require_extra("tune")
     complete = chosen_config(
@@ -230,20 +229,21 @@ def tune(
     complete = sound(complete)
 
     from onepair.cli.progress import StudyNarration
-    from onepair.experiments.tuning import Tuning, write_history
+    from onepair.experiments.tuning import tune as search
+    from onepair.experiments.tuning import write_history
     from onepair.files import writing
     from onepair.training.hardware import Machine
 
     folder = out or Path("runs") / f"tune-{default_folder(complete).name}"
     with StudyNarration() as narration:
         machine = Machine(devices=1, workers=workers)
-        tried = Tuning(folder, complete, trials=trials, machine=machine, watch=narration).run()
+        tried = search(folder, complete, trials=trials, machine=machine, watch=narration)
     with writing(folder):
         files = write_history(folder, tried)
     _print_best(tried, folder, files)
 
 
-def _print_best(tried: "Sequence[Tried]", folder: Path, files: Sequence[Path]) -> None:
+def _print_best(tried: "Sequence[Trial]", folder: Path, files: Sequence[Path]) -> None:
     """What was found, and what to do with it."""
     from onepair.experiments.records import values_text
     from onepair.experiments.tuning import best_of_trials

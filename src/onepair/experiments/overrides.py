@@ -96,8 +96,8 @@ PAPER = "resnet50.tv_in1k"  # the backbone, where no preset names one
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What a user wants otherwise than the preset of a dataset has it."""
+class Overrides:
+    """Settings that win over those of a dataset's preset."""
 
     mode: Mode = "finetune"
     backbone: str | None = None
@@ -106,7 +106,7 @@ class Wishes:
 
 
 def make_config(
-    dataset: Dataset, row: Row, values: Values, *, seed: int, wishes: Wishes, epochs: int | None = None
+    dataset: Dataset, row: Row, values: Values, *, seed: int, overrides: Overrides, epochs: int | None = None
 ) -> Config:
     """The configuration of one run.
 
@@ -114,12 +114,12 @@ def make_config(
         dataset, row: what is learned from what, with the settings of its preset, if there is one.
         values: options of the method, `lr` and other settings that win over those, as one point of a grid.
         seed: of the run; that of the observed labels is the published one.
-        wishes: win over everything.
+        overrides: win over everything.
         epochs: of the experiment, where it has a number of its own.
     """
     settings = [nested(name, value) for name, value in values.items() if "." in name]
     options = {name: value for name, value in values.items() if name != "lr" and "." not in name}
-    mode = "linear-init" if row.linear_init else wishes.mode
+    mode = "linear-init" if row.linear_init else overrides.mode
     chosen: dict[str, Any] = {
         "data": {
             "source": dataset.source,
@@ -130,13 +130,13 @@ def make_config(
         "method": {"name": row.method, "options": options},
         "seed": seed,
     }
-    if wishes.backbone is not None:
-        chosen["model"]["backbone"] = wishes.backbone
+    if overrides.backbone is not None:
+        chosen["model"]["backbone"] = overrides.backbone
     last: dict[str, Any] = {}
     if "lr" in values:
         last["optimiser"] = {"lr": values["lr"]}
-    if length := wishes.epochs or epochs:
+    if length := overrides.epochs or epochs:
         last["epochs"] = length
     below = preset(dataset.name, row.method) if dataset.name in preset_titles() else {"model": {"backbone": PAPER}}
     below = merge([{"linear": {"protocol": "epochs"}}, below])
-    return resolve_config(below, merge([chosen, {STAGES[mode][-1]: last}, *settings, *wishes.others]))
+    return resolve_config(below, merge([chosen, {STAGES[mode][-1]: last}, *settings, *overrides.others]))

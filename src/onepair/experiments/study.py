@@ -1,20 +1,24 @@
-"""The runner of tables and figures: plans runs, shares them among processes, and keeps what is done."""
+"""The runner of tables, figures and searches: every run once, in a folder that all tables and figures share."""
 
+import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple, Protocol
 
+from pydantic import BaseModel
+
+from onepair.data.own_files import read_record
 from onepair.errors import BusyError, DataError, TrainingError
-from onepair.experiments.overrides import Dataset, Wishes, make_config
-from onepair.experiments.records import Experiment, Grid, Row, Spread, Values, combinations, grid_of
-from onepair.experiments.search import Cell, best_of, choose, kind_of, make_cell, record, unique
+from onepair.experiments.overrides import Dataset, Overrides, make_config
+from onepair.experiments.records import Experiment, Row, Spread, Values, combinations, grid_of, values_text
 from onepair.files import locked, writing
 from onepair.labels import POSITIVE
+from onepair.runs.config import Config, LinearConfig, MethodConfig, ModelConfig, differences
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.runs.method_factory import method_of
@@ -23,39 +27,127 @@ from onepair.training.hardware import Machine, Narrator
 from onepair.training.run import train
 
 SECONDS_BETWEEN_LOOKS = 1.0  # at runs that other processes are at work on
+FIRST_SEED = 0
+GUESSES = {"linear": 5e-5, "small-cnn": 6e-4, "other": 0.06}  # seconds for one image in one epoch, on two cores
+
+
+class _Failure(BaseModel):
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRun:
+    """A run of a study. One that is shown keeps its weights and scores; one that only searches does not."""
+
+    dataset: Dataset
+    row: Row
+    values: Values  # those that are not the dataset's own settings
+    config: Config
+    folder: RunFolder
+    shown: bool
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.name
+
+    @property
+    def title(self) -> str:
+        """What it is, for a progress display."""
+        full = ["full labels"] if self.row.labels == "full" else []
+        values = [values_text(self.values)] if self.values else []
+        return ", ".join([self.dataset.title, self.row.title, *full, *values, f"seed {self.config.seed}"])
+
+    @property
+    def epochs(self) -> int:
+        return sum(stage.epochs for stage in self.config.stages.values())
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do: it failed, or finished and has all that it should keep."""
+        whole = not self.shown or (self.folder.path / "model.safetensors").exists()
+        return self.failure is not None or (self.folder.finished and whole)
+
+    @property
+    def failure(self) -> str | None:
+        """Why training could not go on, if so."""
+        failure = read_record(self.folder.path / "failure.json", _Failure)
+        return None if failure is None else failure.reason
+
+    def execute(self, *, machine: Machine, watch: "StudyNarrator", test: bool = True) -> None:
+        """Train; a run that diverges is marked as failed."""
+        watch.started(self)
+        self.keep()
+        (self.folder.path / "results.json").unlink(missing_ok=True)  # of a run of which too little was kept
+        try:
+            train(self.config, self.folder, machine=machine, watch=watch, test=test)
+        except TrainingError as error:
+            self.folder.write_json("failure.json", {"reason": str(error)})
+
+    def keep(self) -> None:
+        """Mark a run that is shown, so that it stays whole even where a search tries it, too."""
+        if self.shown:
+            (self.folder.path / ".shown").touch()
+
+    def tidy(self, *, whole: bool) -> None:
+        """Delete checkpoints, and unless `whole` weights and scores, which fill a disk."""
+        patterns = ["*-last.safetensors", "*-best-*.safetensors"]
+        if not whole and not (self.folder.path / ".shown").exists():
+            patterns = ["*.safetensors", "scores_*.npy"]
+        for pattern in patterns:
+            for file in self.folder.path.glob(pattern):
+                file.unlink(missing_ok=True)
 
 
 class StudyNarrator(Narrator, Protocol):
     """A narrator that is told how far a whole study is."""
 
-    def stage(self, title: str, *, cells: int) -> None: ...
-    def started(self, cell: Cell) -> None: ...
-    def finished(self, cell: Cell) -> None: ...
-    def waiting(self, cells: int) -> None: ...
+    def stage(self, title: str, *, runs: int) -> None: ...
+    def started(self, run: PlannedRun) -> None: ...
+    def finished(self, run: PlannedRun) -> None: ...
+    def waiting(self, runs: int) -> None: ...
 
 
-@contextmanager
-def claimed(cell: Cell) -> Iterator[None]:
-    """Hold the claim to a run, which ends with this process, or raise `BusyError` if another one holds it."""
-    path = cell.folder.path
-    with writing(path):
-        path.mkdir(parents=True, exist_ok=True)
-        with locked(path / ".claim"):
-            yield
+def plan_run(dataset: Dataset, row: Row, values: Values, config: Config, *, out: Path, shown: bool) -> PlannedRun:
+    """The run of a configuration: the same one gets the same folder, whichever table or figure asks for it."""
+    labels = [] if row.labels == "single" else [row.labels]
+    parts = [dataset.name, row.method, *labels, config.model.mode, f"seed{config.seed}", _digest(config, dataset)]
+    return PlannedRun(dataset, row, values, config, RunFolder(out / "runs" / "-".join(parts)), shown)
 
 
-def do(cell: Cell, *, machine: Machine, watch: StudyNarrator, test: bool = True) -> None:
-    """Do a run that is claimed; one that diverges is marked as failed."""
-    watch.started(cell)
-    cell.keep()
-    cell.start_anew()  # where too little of an earlier run was kept
-    try:
-        train(cell.config, cell.folder, machine=machine, watch=watch, test=test)
-    except TrainingError as error:
-        cell.fail(str(error))
+# The defaults when folders got their names.
+_FIRST = Config(
+    model=ModelConfig("resnet50.tv_in1k", mode="finetune"),
+    method=MethodConfig("opml-sp"),
+    linear=LinearConfig(protocol="epochs"),
+)
 
 
-FIRST_SEED = 0
+def _digest(config: Config, dataset: Dataset) -> str:
+    """What tells a configuration from others, wherever its dataset is kept; settings that are added later do not."""
+    data = replace(config.data, source=dataset.identity, format="auto", split="auto")
+    changed = differences(_FIRST, replace(config, data=data))
+    return hashlib.sha256("\n".join(changed).encode()).hexdigest()[:8]
+
+
+def unique(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """Each folder once; a run that is to be shown comes before one that is not."""
+    by_name: dict[str, PlannedRun] = {}
+    for run in runs:
+        if run.name not in by_name or run.shown:
+            by_name[run.name] = run
+    return list(by_name.values())
+
+
+def best_of(candidates: Sequence[PlannedRun]) -> PlannedRun | None:
+    """The finished candidate with the best validation mAP, the first of equals; None if not one could be trained."""
+    trained = [run for run in candidates if run.folder.finished]
+    return max(trained, key=lambda run: run.folder.results().validation_map, default=None)
+
+
+def choose(candidates: Sequence[PlannedRun]) -> Values | None:
+    """The values of the best candidate: none where nothing is searched, None where not one could be trained."""
+    best = best_of(candidates)
+    return best.values if best is not None else None if candidates else {}
 
 
 class Line(NamedTuple):
@@ -72,20 +164,20 @@ class Outcome:
     line: Line
     chosen: Values  # by the search
     swept: Values  # by the experiment
-    cells: Sequence[Cell]
+    planned: Sequence[PlannedRun]
 
     @property
     def failure(self) -> str | None:
         """Why results are missing, if any are."""
-        if not self.cells:
+        if not self.planned:
             return "not one candidate of the search could be trained"
-        return next((cell.failure for cell in self.cells if cell.failure is not None), None)
+        return next((run.failure for run in self.planned if run.failure is not None), None)
 
     @property
     def runs(self) -> list[FinishedRun]:
         """The finished ones; they share a dataset."""
         shared = Shared()
-        return [FinishedRun(cell.folder.path, shared=shared) for cell in self.cells if cell.folder.finished]
+        return [FinishedRun(run.folder.path, shared=shared) for run in self.planned if run.folder.finished]
 
     @property
     def test_maps(self) -> list[float]:
@@ -101,8 +193,7 @@ class Outcome:
 class Study:
     """Does the runs of experiments in a folder that any number of processes may work on at once.
 
-    The folder of a run is its claim (a lock, which ends with the process that holds it), its state and its result. What
-    another process is at work on is left to it, and looked at again later.
+    What another process is at work on is left to it, and looked at again later.
     """
 
     def __init__(
@@ -110,14 +201,14 @@ class Study:
         out: Path,
         *,
         datasets: Sequence[Dataset],
-        wishes: Wishes,
+        overrides: Overrides,
         seeds: int,
         search: bool,
         machine: Machine,
         watch: StudyNarrator,
         methods: Sequence[str] = (),
     ) -> None:
-        self.out, self.datasets, self.wishes, self.seeds, self.search = out, datasets, wishes, seeds, search
+        self.out, self.datasets, self.overrides, self.seeds, self.search = out, datasets, overrides, seeds, search
         self.machine, self.watch, self.methods = machine, watch, methods
 
     def lines(self, experiment: Experiment) -> list[Line]:
@@ -127,7 +218,7 @@ class Study:
             for dataset in self.datasets
             for row in experiment.known_rows()
             if (not self.methods or row.method in self.methods)
-            and not (self.wishes.mode == "linear" and row.needs_network)
+            and not (self.overrides.mode == "linear" and row.needs_network)
         ]
 
     def run(self, experiment: Experiment) -> list[Outcome]:
@@ -137,22 +228,22 @@ class Study:
             self._require_test_labels(line)
         searched = [self.candidates(line) for line in lines]
         self._complete("search", searched)
-        for line, cells in zip(lines, searched, strict=True):
-            if cells:
-                record(self.out / "search.journal", cells, self._grid(line))
         outcomes = [
             outcome
-            for line, cells in zip(lines, searched, strict=True)
-            for outcome in self.outcomes(experiment, line, choose(cells))
+            for line, candidates in zip(lines, searched, strict=True)
+            for outcome in self.outcomes(experiment, line, choose(candidates))
         ]
-        self._complete("runs", [[cell] for outcome in outcomes for cell in outcome.cells])
+        self._complete("runs", [[run] for outcome in outcomes for run in outcome.planned])
         return outcomes
 
-    def candidates(self, line: Line) -> list[Cell]:
+    def candidates(self, line: Line) -> list[PlannedRun]:
         """The runs that choose a line's values; none where nothing is searched."""
         if not self.search:
             return []
-        return unique(self._cell(line, values, seed=FIRST_SEED) for values in combinations(self._grid(line)))
+        config = make_config(*line, {}, seed=FIRST_SEED, overrides=self.overrides)
+        stage = config.stages[config.last_stage]
+        grid = grid_of(line.row.method, mode=config.last_stage, lr=stage.optimiser.lr)
+        return unique(self._plan(line, values, seed=FIRST_SEED) for values in combinations(grid))
 
     def outcomes(self, experiment: Experiment, line: Line, chosen: Values | None) -> list[Outcome]:
         """What an experiment shows of a line, once its runs are done."""
@@ -165,7 +256,7 @@ class Study:
                 chosen,
                 swept,
                 [
-                    self._cell(line, {**chosen, **swept}, seed=seed, epochs=experiment.epochs, shown=not swept)
+                    self._plan(line, {**chosen, **swept}, seed=seed, epochs=experiment.epochs, shown=not swept)
                     for seed in seeds
                 ],
             )
@@ -173,57 +264,58 @@ class Study:
         ]
 
     def _require_test_labels(self, line: Line) -> None:
-        data = make_config(*line, {}, seed=FIRST_SEED, wishes=self.wishes).data
+        data = make_config(*line, {}, seed=FIRST_SEED, overrides=self.overrides).data
         task = self.machine.shared.once(("task", data, False), lambda: prepare_task(data))
         if not task.table.labels.take(task.test).has(POSITIVE):
             raise DataError(f"{data.source}: has no test images with labels, which every table and figure needs")
 
-    def _grid(self, line: Line) -> Grid:
-        config = make_config(*line, {}, seed=FIRST_SEED, wishes=self.wishes)
-        return grid_of(line.row.method, mode=config.last_stage, lr=config.stages[config.last_stage].optimiser.lr)
-
-    def _cell(self, line: Line, values: Values, *, seed: int, epochs: int | None = None, shown: bool = False) -> Cell:
-        config = make_config(*line, values, seed=seed, wishes=self.wishes, epochs=epochs)
+    def _plan(
+        self, line: Line, values: Values, *, seed: int, epochs: int | None = None, shown: bool = False
+    ) -> PlannedRun:
+        config = make_config(*line, values, seed=seed, overrides=self.overrides, epochs=epochs)
         method_of(config)  # refuses what cannot be, before hours of other runs
-        return make_cell(*line, values, config, out=self.out, shown=shown)
+        return plan_run(*line, values, config, out=self.out, shown=shown)
 
-    def _complete(self, stage: str, groups: Sequence[Sequence[Cell]]) -> None:
-        """Do every cell, or wait for the processes that are at it. The cells of a group are rivals: one is chosen."""
-        rivals = {cell.name: group for group in groups for cell in group}
-        cells = unique(cell for group in groups for cell in group)
-        todo = [cell for cell in cells if not cell.done]
-        self.watch.stage(stage, cells=len(todo))
+    def _complete(self, stage: str, groups: Sequence[Sequence[PlannedRun]]) -> None:
+        """Do every run, or wait for the processes that are at it. The runs of a group are rivals: one is chosen."""
+        rivals = {run.name: group for group in groups for run in group}
+        runs = unique(run for group in groups for run in group)
+        todo = [run for run in runs if not run.done]
+        self.watch.stage(stage, runs=len(todo))
         while todo:
-            busy = [cell for cell in todo if not self._attempt(cell, rivals[cell.name])]
+            busy = [run for run in todo if not self._attempt(run, rivals[run.name])]
             if len(busy) == len(todo):
                 self.watch.waiting(len(busy))
                 time.sleep(SECONDS_BETWEEN_LOOKS)
             todo = busy
-        for cell in cells:
-            cell.keep()
+        for run in runs:
+            run.keep()
 
-    def _attempt(self, cell: Cell, rivals: Sequence[Cell]) -> bool:
-        """Do a cell, unless another process is at it: whether it is done."""
+    def _attempt(self, run: PlannedRun, rivals: Sequence[PlannedRun]) -> bool:
+        """Do a run, unless another process is at it: whether it is done."""
         try:
-            with claimed(cell):
-                if not cell.done:
-                    do(cell, machine=self.machine, watch=self.watch)
-                    self._tidy(cell, rivals)
+            with _claimed(run):
+                if not run.done:
+                    run.execute(machine=self.machine, watch=self.watch)
+                    run.tidy(whole=True)
+                    best = best_of(rivals) if len(rivals) > 1 else None
+                    for rival in rivals:  # hundreds of runs must not fill the disk: the best so far stays whole
+                        if rival is not best and rival.folder.finished:
+                            rival.tidy(whole=False)
         except BusyError:
             return False
-        self.watch.finished(cell)
+        self.watch.finished(run)
         return True
 
-    def _tidy(self, cell: Cell, rivals: Sequence[Cell]) -> None:
-        """Hundreds of runs must not fill the disk: weights stay of those that are shown, and of the best so far."""
-        cell.drop_checkpoints()
-        best = best_of(rivals) if len(rivals) > 1 else None
-        for rival in rivals:
-            if rival is not best and rival.folder.finished:
-                rival.reduce()
 
-
-GUESSES = {"linear": 5e-5, "small-cnn": 6e-4, "other": 0.06}  # seconds for one image in one epoch, on two cores
+@contextmanager
+def _claimed(run: PlannedRun) -> Iterator[None]:
+    """Hold the claim to a run, which ends with this process, or raise `BusyError` if another one holds it."""
+    path = run.folder.path
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        with locked(path / ".claim"):
+            yield
 
 
 @dataclass(frozen=True)
@@ -238,7 +330,6 @@ class Step:
     runs_done: int
     seconds: float  # for what is left to do
     guessed: bool  # whether no finished run tells the time
-    at_most: bool  # whether it is that of a whole network, where only a part of it learns
 
     @property
     def left(self) -> int:
@@ -247,26 +338,25 @@ class Step:
 
 def make_plan(study: Study, experiments: Iterable[Experiment]) -> list[Step]:
     """The steps of some experiments, in order."""
-    clock, counted = Clock(study.out), set[str]()
+    clock, counted = _Clock(study.out), set[str]()
     return [
         _step(study, experiment, line, clock, counted) for experiment in experiments for line in study.lines(experiment)
     ]
 
 
-def _step(study: Study, experiment: Experiment, line: Line, clock: "Clock", counted: set[str]) -> Step:
+def _step(study: Study, experiment: Experiment, line: Line, clock: "_Clock", counted: set[str]) -> Step:
     candidates = study.candidates(line)
-    searching = any(not cell.done for cell in candidates)
+    searching = any(not run.done for run in candidates)
     # While the search goes on, any candidate stands for the one that it will choose: their number is the same.
     values = candidates[0].values if searching else choose(candidates) or {}
     outcomes = study.outcomes(experiment, line, values)
-    new = [cell for cell in candidates if cell.name not in counted]
-    counted.update(cell.name for cell in new)
-    shown = [cell for outcome in outcomes for cell in outcome.cells if cell.name not in counted]
-    counted.update(cell.name for cell in shown)
-    searched = [cell for cell in new if cell.done]
-    done = [] if searching else [cell for cell in shown if cell.done]
-    left = [cell for cell in (*new, *shown) if cell not in searched and cell not in done]
-    guessed = [cell for cell in left if not clock.knows(cell)]
+    new = [run for run in candidates if run.name not in counted]
+    counted.update(run.name for run in new)
+    shown = [run for outcome in outcomes for run in outcome.planned if run.name not in counted]
+    counted.update(run.name for run in shown)
+    searched = [run for run in new if run.done]
+    done = [] if searching else [run for run in shown if run.done]
+    left = [run for run in (*new, *shown) if run not in searched and run not in done]
     return Step(
         experiment,
         line,
@@ -275,40 +365,35 @@ def _step(study: Study, experiment: Experiment, line: Line, clock: "Clock", coun
         runs=len(shown),
         runs_done=len(done),
         seconds=sum(map(clock.seconds, left)),
-        guessed=bool(guessed),
-        at_most=any(cell.config.model.train_from for cell in guessed),
+        guessed=not all(map(clock.known, left)),
     )
 
 
-class Clock:
-    """Tells how long a run takes: from finished runs of its kind, else from any on its dataset, else by a guess."""
+class _Clock:
+    """How long a run takes: as epochs of finished runs on its dataset in its mode took, or by a guess."""
 
     def __init__(self, out: Path) -> None:
-        self.epochs: dict[str, list[float]] = defaultdict(list)  # seconds of each, by kind
+        self.epochs: dict[str, list[float]] = defaultdict(list)  # seconds of each, by dataset, method and mode
         for path in sorted(out.glob("runs/*/results.json")):
-            records = RunFolder(path.parent).metrics()
-            self.epochs[kind_of(path.parent.name)] += [record["seconds"] for record in records]
+            kind = path.parent.name.rpartition("-seed")[0]
+            self.epochs[kind] += [record["seconds"] for record in RunFolder(path.parent).metrics()]
         self.images: dict[Dataset, int] = {}
 
-    def knows(self, cell: Cell) -> bool:
-        return bool(self._known(cell))
-
-    def seconds(self, cell: Cell) -> float:
-        known = self._known(cell)
-        return cell.epochs * (fmean(known) if known else self._guess(cell))
-
-    def _known(self, cell: Cell) -> list[float]:
-        mode = cell.config.model.mode
-        return self.epochs.get(cell.kind) or [
+    def known(self, run: PlannedRun) -> list[float]:
+        return [
             seconds
             for kind, epochs in self.epochs.items()
-            if kind.startswith(f"{cell.dataset.name}-") and kind.endswith(f"-{mode}")
+            if kind.startswith(f"{run.dataset.name}-") and kind.endswith(f"-{run.config.model.mode}")
             for seconds in epochs
         ]
 
-    def _guess(self, cell: Cell) -> float:
-        if cell.dataset not in self.images:
-            self.images[cell.dataset] = len(prepare_task(cell.config.data).train)
-        model = cell.config.model
+    def seconds(self, run: PlannedRun) -> float:
+        known = self.known(run)
+        return run.epochs * (fmean(known) if known else self._guess(run))
+
+    def _guess(self, run: PlannedRun) -> float:
+        if run.dataset not in self.images:
+            self.images[run.dataset] = len(prepare_task(run.config.data).train)
+        model = run.config.model
         kind = "linear" if model.mode == "linear" else model.backbone if model.backbone in GUESSES else "other"
-        return GUESSES[kind] * self.images[cell.dataset]
+        return GUESSES[kind] * self.images[run.dataset]
