@@ -1,93 +1,162 @@
-"""How probable it is that a label is positive, or that an observed one is wrong."""
+"""How probable it is that a label is positive, or that an observed one is wrong: fitted to some rows, for any rows."""
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
 from onepair.probability.binned_counts import Tally
-from onepair.probability.calibration import check_scores, fit_lines
+from onepair.probability.calibration import Platt, check_scores, fit_lines
 from onepair.probability.counting import Estimate
-from onepair.probability.infer import infer
-from onepair.probability.label_dependence import fit_combination
-from onepair.probability.observation import Process
+from onepair.probability.infer import Inference, infer
+from onepair.probability.label_dependence import Combination, fit_combination
+from onepair.probability.observation import Mask, Observation, Process
 
 _EM_STEPS, _ROUNDS = 200, 4
 _HARDLY_ANY = 0.5  # wrong labels, that lines need not be fitted anew for
 _MOST = 0.5  # of all labels, that people do not get wrong
-
-
-def with_observed(observed: Labels, unknown: Floats, logits: Floats, *, drawn: int) -> Floats:
-    """The probabilities of unknown cells, completed by those of observed cells to be right.
-
-    An observed label is taken to be wrong with a chance that is the same for all, and a wrong one to score like any
-    other label of its true kind. The chance is that of highest likelihood, which is careful: where no label is wrong
-    hardly any is thought to be, and where some are, only the clearest. Lines are fitted to wrong labels as well, and so
-    explain some of them; once these are thought to be wrong, lines without them bring out others.
-
-    Args:
-        observed: (N, L).
-        unknown: (N, L), probabilities of unknown cells to be positive.
-        logits: (N, L), of the probability to be positive by the score alone.
-        drawn: how many positives of a row are shown at most; 0: any.
-    """
-    probabilities, moved, tally = unknown.copy(), logits, None
-    for value in (POSITIVE, NEGATIVE):
-        probabilities[observed == value] = float(value == POSITIVE)
-    for _ in range(_ROUNDS):
-        wrong = [_wrong(observed, moved, value, drawn) for value in (POSITIVE, NEGATIVE)]
-        probabilities[observed == POSITIVE], probabilities[observed == NEGATIVE] = 1 - wrong[0], wrong[1]
-        if wrong[0].sum() + wrong[1].sum() < _HARDLY_ANY:
-            break
-        tally = tally or Tally(logits)
-        cells = tally.sums(np.ones(logits.shape))
-        moved = fit_lines(tally.scores, tally.sums(probabilities) / cells, cells).logits(logits)
-    return probabilities
-
-
-def _wrong(observed: Labels, logits: Floats, value: int, drawn: int) -> Floats:
-    """How probable each observed label of this value, (n,), is to be wrong."""
-    cells = observed == value
-    if not cells.any():
-        return np.zeros(0)
-    positive = np.clip(expit(logits), 1e-9, 1 - 1e-9)
-    right, other = (positive, 1 - positive) if value == POSITIVE else (1 - positive, positive)
-    if value == POSITIVE and drawn:  # the more positives a row has, the seldomer it shows this one
-        right = right * np.minimum(drawn / (1 + positive.sum(1, keepdims=True) - positive), 1)
-    columns = np.nonzero(cells)[1]
-    wrong_density, right_density = (each[cells] / each.sum(0)[columns] for each in (other, right))
-    return _posterior_of_share(np.log(wrong_density) - np.log(right_density))
-
-
-def _posterior_of_share(log_ratios: Floats) -> Floats:
-    """Which of some values come from the other of two densities, where the share that does is not known.
-
-    None, where it would be most of them: then the densities are wrong, as those of scores that a few images gave.
-    """
-    posterior = np.full(len(log_ratios), 0.01)
-    for _ in range(_EM_STEPS):
-        share = np.clip(posterior.mean(), 1e-9, 1 - 1e-9)
-        posterior = expit(log_ratios + np.log(share / (1 - share)))
-    return posterior if posterior.mean() < _MOST else np.zeros_like(posterior)
-
-
 _FEWEST_FULL, _MOST_FULL = 20, 4000  # rows with all labels, to learn from them what labels say of each other
 
 
-@dataclass(frozen=True, eq=False)
-class Judgement:
-    """What is thought of every cell of a label matrix."""
+class _WrongShare(NamedTuple):
+    """Of observed labels of one value: how wrong ones differ from right ones, and how many are wrong."""
 
-    probabilities: Floats  # (N, L), to be truly positive, given all that is known, the cell's own label included
-    missing: Estimate  # positives of each class among the unknown cells
-    total: Estimate  # of all classes
+    offset: Floats  # (L,), log ratio of the densities' sums over all rows, by which they are normalised
+    log_odds: float  # of the share that is wrong; -inf if none is
+
+
+@dataclass(frozen=True, eq=False)
+class LabelNoise:
+    """How probable observed labels are to be wrong.
+
+    An observed label is taken to be wrong with a chance that is the same for all, and a wrong one to score like any
+    other label of its true kind. The chance is that of highest likelihood, which is careful: where no label is wrong
+    hardly any is thought to be, and where some are, only the clearest.
+    """
+
+    lines: Platt  # how positives and negatives score, over the logits of the process
+    max_shown: int  # how many positives of a row are shown at most; 0: any
+    positive: _WrongShare
+    negative: _WrongShare
+
+    def __call__(self, observed: Labels, unknown: Floats, logits: Floats) -> Floats:
+        """Complete the probabilities of unknown cells (N, L) by those of observed cells to be truly positive.
+
+        Args:
+            observed: (N, L).
+            unknown: (N, L), probabilities of unknown cells to be positive.
+            logits: (N, L), of the probability to be positive by the score alone.
+        """
+        probabilities, moved = unknown.copy(), self.lines.logits(logits)
+        for value, share in ((POSITIVE, self.positive), (NEGATIVE, self.negative)):
+            cells = observed == value
+            ratios = _log_ratios(moved, value, self.max_shown)[cells] - share.offset[np.nonzero(cells)[1]]
+            wrong = expit(ratios + share.log_odds)
+            probabilities[cells] = 1 - wrong if value == POSITIVE else wrong
+        return probabilities
+
+    def suspicious_scores(self, platt: Platt, probability: float) -> tuple[Floats, Floats]:
+        """The scores (L,) up to which positives, and from which on negatives, are wrong with about this probability.
+
+        By their score alone, whatever else their row shows.
+        """
+        slope = np.maximum(self.lines.slope * platt.slope, 1e-12)
+        intercept = self.lines.slope * platt.intercept + self.lines.intercept
+        low, high = (logit(probability) + share.offset - share.log_odds for share in (self.positive, self.negative))
+        return (-low - intercept) / slope, (high - intercept) / slope
+
+
+def fit_label_noise(observed: Labels, unknown: Floats, logits: Floats, *, max_shown: int) -> LabelNoise:
+    """Fit the shares of observed labels that are wrong; the arguments are those of `LabelNoise`.
+
+    Lines are fitted to wrong labels as well, and so explain some of them; once these are thought to be wrong, lines
+    without them bring out others.
+    """
+    lines, tally = Platt(np.ones(observed.shape[1]), np.zeros(observed.shape[1])), None
+    for _ in range(_ROUNDS):
+        moved = lines.logits(logits)
+        shares = [_fit_share(observed == value, moved, value, max_shown) for value in (POSITIVE, NEGATIVE)]
+        noise = LabelNoise(lines, max_shown, *shares)
+        probabilities = noise(observed, unknown, logits)
+        if np.abs(probabilities - (observed == POSITIVE))[observed != UNKNOWN].sum() < _HARDLY_ANY:
+            break
+        tally = tally or Tally(logits)
+        cells = tally.sums(np.ones(logits.shape))
+        lines = fit_lines(tally.scores, tally.sums(probabilities) / cells, cells)
+    return noise
+
+
+def _log_ratios(logits: Floats, value: int, max_shown: int) -> Floats:
+    """The log ratio (N, L) of wrong to right labels of this value among cells of these logits, up to its offset."""
+    wrong, right = _densities(logits, value, max_shown)
+    ratios: Floats = np.log(wrong) - np.log(right)
+    return ratios
+
+
+def _densities(logits: Floats, value: int, max_shown: int) -> tuple[Floats, Floats]:
+    positive = np.clip(expit(logits), 1e-9, 1 - 1e-9)
+    if value == NEGATIVE:
+        return positive, 1 - positive
+    shown: Floats = np.ones((len(logits), 1))
+    if max_shown:  # the more positives a row has, the seldomer it shows this one
+        shown = np.minimum(max_shown / (1 + positive.sum(1, keepdims=True) - positive), 1)
+    return 1 - positive, positive * shown
+
+
+def _fit_share(cells: Mask, logits: Floats, value: int, max_shown: int) -> _WrongShare:
+    """Expectation and maximisation in turn, for the share of two densities that some cells come from.
+
+    None is wrong where it would be most of them: then the densities are wrong, as those of scores that a few images
+    gave.
+    """
+    wrong, right = _densities(logits, value, max_shown)
+    offset = np.log(wrong.sum(0)) - np.log(right.sum(0))
+    ratios = np.log(wrong[cells]) - np.log(right[cells]) - offset[np.nonzero(cells)[1]]
+    if len(ratios) == 0:
+        return _WrongShare(offset, -np.inf)
+    posterior = np.full(len(ratios), 0.01)
+    for _ in range(_EM_STEPS):
+        log_odds = float(logit(np.clip(posterior.mean(), 1e-9, 1 - 1e-9)))
+        posterior = expit(ratios + log_odds)
+    return _WrongShare(offset, log_odds if posterior.mean() < _MOST else -np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class CellPosterior:
+    """What was learned from some rows on how probable labels are, to be applied to any rows."""
+
+    inference: Inference  # of the rows that it was fitted to
+    combination: Combination | None  # what labels say of each other, where rows with all labels tell
+    noise: LabelNoise
+    lists: frozenset[bytes]  # the lists of classes by which some rows were looked at
     basis: str  # a few words on what this rests on
 
+    def __call__(self, scores: ArrayLike, labels: Labels, asked: Mask) -> Floats:
+        """The probabilities (n, L) to be truly positive, given all that is known, the cell's own label included."""
+        matrix = np.asarray(scores, np.float64)
+        unknown = self._of_unknown(matrix, labels, asked)
+        return self.noise(labels, unknown, self.inference.platt.logits(matrix))
 
-def judge(
+    def _of_unknown(self, scores: Floats, labels: Labels, asked: Mask) -> Floats:
+        """The same of unknown cells; those of others mean nothing."""
+        inference, observation = self.inference, self._observation(labels, asked)
+        if self.combination is not None:
+            return self.combination(scores, labels, observation)
+        return observation.posterior(inference.in_any_row(scores), labels, inference.rates)
+
+    def _observation(self, labels: Labels, asked: Mask) -> Observation:
+        """How the labels of these rows came to be known, by the process of those that this was fitted to."""
+        fitted, known_asked = self.inference.observation, asked & (labels != UNKNOWN)
+        by_list = np.array([each in self.lists for each in _patterns(labels, known_asked)])
+        ignorable = known_asked | by_list[:, None] | fitted.ignorable.all()
+        return Observation(fitted.sentence, fitted.max_shown, ignorable, known_asked, fitted.has_empty_rows)
+
+
+def fit_cell_posterior(
     observed: ArrayLike,
     scores: ArrayLike,
     *,
@@ -97,8 +166,8 @@ def judge(
     process: Process = "auto",
     asked: ArrayLike | None = None,
     seed: int = 0,
-) -> Judgement:
-    """Calibrated probabilities of all cells, from scores of models that were not fitted to the rows they score.
+) -> CellPosterior:
+    """Fit calibrated probabilities of all cells to scores of models that were not fitted to the rows they score.
 
     What follows from how labels came to be known, see `onepair.probability.infer`, is corrected by rows that have
     all labels, the more, the more of them there are; what the observed labels of a row say of its other labels is
@@ -131,15 +200,16 @@ def judge(
         counted=rows,
         weights=np.concatenate([np.ones(rows), stands_for]),
     )
-    unknown = inference.probabilities[:rows]
+    observation = inference.observation.of(np.arange(rows))
     full, which = (labels != UNKNOWN).all(1), "validation images"
     if sample is None:  # rows that were looked at in full, among those that are to be judged
-        own = np.flatnonzero((inference.observation.ignorable & (known != UNKNOWN)).all(1))
+        own = np.flatnonzero((observation.ignorable & (known != UNKNOWN)).all(1))
         if len(own) > _MOST_FULL:
             own = np.sort(np.random.default_rng(seed).choice(own, _MOST_FULL, replace=False))
         labels, by_model, stands_for = known[own], matrix[None, own], np.ones(len(own))
         full, which = np.ones(len(own), bool), "images"
-    basis = f"observed labels alone, {inference.observation.assumption}"
+    combination, unknown = None, inference.probabilities[:rows]
+    basis = f"observed labels alone, {observation.assumption}"
     if full.sum() >= _FEWEST_FULL and (labels[full] == POSITIVE).any():
         combination = fit_combination(
             by_model[:, full],
@@ -149,8 +219,33 @@ def judge(
             weights=stands_for[full],
             random=np.random.default_rng(seed),
         )
-        unknown = combination(matrix, known, inference.observation.of(np.arange(rows)))
+        unknown = combination(matrix, known, observation)
         basis = f"full labels of {full.sum():,} {which}"
-    logits, drawn = inference.platt.logits(matrix), inference.observation.max_shown
-    probabilities = with_observed(known, unknown, logits, drawn=drawn)
-    return Judgement(probabilities, inference.missing, inference.total, basis)
+    noise = fit_label_noise(known, unknown, inference.platt.logits(matrix), max_shown=observation.max_shown)
+    by_list = observation.ignorable.all(1) & (known == UNKNOWN).any(1)
+    lists = frozenset(_patterns(known[by_list], observation.asked[by_list]))
+    return CellPosterior(inference, combination, noise, lists, basis)
+
+
+def _patterns(labels: Labels, asked: Mask) -> list[bytes]:
+    """Of each row which labels are known that nobody asked for."""
+    return [row.tobytes() for row in np.packbits((labels != UNKNOWN) & ~asked, axis=1)]
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """What is thought of every cell of a label matrix."""
+
+    probabilities: Floats  # (N, L), to be truly positive, given all that is known, the cell's own label included
+    missing: Estimate  # positives of each class among the unknown cells
+    total: Estimate  # of all classes
+    basis: str  # a few words on what this rests on
+
+
+def judge(observed: ArrayLike, scores: ArrayLike, **options: Any) -> Judgement:
+    """Calibrated probabilities of all cells of one matrix; the arguments are those of `fit_cell_posterior`."""
+    fitted = fit_cell_posterior(observed, scores, **options)
+    known, asked = validate_labels(observed), options.get("asked")
+    asked_for = np.zeros(known.shape, bool) if asked is None else np.asarray(asked, bool)
+    inference = fitted.inference
+    return Judgement(fitted(scores, known, asked_for), inference.missing, inference.total, fitted.basis)
