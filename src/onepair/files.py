@@ -117,8 +117,8 @@ def _remove_abandoned(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file at `path`, or raise `BusyError` at once if another process does.
+def locked(path: Path, *, wait: float = 0) -> Iterator[None]:
+    """Hold the lock file at `path`, or raise `BusyError` if another process does, after seconds of waiting for it.
 
     The lock belongs to this process alone and ends with it, even if it is killed while its children live on: they do
     not inherit it.
@@ -126,7 +126,7 @@ def locked(path: Path) -> Iterator[None]:
     if not path.parent.is_dir():  # filelock would make it, and a folder whose name is mistyped with it
         raise FileNotFoundError(ENOENT, "No such folder", str(path.parent))
     # A lock that is nothing but a file's existence would outlive its process, so there is no falling back to one.
-    lock = FileLock(path, timeout=0, fallback_to_soft=False)
+    lock = FileLock(path, timeout=wait, fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout:

@@ -60,8 +60,8 @@ def test_a_run_on_a_bucket_is_audited_and_its_labels_written(bucket, in_process,
     assert written.endswith(f"to train on it: onepair train completed.csv --folder {bucket}/data\n")
     assert f"\n{bucket}/data/00.png,train,1,0,1,1" in (tmp_path / "completed.csv").read_text().replace("\r", "")
     assert in_process("explain", "run", "0").returncode == 0
-    for _, again in planned_commands(FinishedRun(tmp_path / "run"), tmp_path / "run-2"):
-        done = in_process(*again)
+    for again in planned_commands(FinishedRun(tmp_path / "run"), tmp_path / "run-2"):
+        done = in_process(*again.words)
         assert done.returncode == 0, done.stderr
 
 

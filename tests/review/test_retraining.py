@@ -1,6 +1,5 @@
 """Training again from the page: one at a time, beside the review, whatever happens to it or to the server."""
 
-import json
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -12,19 +11,20 @@ from starlette.testclient import TestClient
 from onepair.cli.options import chosen_config
 from onepair.data.formats.read import read_dataset
 from onepair.errors import ReviewError
-from onepair.files import locked
 from onepair.probability import fit_decisions
 from onepair.review import retraining
 from onepair.review.answers import Answer
+from onepair.review.app import create_app
 from onepair.review.before_after import compare
+from onepair.review.pictures import Pictures
 from onepair.review.queue import open_run
-from onepair.review.retraining import Retraining, planned_commands
+from onepair.review.retraining import Command, Retraining, planned_commands
 from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
 from tests.review.runs import CLASSES, TEST, open_app, open_session, small_run, write_images, write_run
 from tests.review.sites import Site
 
-QUICK, FAILING = ["datasets"], ["labels", "no-such-run", "--out", "none.csv"]
+LISTING, FAILING = ["datasets"], ["labels", "no-such-run", "--out", "none.csv"]
 
 
 @pytest.fixture
@@ -44,20 +44,28 @@ def answered(run):
 
 @pytest.fixture
 def plan(monkeypatch, run):
-    """Run other commands than the real ones: quick ones, failing ones, or one that goes on until it is stopped."""
+    """Run other commands than the real ones: by their words, or one that goes on until it is stopped (None).
+
+    Those of which `made` is true have their result already.
+    """
     endless = ["review", str(run), "--port", "0"]
 
-    def use(*commands):
-        chosen = [(f"Step {i}", endless if each is None else each) for i, each in enumerate(commands, start=1)]
+    def use(*commands, made=()):
+        for step in made:
+            run.with_name(f"result-{step}").touch()
+        chosen = [
+            Command(f"Step {step}", words or endless, run.with_name(f"result-{step}"))
+            for step, words in enumerate(commands)
+        ]
         monkeypatch.setattr(retraining, "planned_commands", lambda opened, new: chosen)
 
     return use
 
 
-def wait_for(again, *states, step=0, seconds=600):
-    """Until a training is in a state, at a step or beyond; what is there by then."""
+def wait_for(again, state, seconds=600):
+    """Until a training is in a state; what is there by then."""
     end = time.monotonic() + seconds
-    while (now := again.progress()).state not in states or now.step < step:
+    while (now := again.progress()).state != state:
         assert time.monotonic() < end, now
         time.sleep(0.05)
     return now
@@ -65,7 +73,7 @@ def wait_for(again, *states, step=0, seconds=600):
 
 def test_the_commands_are_plain_and_the_new_run_is_a_sibling(run):
     opened = open_run(run)
-    labels, train, find = (words for _, words in planned_commands(opened, run.with_name("run-2")))
+    labels, train, find = (each.words for each in planned_commands(opened, run.with_name("run-2")))
     table = str(run.with_name("run-2-labels.csv"))
     assert labels == ["labels", str(run), "--out", table]
     assert train[:4] == ["train", table, "--config", str(run / "config.toml")]
@@ -86,7 +94,7 @@ def test_what_the_first_table_needed_is_not_asked_of_the_second(tmp_path):
         "seed": 3,
     }
     run = write_run(tmp_path / "run", write_images(tmp_path / "images"), **first)
-    _, (_, words), _ = planned_commands(FinishedRun(run), tmp_path / "run-2")
+    words = planned_commands(FinishedRun(run), tmp_path / "run-2")[1].words
     settings = [word for option, word in pairwise(words) if option == "--set"]
     config = chosen_config(preset=None, file=run / "config.toml", settings=settings, data=words[1])
     assert config.data == DataConfig(source=str(tmp_path / "run-2-labels.csv"), seed=3)
@@ -106,43 +114,55 @@ def test_without_answers_it_says_so(run):
         Retraining(session.run, session.store).start()
 
 
-def test_commands_run_one_after_the_other_to_the_end(answered, plan):
+def test_commands_without_a_result_run_one_after_the_other(answered, plan, monkeypatch):
     session, again = answered
     assert again.progress() is None
-    plan(QUICK, QUICK)
+    plan(["first"], ["second"], ["third"], made=[0])
+    ran = []
+
+    def execute(words, log):
+        ran.append(words)
+        session.run.path.with_name(f"result-{len(ran)}").touch()
+        return 0
+
+    monkeypatch.setattr(again, "_execute", execute)
     again.start()
     now = wait_for(again, "done")
-    assert (now.step, now.newest) == (1, 1)
+    assert ran == [["second"], ["third"]]
+    assert (now.step, now.newest) == (2, 1)
     assert Retraining(session.run, session.store).progress().state == "done"  # after a restart, too
 
 
 def test_a_failing_command_ends_it_with_its_sentence(answered, plan):
     _, again = answered
-    plan(FAILING, QUICK)
+    plan(FAILING, LISTING)
     again.start()
-    now = wait_for(again, "failed")
+    now = wait_for(again, "stopped")
     assert now.step == 0
     assert now.sentence.startswith("no-such-run: holds no run with suggestions")
 
 
-def test_it_is_stopped_and_goes_on_with_the_same_command(answered, plan):
-    _, again = answered
-    plan(QUICK, None, QUICK)
+def test_it_is_stopped_and_goes_on_with_the_same_command_also_in_another_server(answered, plan):
+    session, again = answered
+    plan(LISTING, None, LISTING, made=[0])
     again.start()
-    wait_for(again, "running", step=1)
+    wait_for(again, "running")
     again.stop()
-    now = again.progress()
-    assert (now.state, now.step) == ("stopped", 1)
-    again.resume()
-    assert again.progress().step == 1
-    assert again.progress().commands[1].words[0] == "review"
+    assert (again.progress().state, again.progress().step) == ("stopped", 1)
+    after = Retraining(session.run, session.store)
+    assert after.progress().state == "stopped"
+    after.resume()
+    try:
+        assert (after.progress().state, after.progress().step) == ("running", 1)
+    finally:
+        after.stop()
 
 
 def test_only_one_at_a_time_in_one_server_and_in_several(answered, plan):
     session, again = answered
     plan(None)
     again.start()
-    first = json.loads((session.run.path / "finding" / "retraining.json").read_text())
+    first = (session.run.path / "finding" / "retraining.json").read_text()
     again.start()
     other = Retraining(session.run, session.store)
     wait_for(other, "elsewhere")
@@ -150,22 +170,29 @@ def test_only_one_at_a_time_in_one_server_and_in_several(answered, plan):
     other.resume()
     other.stop()  # which is not its own to stop
     assert again.progress().state == "running"
-    assert json.loads((session.run.path / "finding" / "retraining.json").read_text()) == first
+    assert (session.run.path / "finding" / "retraining.json").read_text() == first
 
 
-def test_what_a_killed_server_has_left_is_interrupted_and_goes_on(answered, plan):
+def test_a_run_that_was_put_aside_is_told_on_the_page(answered, plan):
+    """No thread may die in silence: where the run's folder is gone, the page says so."""
     session, again = answered
-    plan(QUICK, QUICK)
+    plan(FAILING)
+    app = create_app(session, Pictures(session.table, cache=session.run.path.parent / "cache"), again, name="Ann")
+    client = TestClient(app)
+    assert "Train again with these answers" in client.get("/training").text
+    session.run.path.rename(session.run.path.with_name("run.old"))
+    for wish in ("start", "resume"):
+        answer = client.post("/training", data={"wish": wish})
+        assert answer.status_code == 503
+        assert "review.sqlite: was moved, deleted or replaced" in answer.text
+
+
+def test_a_log_that_cannot_be_written_is_told(answered, plan):
+    session, again = answered
+    plan(FAILING)
+    (session.run.path / "finding" / "retraining.log").mkdir()
     again.start()
-    wait_for(again, "done")
-    record = session.run.path / "finding" / "retraining.json"
-    record.write_text(record.read_text().replace('"done"', '"running"'))
-    after = Retraining(session.run, session.store)
-    wait_for(after, "interrupted")  # as soon as the first has let go of its lock
-    with locked(session.run.path / "finding" / "retraining.lock"):
-        assert after.progress().state == "elsewhere"
-    after.resume()
-    wait_for(after, "done")
+    assert "retraining.log: cannot be written" in wait_for(again, "stopped").sentence
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"run": 3}'])
@@ -185,17 +212,19 @@ def test_the_page_says_what_it_would_do_and_how_far_it_is(run, plan):
     page = site.get("/training")
     assert f"onepair labels {run} --out" in page.text
     assert "1 answer so far" in page.text
-    plan(None, QUICK)
+    plan(None, LISTING)
     page = site.post("/training", wish="start")
-    assert "Step 1 …" in page.text
+    assert "Step 0 …" in page.text
     assert "Training: 0 %" in site.get("/suggestion/2").text  # on every page
     site.answer(session.suggestion(2), "no")  # the review goes on
     assert session.suggestion(2).answer == "no"
     page = site.post("/training", wish="stop")
-    assert "The training was stopped" in page.text
+    assert "The training has stopped" in page.text
     plan(FAILING)
     site.post("/training", wish="start")
-    wait_for(Retraining(session.run, session.store), "failed")
+    again = Retraining(session.run, session.store)
+    while "no-such-run" not in again.progress().sentence:
+        time.sleep(0.05)
     page = site.get("/training")
     assert "no-such-run: holds no run with suggestions" in page.text
 

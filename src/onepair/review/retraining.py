@@ -1,23 +1,19 @@
-"""Training again with the answers, beside the review: plain commands, one after the other, as processes."""
+"""Training again with the answers, beside the review: three commands of onepair, which go on where they were."""
 
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
-from onepair.errors import BusyError, ReviewError, UserError
+from onepair.errors import BusyError, OnepairError, ReviewError
 from onepair.files import locked, write_atomically, writing
 from onepair.remote import is_remote
 from onepair.review.answers import Store
@@ -25,19 +21,19 @@ from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 
-State = Literal["running", "elsewhere", "interrupted", "stopped", "failed", "done"]
+State = Literal["running", "elsewhere", "stopped", "done"]  # elsewhere: in another process
 
 # What a table of completed labels says itself, and what the first table needed to be read.
 _OF_THE_FIRST_TABLE = ("format", "unlisted", "zeros", "images", "label_columns", "complete_splits", "observe")
-_ATTEMPTS = 20  # to hold the lock
 _PATIENCE = 20.0  # seconds for a command to save what it has, and end
 
 
 class Command(NamedTuple):
-    """A command of onepair, and what it does, in a word."""
+    """A command of onepair, what it does, and the file that is there once it has done it."""
 
     what: str
-    words: tuple[str, ...]
+    words: list[str]
+    makes: Path
 
     @property
     def text(self) -> str:
@@ -46,24 +42,10 @@ class Command(NamedTuple):
 
 
 class Record(BaseModel):
-    """What is known of a training, in a file, so that pages, restarts and other processes see the same."""
+    """Which training was begun last, in a file, so that restarts and other processes go on with the same."""
 
-    model_config = ConfigDict(frozen=True)
-
-    run: str  # the folder of the new run
-    commands: list[tuple[str, list[str]]]
-    folds: int  # models that look for what is still missing
-    newest: int  # the last decision that it learns from
-    begun: str  # ISO 8601, UTC
-    step: Annotated[int, Field(ge=0)] = 0  # the command at hand
-    state: Literal["running", "stopped", "failed", "done"] = "running"
-    sentence: str = ""  # that the command ended with, if it failed
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if Path(self.run).name in ("", "..") or "\0" in self.run or self.step >= len(self.commands):
-            raise ValueError("a record names a folder and a command")
-        return self
+    run: str  # the new run, a folder beside the old one
+    newest: int  # the last answer that it learns from
 
 
 class Progress(NamedTuple):
@@ -72,11 +54,10 @@ class Progress(NamedTuple):
     state: State
     run: Path
     commands: list[Command]
-    step: int
+    step: int  # the command at hand
     done: int  # epochs, of all models together
     total: int
-    words: str  # what it does now
-    sentence: str
+    sentence: str  # what was said last: of a command that failed, why
     newest: int
 
     @property
@@ -85,51 +66,37 @@ class Progress(NamedTuple):
 
 
 class Retraining:
-    """One training at a time on the answers to a run; whoever holds the lock beside its record is the one."""
+    """One training at a time on the answers to a run: commands whose results are not there yet, one after the other.
+
+    Whoever holds the lock runs them; every command goes on where it was stopped.
+    """
 
     def __init__(self, run: FinishedRun, store: Store) -> None:
         self._run, self._store, folder = run, store, run.path / "finding"
-        self._record, self._log = folder / "retraining.json", folder / "retraining.log"
-        self._lock_file = folder / "retraining.lock"
+        self._record, self._log, self._lock = (folder / f"retraining.{each}" for each in ("json", "log", "lock"))
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = False
-        self._refusal: UserError | None = None  # why the last one could not begin
-
-    # What people ask for
+        self._failure = ""  # why it could not go on, where that is not in the log
 
     def plan(self) -> list[Command]:
-        """The commands that training again would run now."""
-        return [Command(what, tuple(words)) for what, words in planned_commands(self._run, _sibling(self._run.path))]
+        """Return the commands that training again would run now."""
+        return planned_commands(self._run, _sibling(self._run.path))
 
     def start(self) -> None:
         """Begin with the answers of this moment, unless a training is under way."""
         entries = self._store.entries()
         if not any(entry.answer in ("yes", "no") for entry in entries):
             raise ReviewError("nobody has answered yes or no yet, so there is nothing new to learn")
-        new = _sibling(self._run.path)
-        self._begin(
-            Record(
-                run=str(new),
-                commands=planned_commands(self._run, new),
-                folds=folds_of(self._run),
-                newest=entries[-1].id,
-                begun=datetime.now(UTC).isoformat(timespec="seconds"),
-            )
-        )
+        self._begin(Record(run=_sibling(self._run.path).name, newest=entries[-1].id))
 
     def resume(self) -> None:
-        """Go on with a training that was stopped, failed, or lost its server: every command goes on where it was."""
+        """Go on with a training that was stopped, failed, or lost its server."""
+        self._store.entries()  # or a sentence that the run is gone
         record = self._read()
-        if record is not None and record.state != "done":
-            new = self._new_run(record)
-            if _stem(new) != _stem(_named_folder(self._run.path)):
-                raise ReviewError(f"{self._record}: is not about a folder beside {self._run.path}; delete the file")
-            # The commands of now: a folder that came from elsewhere may have brought others in its record.
-            commands = planned_commands(self._run, new)
-            again = {"commands": commands, "step": min(record.step, len(commands) - 1)}
-            self._begin(record.model_copy(update={**again, "state": "running", "sentence": ""}))
+        if record is not None:
+            self._begin(record)
 
     def stop(self) -> None:
         """End the command at hand, which saves what it has; nothing happens if none is under way here."""
@@ -145,24 +112,26 @@ class Retraining:
                 thread.join()
 
     def progress(self) -> Progress | None:
-        """How far the last training is; None if there was none."""
+        """Return how far the last training is; None if there was none."""
         record = self._read()
         if record is None:
             return None
-        commands = [Command(what, tuple(words)) for what, words in record.commands]
-        state: State = record.state
-        if state == "running" and not self._is_running:
-            state = "elsewhere" if self._is_locked() else "interrupted"
         new = self._new_run(record)
-        done, total = _epochs(new, record.folds)
-        words = _last_line(self._log) if state in ("running", "elsewhere") else ""
-        return Progress(state, new, commands, record.step, done, total, words, record.sentence, record.newest)
+        commands = planned_commands(self._run, new)
+        step = next((step for step, each in enumerate(commands) if not each.makes.exists()), len(commands))
+        state: State = "stopped"
+        if self._is_running:
+            state = "running"
+        elif step == len(commands):
+            state = "done"
+        elif self._is_locked():
+            state = "elsewhere"
+        sentence = self._failure or _last_line(self._log)
+        epochs = _epochs(new, folds_of(self._run))
+        return Progress(state, new, commands, min(step, len(commands) - 1), *epochs, sentence, record.newest)
 
     def _new_run(self, record: Record) -> Path:
-        """The folder beside the run that a record names, wherever the record says it is."""
-        return _named_folder(self._run.path).with_name(Path(record.run).name)
-
-    # The work
+        return _named_folder(self._run.path).with_name(record.run)
 
     @property
     def _is_running(self) -> bool:
@@ -170,62 +139,30 @@ class Retraining:
 
     def _is_locked(self) -> bool:
         try:
-            with locked(self._lock_file):
+            with locked(self._lock):
                 return False
         except BusyError:
             return True
 
     def _begin(self, record: Record) -> None:
-        """Start a thread that does the work, and wait until it has begun, or has found that another server does it."""
+        """Start a thread that does the work, unless this server or another one is at it."""
         with self._guard:
-            if self._is_running:
-                return  # as from another tab
-            self._stopping, self._refusal = False, None
-            begun = threading.Event()
-            # Not a daemon: a server that ends stops it first, and waits.
-            self._thread = threading.Thread(target=self._work, args=[record, begun], name="training again")
-            self._thread.start()
-        begun.wait(_PATIENCE)
-        if self._refusal is not None:
-            raise self._refusal
-
-    def _work(self, record: Record, begun: threading.Event) -> None:
-        try:
-            with self._held(), writing(self._log), self._log.open("wb") as log:
-                self._write(record)
-                begun.set()
-                self._run_commands(record, log.fileno())
-        except BusyError:
-            pass  # another server was first
-        except UserError as error:  # as of a folder that has become read-only
-            self._refusal = error
-        finally:
-            begun.set()
-
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        """The lock; others hold it for a moment when they ask whether anybody does."""
-        with ExitStack() as stack:
-            for attempt in range(_ATTEMPTS):
-                try:
-                    stack.enter_context(locked(self._lock_file))
-                    break
-                except BusyError:
-                    if attempt == _ATTEMPTS - 1:
-                        raise
-                    time.sleep(0.05)
-            yield
-
-    def _run_commands(self, record: Record, log: int) -> None:
-        for step, (_, words) in enumerate(record.commands[record.step :], start=record.step):
-            record = record.model_copy(update={"step": step})
-            self._write(record)
-            code = self._execute(words, log)
-            if self._stopping or code:
-                state = "stopped" if self._stopping else "failed"
-                self._write(record.model_copy(update={"state": state, "sentence": _last_line(self._log)}))
+            if self._is_running or self._is_locked():
                 return
-        self._write(record.model_copy(update={"state": "done"}))
+            self._stopping, self._failure = False, ""
+            write_atomically(self._record, f"{record.model_dump_json(indent=2)}\n".encode())
+            # Not a daemon: a server that ends stops it first, and waits.
+            self._thread = threading.Thread(target=self._work, args=[record], name="training again")
+            self._thread.start()
+
+    def _work(self, record: Record) -> None:
+        try:
+            with writing(self._log), locked(self._lock, wait=1), self._log.open("wb") as log:
+                for command in planned_commands(self._run, self._new_run(record)):
+                    if not command.makes.exists() and self._execute(command.words, log.fileno()):
+                        return
+        except OnepairError as error:  # for example because the run was put aside
+            self._failure = str(error)
 
     def _execute(self, words: list[str], log: int) -> int:
         """Run a command to its end; in a session of its own, so that Ctrl-C is the server's alone to pass on."""
@@ -243,26 +180,52 @@ class Retraining:
         return self._process.wait()
 
     def _read(self) -> Record | None:
+        """Read the record, if it is about a folder beside the run: one that was copied may name any other."""
         try:
-            return Record.model_validate_json(self._record.read_text("utf-8"))
+            record = Record.model_validate_json(self._record.read_bytes())
         except (OSError, ValidationError):
             return None
+        own = _stem(_named_folder(self._run.path).name)
+        record.run = Path(record.run).name
+        return record if _stem(record.run) == own and record.run != own else None
 
-    def _write(self, record: Record) -> None:
-        with writing(self._record):
-            write_atomically(self._record, f"{json.dumps(record.model_dump(), indent=2)}\n".encode())
+
+def planned_commands(run: FinishedRun, new: Path) -> list[Command]:
+    """Write the labels, train as the run was trained, and find what is still missing."""
+    folder, labels, data, default = _word(run.path), _word(_labels_file(new)), run.config.data, DataConfig()
+    changed = [name for name in _OF_THE_FIRST_TABLE if getattr(data, name) != getattr(default, name)]
+    settings = [word for name in changed for word in ("--set", f"data.{name}={_written(getattr(default, name))}")]
+    if is_remote(run.table.root):  # or the URLs of the completed labels would not be followed
+        settings += ["--set", f"data.images={run.table.root}"]
+    maps = [] if (run.path / "finding" / "maps.npy").exists() else ["--no-maps"]
+    config = ["--config", _word(run.path / "config.toml")]
+    return [
+        Command("Writing the labels", ["labels", folder, "--out", labels], _labels_file(new)),
+        Command("Training", ["train", labels, *config, *settings, "--out", _word(new)], new / "results.json"),
+        Command(
+            "Looking for what is still missing",
+            ["find", _word(new), "--folds", str(folds_of(run)), *maps],
+            new / "finding" / "summary.json",
+        ),
+    ]
+
+
+def folds_of(run: FinishedRun) -> int:
+    """Return how many models looked for the run's missing labels."""
+    parts = [folder.name.rpartition("-")[2] for folder in (run.path / "finding" / "folds").glob("*-of-*")]
+    return max((int(part) for part in parts if part.isdecimal()), default=5)
 
 
 def _sibling(path: Path) -> Path:
     """The first free name for another run beside one, as photos-2 beside photos, with a free name for its labels."""
     path = _named_folder(path)
-    others = (path.with_name(f"{_stem(path)}-{number}") for number in count(2))
+    others = (path.with_name(f"{_stem(path.name)}-{number}") for number in count(2))
     return next(each for each in others if not each.exists() and not _labels_file(each).exists())
 
 
-def _stem(path: Path) -> str:
+def _stem(name: str) -> str:
     """A run's name without its number; a longer number is more likely a year."""
-    return re.sub(r"-\d{1,2}$", "", path.name)
+    return re.sub(r"-\d{1,2}$", "", name)
 
 
 def _named_folder(path: Path) -> Path:
@@ -271,21 +234,6 @@ def _named_folder(path: Path) -> Path:
 
 def _labels_file(run: Path) -> Path:
     return run.with_name(f"{run.name}-labels.csv")
-
-
-def planned_commands(run: FinishedRun, new: Path) -> list[tuple[str, list[str]]]:
-    """Write the labels, train as the run was trained, and find what is still missing."""
-    folder, labels, data, default = _word(run.path), _word(_labels_file(new)), run.config.data, DataConfig()
-    changed = [name for name in _OF_THE_FIRST_TABLE if getattr(data, name) != getattr(default, name)]
-    settings = [word for name in changed for word in ("--set", f"data.{name}={_written(getattr(default, name))}")]
-    if is_remote(run.table.root):  # or the URLs of the completed labels would not be followed
-        settings += ["--set", f"data.images={run.table.root}"]
-    maps = [] if (run.path / "finding" / "maps.npy").exists() else ["--no-maps"]
-    return [
-        ("Writing the labels", ["labels", folder, "--out", labels]),
-        ("Training", ["train", labels, "--config", _word(run.path / "config.toml"), *settings, "--out", _word(new)]),
-        ("Looking for what is still missing", ["find", _word(new), "--folds", str(folds_of(run)), *maps]),
-    ]
 
 
 def _word(path: Path) -> str:
@@ -297,37 +245,25 @@ def _written(value: object) -> str:
     return "none" if value is None else "" if value == () else str(value)
 
 
-def folds_of(run: FinishedRun) -> int:
-    """How many models looked for the run's missing labels."""
-    parts = [folder.name.rpartition("-")[2] for folder in (run.path / "finding" / "folds").glob("*-of-*")]
-    return max((int(part) for part in parts if part.isdecimal()), default=5)
-
-
 def _epochs(run: Path, folds: int) -> tuple[int, int]:
     """How many epochs are done, and how many there are, of the run and of the models that look for missing labels."""
     try:
         config = RunFolder(run).config()
-    except (UserError, OSError):
+    except (OnepairError, OSError):
         return 0, 0
     if config.solves:  # which takes seconds
         return 0, 0
-    each = sum(stage.epochs for stage in config.stages.values())
-    done = sum(_lines(file) for file in (run / "metrics.jsonl", *run.glob("finding/folds/*/metrics.jsonl")))
-    return done, each * (1 + folds)
-
-
-def _lines(file: Path) -> int:
-    try:
-        return file.read_bytes().count(b"\n")
-    except OSError:
-        return 0
+    done = 0
+    for file in (run / "metrics.jsonl", *run.glob("finding/folds/*/metrics.jsonl")):
+        with suppress(OSError):
+            done += file.read_bytes().count(b"\n")
+    return done, sum(stage.epochs for stage in config.stages.values()) * (1 + folds)
 
 
 def _last_line(log: Path) -> str:
     """What a command said last: of one that failed, the sentence that says why."""
-    try:
-        lines = log.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return last.removeprefix("onepair: ")
+    with suppress(OSError):
+        for line in reversed(log.read_text("utf-8", "replace").splitlines()):
+            if line.strip():
+                return line.strip().removeprefix("onepair: ")
+    return ""
