@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logit
 
-from onepair.cli.progress import Narration
+from onepair.cli.progress import ProgressCallback
 from onepair.data.formats.read import read_dataset
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.write_table import write_table
@@ -36,7 +36,7 @@ from onepair.runs.audit import audit_folder, draw, write_audit
 from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.training.hardware import Machine
+from onepair.training.hardware import Hardware
 from onepair.training.run import train
 
 AUDITED = (0, 50, 100, 200, 10**9)
@@ -126,17 +126,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/audit_voc2012.csv"))
     arguments = parser.parse_args()
     truth = single_positives(arguments.data, arguments.runs / "single_positives.csv")
-    machine, rows = Machine(accelerator="cpu", devices=1), []
-    with Narration(quiet=True) as narration:
+    hardware, rows = Hardware(accelerator="cpu", devices=1), []
+    with ProgressCallback(quiet=True) as progress:
         folder = RunFolder(arguments.runs / "opml-plus")
-        train(configuration(arguments.runs / "single_positives.csv"), folder, machine=machine, watch=narration)
-        run = FinishedRun(folder.path, shared=machine.shared)
+        train(configuration(arguments.runs / "single_positives.csv"), folder, hardware=hardware, callbacks=[progress])
+        run = FinishedRun(folder.path, shared=hardware.shared)
         shutil.rmtree(audit_folder(run), ignore_errors=True)
         everything = int((truth.split == "validation").sum())
         for images in arguments.audited:
             for seed in range(arguments.draws if 0 < images < everything else 1):
                 audited = audit(run, truth, images, seed)
-                after = FinishedRun(folder.path, shared=machine.shared)
+                after = FinishedRun(folder.path, shared=hardware.shared)
                 scored = read_solved(after)
                 if arguments.limits:
                     print(audited, seed, limits(scored, truth.labels[scored.rows]), flush=True)

@@ -19,7 +19,7 @@ from cleanlab.multilabel_classification.rank import get_label_quality_scores_per
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from onepair.cli.progress import Narration
+from onepair.cli.progress import ProgressCallback
 from onepair.data.formats.read import read_dataset
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.write_table import write_table
@@ -32,7 +32,7 @@ from onepair.probability.cell_posterior import Judgement, judge
 from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.training.hardware import Machine
+from onepair.training.hardware import Hardware
 from onepair.training.run import train
 
 Floats = NDArray[np.float64]
@@ -133,12 +133,12 @@ def main() -> None:
     arguments = parser.parse_args()
     source = arguments.runs / "labels.csv"
     write_split(arguments.data, source)
-    machine, rows = Machine(accelerator="cpu", devices=1), []
-    with Narration(quiet=True) as narration:
+    hardware, rows = Hardware(accelerator="cpu", devices=1), []
+    with ProgressCallback(quiet=True) as progress:
         for method in OPTIONS:
             folder = RunFolder(arguments.runs / method)
-            train(configuration(source, method), folder, machine=machine, watch=narration)
-            run = FinishedRun(folder.path, shared=machine.shared)
+            train(configuration(source, method), folder, hardware=hardware, callbacks=[progress])
+            run = FinishedRun(folder.path, shared=hardware.shared)
             scored = read_solved(run)
             rows += rows_of(method, scored)
     missing = (run.table.labels[scored.rows] == POSITIVE).sum() - (scored.observed == POSITIVE).sum()

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onepair.cli.progress import Narration
+from onepair.cli.progress import ProgressCallback
 from onepair.files import write_atomically
 from onepair.losses.batch import loss_batch, unknown_cells
 from onepair.methods.opml_plus import OPMLPlus
@@ -28,7 +28,7 @@ from onepair.methods.registry import register
 from onepair.numerics import masked_logsumexp
 from onepair.runs.config import build_config
 from onepair.runs.folder import RunFolder
-from onepair.training.hardware import Machine
+from onepair.training.hardware import Hardware
 from onepair.training.run import train
 
 LABELS: dict[str, dict[str, Any]] = {
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/opml_plus"))
     parser.add_argument("--out", type=Path, default=Path("results/voc2012/opml_plus.csv"))
     arguments = parser.parse_args()
-    machine = Machine(accelerator="cpu", devices=1)
+    hardware = Hardware(accelerator="cpu", devices=1)
 
     def test_map(method: str, kind: str, seed: int) -> float:
         config = build_config(
@@ -109,8 +109,8 @@ def main() -> None:
             }
         )
         folder = RunFolder(arguments.runs / f"{method}-{kind.replace(' ', '-')}-seed{seed}")
-        with Narration(quiet=True) as narration:
-            return 100 * (train(config, folder, machine=machine, watch=narration).test_map or 0.0)
+        with ProgressCallback(quiet=True) as progress:
+            return 100 * (train(config, folder, hardware=hardware, callbacks=[progress]).test_map or 0.0)
 
     maps: dict[tuple[str, str], list[float]] = {}
     for seed, (words, method), kind in product(range(arguments.seeds), VARIANTS.items(), LABELS):

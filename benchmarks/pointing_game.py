@@ -41,7 +41,7 @@ from onepair.probability.thresholds import Thresholds
 from onepair.runs.config import resolve_config
 from onepair.runs.folder import RunFolder
 from onepair.runs.presets import preset
-from onepair.training.hardware import Machine, Silence
+from onepair.training.hardware import Hardware
 from onepair.training.run import train
 
 TOLERANCE = 15 / 500  # of the longer side
@@ -91,7 +91,7 @@ def train_linear(devkit: Path) -> tuple[Classifier, Thresholds]:
     model = {"backbone": "tf_efficientnet_lite0", "mode": "linear"}
     config = resolve_config(preset("voc2012", "opml-sp"), {"data": data, "model": model})
     with tempfile.TemporaryDirectory() as folder:
-        train(config, RunFolder(Path(folder)), machine=Machine(cache=cache_folder()), watch=Silence())
+        train(config, RunFolder(Path(folder)), hardware=Hardware(cache=cache_folder()))
         return load_model(Path(folder))
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from review_orders_chart import chart
 
-from onepair.cli.progress import Narration
+from onepair.cli.progress import ProgressCallback
 from onepair.data.formats.read import read_dataset
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.write_table import write_table
@@ -39,7 +39,7 @@ from onepair.review.queue import Queue, read_queue
 from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.training.hardware import Machine
+from onepair.training.hardware import Hardware
 from onepair.training.run import train
 
 METHODS = ("opml-plus", "bce", "entmax", "role", "opml", "opml-sp")
@@ -68,8 +68,8 @@ class Simulation:
         """The run that is reviewed, with its suggestions."""
         run = self.before(REVIEWED)
         if not (run.path / "finding" / "summary.json").exists():
-            with Narration(quiet=True) as narration:
-                find_labels(run, maps=False, machine=_machine(), watch=narration)
+            with ProgressCallback(quiet=True) as progress:
+                find_labels(run, maps=False, hardware=_machine(), callbacks=[progress])
         return run
 
     def before(self, method: str) -> FinishedRun:
@@ -112,13 +112,13 @@ class Simulation:
     def _train(self, method: str, source: Path, name: str) -> FinishedRun:
         folder = RunFolder(self.folder / name)
         if not folder.finished:
-            with Narration(quiet=True) as narration:
-                train(configuration(source, method, self.seed), folder, machine=_machine(), watch=narration)
+            with ProgressCallback(quiet=True) as progress:
+                train(configuration(source, method, self.seed), folder, hardware=_machine(), callbacks=[progress])
         return FinishedRun(folder.path)
 
 
-def _machine() -> Machine:
-    return Machine(accelerator="cpu", devices=1)
+def _machine() -> Hardware:
+    return Hardware(accelerator="cpu", devices=1)
 
 
 def configuration(source: Path, method: str, seed: int) -> Config:

@@ -24,7 +24,7 @@ from onepair.runs.config import Config, LinearConfig, StageConfig
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
 from onepair.training.checkpoint import Requests
-from onepair.training.hardware import Machine, Silence
+from onepair.training.hardware import Hardware
 from onepair.training.loop import Progress, Stage, Trainer
 from onepair.training.optim import Group
 
@@ -55,7 +55,7 @@ def make_task(train: int, validation: int) -> Task:
 def make_trainer(name: str, task: Task, stage: Stage, config: Config, folder: str) -> Trainer:
     method = create_method(name, **METHODS[name].run_options(epochs=stage.config.epochs))
     method.begin(torch.from_numpy(task.observed.dense()))
-    fabric = Machine(accelerator="cpu", devices=1).fabric("32-true")
+    fabric = Hardware(accelerator="cpu", devices=1).fabric("32-true")
     return Trainer(
         fabric,
         stage,
@@ -63,7 +63,7 @@ def make_trainer(name: str, task: Task, stage: Stage, config: Config, folder: st
         task,
         config,
         folder=RunFolder(Path(folder)),
-        watch=Silence(),
+        callbacks=(),
         earlier=[],
         requests=Requests(),
     )

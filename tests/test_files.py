@@ -70,8 +70,8 @@ def ended_process() -> int:
 
 
 def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:
-    machine = signature().partition("-")[0]
-    gone, alive = f"{machine}-{ended_process()}", f"{machine}-{os.getppid()}"
+    hardware = signature().partition("-")[0]
+    gone, alive = f"{hardware}-{ended_process()}", f"{hardware}-{os.getppid()}"
     left = tmp_path / f".a.json-{gone}"
     others = [tmp_path / name for name in (f".a.json-{alive}", ".a.json-00000000-1", f".b.json-{gone}", ".a.json-old")]
     for file in (left, *others):

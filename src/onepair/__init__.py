@@ -1,5 +1,6 @@
 """onepair: multi-label classifiers from incomplete labels, down to a single positive per sample."""
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from onepair.linear.estimator import OPMLClassifier
     from onepair.losses import OPMLLoss, SoftOPMLLoss, ZLPRLoss, high_rank_penalty, opml_loss, soft_opml_loss, zlpr_loss
     from onepair.metrics import average_precision, mean_average_precision
+    from onepair.training.callbacks import Callback
 
 __version__ = "0.1.0"
+
+logging.getLogger("onepair").addHandler(logging.NullHandler())  # quiet, unless a program asks for messages
 
 # Where each public name lives. A name is imported when it is first used, so that `import onepair` stays instant.
 _HOMES = {
@@ -45,6 +49,7 @@ _HOMES = {
     ],
     "onepair.metrics": ["average_precision", "mean_average_precision"],
     "onepair.inference.prediction": ["load"],
+    "onepair.training.callbacks": ["Callback"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -53,6 +58,7 @@ __all__ = [
     "POSITIVE",
     "UNKNOWN",
     "CalibratedMultiLabel",
+    "Callback",
     "OPMLClassifier",
     "OPMLLoss",
     "SoftOPMLLoss",

@@ -123,11 +123,7 @@ def leave_to_last(folder: Path) -> dict[str, Any]:
 
 def _moving(path: Path) -> bool:
     """Whether a file holds times, or the number of a process."""
-    return (
-        "-last" in path.name
-        or path.name in (".lock", ".claim")
-        or path.suffix == ".sqlite"
-    )
+    return "-last" in path.name or path.name in (".lock", ".claim") or path.suffix == ".sqlite"
 
 
 def _features(folder: Path) -> dict[bytes, bytes]:

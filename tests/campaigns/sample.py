@@ -22,7 +22,7 @@ def write_sample(folder: Path, onepair: Callable[..., int]) -> None:
     _write_tables(folder / "images", list(csv.DictReader(source.open())))
     train_tiny(source, "seed=4", out=folder / "other", cache=folder / "cache")
     with contextlib.suppress(Stopped):
-        train_tiny(source, out=folder / "stopped", cache=folder / "cache", watch=_Stopping())
+        train_tiny(source, out=folder / "stopped", cache=folder / "cache", listener=_Stopping())
     _do(onepair, ["export", folder / "run", "--out", folder / "model.onnx"])
     _write_begun(folder)
     (folder / "settings.toml").write_text(to_toml(tiny_config(source, "data.observe=given")))
@@ -83,8 +83,8 @@ def _write_tables(folder: Path, rows: list[dict[str, str]]) -> None:
 class _Stopping(Listener):
     """Stops a run after its second epoch."""
 
-    def epoch(self, record):
-        super().epoch(record)
+    def on_epoch_end(self, record):
+        super().on_epoch_end(record)
         if len(self.epochs) == 2:
             raise Stopped("", code=143)
 

@@ -5,16 +5,15 @@ import io
 import pytest
 from rich.console import Console
 
-from onepair.cli.progress import Narration, error_console
+from onepair.cli.progress import ProgressCallback, error_console
 
 
 def extraction(monkeypatch, **terminal):
     output = io.StringIO()
     monkeypatch.setattr("onepair.cli.progress.Console", lambda **_: Console(file=output, **terminal))
-    with Narration() as narration:
-        show = narration.extraction()
+    with ProgressCallback() as progress:
         for done in range(0, 101, 2):
-            show(done, 100)
+            progress.on_progress("extracting features", done, 100)
     return output.getvalue()
 
 
@@ -53,7 +52,7 @@ def test_off_a_terminal_short_epochs_of_many_models_are_no_news(monkeypatch, sho
         "loss": 1.0,
         "images_per_second": 9,
     }
-    with Narration(short_epochs=short_epochs) as narration:
-        narration.epoch({**record, "seconds": 0.1})
-        narration.epoch({**record, "epoch": 2, "seconds": 1000.0})
+    with ProgressCallback(short_epochs=short_epochs) as progress:
+        progress.on_epoch_end({**record, "seconds": 0.1})
+        progress.on_epoch_end({**record, "epoch": 2, "seconds": 1000.0})
     assert len(output.getvalue().splitlines()) == lines

@@ -4,7 +4,8 @@ from onepair.experiments.overrides import Overrides, parse_dataset
 from onepair.experiments.records import Experiment, Row
 from onepair.experiments.study import Study
 from onepair.runs.config import parse_setting
-from onepair.training.hardware import Machine, Silence
+from onepair.training.callbacks import Callback
+from onepair.training.hardware import Hardware
 from tests.training.tiny import SIZE
 
 SETTINGS = (f"model.image_size={SIZE}", "linear.batch_size=8", "linear.optimiser.weight_decay=0.0")
@@ -17,25 +18,18 @@ BCE, OPML = Row("BCE", "bce"), Row("OPML", "opml")
 TABLE = Experiment(name="table3", title="A table", caption="Two rows.", rows=(BCE, OPML))
 
 
-class Notes(Silence):
-    """A narrator that takes down which runs are done."""
+class Notes(Callback):
+    """Takes down which runs are done."""
 
     def __init__(self):
         self.begun = []
         self.ended = []
-        self.waited = 0
 
-    def stage(self, title, *, runs):
-        pass
+    def on_run_start(self, name, title):
+        self.begun.append(name)
 
-    def started(self, run):
-        self.begun.append(run.name)
-
-    def finished(self, run):
-        self.ended.append(run.name)
-
-    def waiting(self, runs):
-        self.waited += 1
+    def on_run_end(self, name, title, validation_map):
+        self.ended.append(name)
 
 
 def make_study(source, out, cache, *, seeds=2, search=False, overrides=OVERRIDES, methods=()):
@@ -46,6 +40,6 @@ def make_study(source, out, cache, *, seeds=2, search=False, overrides=OVERRIDES
         seeds=seeds,
         search=search,
         methods=methods,
-        machine=Machine(accelerator="cpu", devices=1, workers=0, cache=cache),
-        watch=Notes(),
+        hardware=Hardware(accelerator="cpu", devices=1, workers=0, cache=cache),
+        callbacks=[Notes()],
     )

@@ -26,7 +26,7 @@ def test_a_run_for_each_row_and_seed(study):
     bce, opml = first.run(TABLE)
     assert [run.config.seed for run in bce.planned] == [0, 1]
     assert (bce.line.row, opml.line.row) == (BCE, OPML)
-    assert len(first.watch.begun) == len(set(first.watch.begun)) == 4
+    assert len(first.callbacks[0].begun) == len(set(first.callbacks[0].begun)) == 4
     maps = [json.loads((run.folder.path / "results.json").read_text())["test_map"] for run in opml.planned]
     assert opml.test_maps == [100 * value for value in maps]
     assert opml.spread.mean == pytest.approx(50 * sum(maps))
@@ -39,11 +39,11 @@ def test_finished_runs_are_reused(study, searched):
     study(seeds=1).run(TABLE)
     again = study(seeds=2)
     again.run(replace(TABLE, name="table4", rows=(OPML, Row("OPML + HR", "opml-hr"))))
-    assert len(again.watch.begun) == 3, "of four, the first seed of OPML was there"
+    assert len(again.callbacks[0].begun) == 3, "of four, the first seed of OPML was there"
     assert study(seeds=2).run(TABLE)
     done, _ = searched
     assert done.run(TABLE)
-    assert len(done.watch.begun) == len(set(done.watch.begun))
+    assert len(done.callbacks[0].begun) == len(set(done.callbacks[0].begun))
 
 
 def test_sharing_in_one_process_changes_nothing(study):
@@ -91,7 +91,7 @@ def test_a_run_of_which_too_little_was_kept_is_done_again(study):
     study().run(SWEEP)  # 0.6 is what OPML has by default
     again = study(seeds=1, methods=["opml"])
     (outcome,) = again.run(TABLE)
-    assert again.watch.begun == [outcome.planned[0].name]
+    assert again.callbacks[0].begun == [outcome.planned[0].name]
     assert (outcome.planned[0].folder.path / "model.safetensors").exists()
     study().run(SWEEP)
     assert (outcome.planned[0].folder.path / "model.safetensors").exists(), "a run that is shown stays whole"
@@ -119,7 +119,7 @@ def test_a_run_that_diverges_is_a_failure_and_not_tried_again(study):
     assert "try a smaller linear.optimiser.lr" in outcome.failure
     again = study(seeds=1, methods=["bce"], overrides=overrides)
     assert again.run(TABLE)[0].failure == outcome.failure
-    assert again.watch.begun == []
+    assert again.callbacks[0].begun == []
     everything = study(seeds=1, methods=["bce"], overrides=overrides, search=True, out="searching")
     (outcome,) = everything.run(TABLE)
     assert outcome.failure == "not one candidate of the search could be trained"
@@ -148,7 +148,7 @@ def test_kill_9_loses_nothing(study, images, cache, tmp_path):
     assert len(before) == 2, "the third run was killed in its second epoch"
     resumed = study(seeds=2)
     resumed.run(TABLE)
-    assert len(resumed.watch.begun) == 2
+    assert len(resumed.callbacks[0].begun) == 2
     assert results(resumed) == results(whole)
     assert before.items() <= results(resumed).items()
 

@@ -10,7 +10,7 @@ from onepair.experiments import study as working
 from onepair.experiments.tuning import Trial, best_of_trials, history, start_of, tune, write_history
 from onepair.runs.config import build_config, read_config
 from onepair.runs.folder import RunFolder
-from onepair.training.hardware import Machine
+from onepair.training.hardware import Hardware
 from tests.experiments.small import Notes
 from tests.training.tiny import TEST, TRAIN, tiny_config, train_tiny, write_images
 
@@ -20,9 +20,9 @@ def search(images, cache, tmp_path):
     """Search on the tiny dataset, in a folder of the test's own; the trials, and the runs that were done for them."""
 
     def run(*settings, trials, out="out", notes=None):
-        machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
+        hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
         config = tiny_config(images, "method.name=opml", "linear.epochs=2", *settings)
-        return tune(tmp_path / out, config, trials=trials, machine=machine, watch=notes or Notes())
+        return tune(tmp_path / out, config, trials=trials, hardware=hardware, callbacks=[notes or Notes()])
 
     return run
 
@@ -64,8 +64,8 @@ def test_test_images_that_cannot_be_read_do_not_matter(cache, tmp_path):
     for row in range(TRAIN, TRAIN + TEST):
         (tmp_path / f"{row:02}.png").write_bytes(b"not an image")
     config = tiny_config(table, "method.name=bce", "linear.epochs=1")
-    machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
-    assert len(tune(tmp_path / "out", config, trials=1, machine=machine, watch=Notes())) == 1
+    hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
+    assert len(tune(tmp_path / "out", config, trials=1, hardware=hardware, callbacks=[Notes()])) == 1
 
 
 def test_an_interrupted_search_ends_as_if_nothing_had_happened(search, monkeypatch):

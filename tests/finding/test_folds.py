@@ -14,7 +14,7 @@ from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import prepare_task
-from onepair.training.hardware import Machine
+from onepair.training.hardware import Hardware
 from tests.training.tiny import (
     CLASSES,
     TEST,
@@ -40,14 +40,14 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def scored(place):
     """A run, its out-of-sample scores, and all that was told meanwhile."""
-    machine, watch = Machine(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
+    hardware, listener = Hardware(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
     run = train_tiny(place / "labels.csv", "linear.epochs=8", out=place / "run", cache=place / "cache").folder
-    return run, score_out_of_sample(FinishedRun(run.path), FOLDS, machine=machine, watch=watch), watch
+    return run, score_out_of_sample(FinishedRun(run.path), FOLDS, hardware=hardware, callbacks=[listener]), listener
 
 
 def again(run, place, folds=FOLDS):
-    machine, watch = Machine(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
-    return score_out_of_sample(FinishedRun(run.path), folds, machine=machine, watch=watch), watch
+    hardware, listener = Hardware(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
+    return score_out_of_sample(FinishedRun(run.path), folds, hardware=hardware, callbacks=[listener]), listener
 
 
 @pytest.mark.parametrize("observe", ["given", "single-positive"])
@@ -105,8 +105,8 @@ def test_the_scores_are_not_those_of_the_run_itself(scored, place):
 def test_a_second_time_nothing_is_trained(scored, place):
     run, found, first = scored
     assert first.epochs
-    repeated, watch = again(run, place)
-    assert not watch.epochs
+    repeated, listener = again(run, place)
+    assert not listener.epochs
     np.testing.assert_array_equal(repeated.scores, found.scores)
     np.testing.assert_array_equal(repeated.sample_scores, found.sample_scores)
 

@@ -15,7 +15,7 @@ from onepair.labels import UNKNOWN
 from onepair.review.queue import open_run, read_queue
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import prepare_task
-from onepair.training.hardware import Machine
+from onepair.training.hardware import Hardware
 from tests.training.tiny import CLASSES, TRAIN, Listener, labels_of, tiny_config, train_tiny, write_images, write_table
 
 KINDS = {
@@ -37,21 +37,23 @@ def place(request, tmp_path):
 
 
 def machine_of(place):
-    return Machine(accelerator="cpu", devices=1, workers=0, cache=place / "cache")
+    return Hardware(accelerator="cpu", devices=1, workers=0, cache=place / "cache")
 
 
 def test_images_are_scored_by_the_models_that_they_were_held_out_of(place, monkeypatch):
-    machine, watch = machine_of(place), Listener()
+    hardware, listener = machine_of(place), Listener()
     run = FinishedRun(place / "run")
-    configs = train_folds(run, 3, machine=machine, watch=watch)
-    held = read_folds(run, configs, shared=machine.shared)
+    configs = train_folds(run, 3, hardware=hardware, callbacks=[listener])
+    held = read_folds(run, configs, shared=hardware.shared)
     for fold in (place / "run" / "finding" / "folds").iterdir():
         (fold / "results.json").unlink()  # so that it is trained again, and keeps its model this time
     monkeypatch.setattr(label_matrix, "MOST_CELLS", 10)
-    machine = machine_of(place)
-    train_folds(run, 3, machine=machine, watch=watch)
-    folds, model = models_of(run, configs, shared=machine.shared)
-    models, gone = large._scorers(run, [fold.classifier for fold in folds], machine.fabric("32-true"), machine, watch)
+    hardware = machine_of(place)
+    train_folds(run, 3, hardware=hardware, callbacks=[listener])
+    folds, model = models_of(run, configs, shared=hardware.shared)
+    models, gone = large._scorers(
+        run, [fold.classifier for fold in folds], hardware.fabric("32-true"), hardware, [listener]
+    )
     assert len(gone) == 0
     higher = large._higher(models, large._seen_by_all(run, folds, gone), len(run.table.classes))
     scores = large.FoldScores(run.searched, model, models, higher)
@@ -63,9 +65,9 @@ def test_images_are_scored_by_the_models_that_they_were_held_out_of(place, monke
 @pytest.mark.parametrize("limit", [(label_matrix, "MOST_CELLS"), (folds_module, "MOST_HELD")], ids=["all", "find"])
 def test_suggestions_are_found_and_can_be_reviewed(place, monkeypatch, limit):
     monkeypatch.setattr(*limit, 10)
-    run, watch = FinishedRun(place / "run"), Listener()
-    found = find_labels(run, folds=2, machine=machine_of(place), watch=watch, maps=False)
-    assert f"looking through {TRAIN - 7} images for the likeliest of 4 classes" in watch.said
+    run, listener = FinishedRun(place / "run"), Listener()
+    found = find_labels(run, folds=2, hardware=machine_of(place), callbacks=[listener], maps=False)
+    assert f"looking through {TRAIN - 7} images for the likeliest of 4 classes" in listener.said
     assert len(list((place / "run" / "finding").rglob("*.safetensors"))) == 2
     known = run.known.take(run.searched)
     assert (known[found.suggestions.row, found.suggestions.label] == UNKNOWN).all()
@@ -81,15 +83,17 @@ def test_suggestions_are_found_and_can_be_reviewed(place, monkeypatch, limit):
             assert (own >= each.threshold).sum() == each.suggested
     assert found.missing.low <= found.missing.value <= found.missing.high
     assert found.missing.value == pytest.approx(sum(each.missing for each in found.classes), rel=0.01)
-    again = find_labels(run, folds=2, machine=machine_of(place), watch=(second := Listener()), maps=False, top=5)
+    again = find_labels(run, folds=2, hardware=machine_of(place), callbacks=[second := Listener()], maps=False, top=5)
     assert not second.epochs
     assert again.classes == found.classes
     for part in ("row", "label", "probability"):
         np.testing.assert_array_equal(getattr(again.suggestions, part), getattr(found.suggestions, part)[:5])
 
 
-def find(folder, watch):
-    return find_labels(FinishedRun(folder / "run"), folds=2, machine=machine_of(folder), watch=watch, maps=False)
+def find(folder, listener):
+    return find_labels(
+        FinishedRun(folder / "run"), folds=2, hardware=machine_of(folder), callbacks=[listener], maps=False
+    )
 
 
 def test_images_that_have_gone_or_come_back_are_left_out(tmp_path, monkeypatch):
@@ -103,9 +107,9 @@ def test_images_that_have_gone_or_come_back_are_left_out(tmp_path, monkeypatch):
     back.write_bytes(image)
     for each in gone:  # since the run
         each.unlink()
-    found = find(tmp_path, watch := Listener())
+    found = find(tmp_path, listener := Listener())
     np.testing.assert_array_equal(found.rows, np.delete(task.train, [3, -1]))
-    assert watch.said[-2:] == [
+    assert listener.said[-2:] == [
         f"looking through {len(task.train) - 2} images for the likeliest of 4 classes",
         f"1 image left out that can no longer be read: {gone[0].name}",
     ]

@@ -213,7 +213,7 @@ def test_other_endings_are_refused_before_anything_is_written(run, tmp_path):
 
 def test_confirmed_suggestions_raise_the_map(tmp_path):
     """The loop closes: train, have suggestions confirmed by somebody who knows all labels, train again."""
-    from onepair.training.hardware import Machine
+    from onepair.training.hardware import Hardware
     from onepair.training.run import train
     from tests.training.tiny import Listener
 
@@ -248,8 +248,8 @@ def test_confirmed_suggestions_raise_the_map(tmp_path):
                 },
             }
         )
-        machine = Machine(accelerator="cpu", devices=1, workers=0, cache=tmp_path / "cache")
-        return train(config, RunFolder(tmp_path / observe), machine=machine, watch=Listener()).test_map
+        hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=tmp_path / "cache")
+        return train(config, RunFolder(tmp_path / observe), hardware=hardware, callbacks=[Listener()]).test_map
 
     before = test_map(tmp_path / "labels.csv", "single-positive")
     after = test_map(tmp_path / "completed.csv", "given")

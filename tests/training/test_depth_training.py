@@ -15,7 +15,7 @@ from onepair.finding.find import find_labels
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Shared, prepare_task
 from onepair.training import run as running
-from onepair.training.hardware import Machine, Silence
+from onepair.training.hardware import Hardware
 from tests.training.test_processes import arguments, assert_same, in_two, run_command
 from tests.training.test_run import model_scores
 from tests.training.tiny import TEST, TRAIN, tiny_config
@@ -117,8 +117,8 @@ def test_folds_find_what_the_run_has_computed(train, cache, monkeypatch):
         return found
 
     monkeypatch.setattr("onepair.training.frozen_features.extract_features", spy)
-    machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
-    found = find_labels(FinishedRun(done.folder.path), folds=2, machine=machine, watch=Silence())
+    hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
+    found = find_labels(FinishedRun(done.folder.path), folds=2, hardware=hardware, callbacks=())
     assert found.folds == 2
     assert extracted == [0, 0]  # plain and mirrored, once for both folds
 
@@ -139,7 +139,7 @@ def test_a_disk_without_room_is_told_before_anything_is_written(train, monkeypat
 
 def test_how_much_room_it_takes_is_said(train, monkeypatch):
     monkeypatch.setattr("onepair.training.frozen_features.MUCH", 0)
-    said = train(*FROM_6, "seed=78").watch.said
+    said = train(*FROM_6, "seed=78").listener.said
     assert any(
         sentence.startswith("keeping small-cnn-before-6 of 46 images (plain) takes 0.0 GB in ") for sentence in said
     )

@@ -19,7 +19,7 @@ from onepair.inference.scoring import gather, shard_of
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.distributed import on_first
-from onepair.training.hardware import Machine, Silence
+from onepair.training.hardware import Hardware
 from onepair.training.run import train
 from tests.training.processes import dying_command, exit_codes, run_command, start, together
 from tests.training.test_run import model_scores
@@ -29,9 +29,9 @@ TWO = ("--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--workers
 SHARDED = tuple("fsdp" if word == "ddp" else word for word in TWO)
 
 
-def arguments(images, cache, out, *settings, machine=TWO):
+def arguments(images, cache, out, *settings, hardware=TWO):
     every = [part for setting in (*SETTINGS, *settings) for part in ("--set", setting)]
-    return list(map(str, ("train", images, *every, "--cache", cache, "--out", out, *machine)))
+    return list(map(str, ("train", images, *every, "--cache", cache, "--out", out, *hardware)))
 
 
 def in_two(tmp_path, function, *given):
@@ -87,7 +87,7 @@ def test_two_machines_train_as_one(images, cache, tmp_path):
     """As torchrun starts them: one process on each, which meet on loopback."""
     settings = ("method.name=opml-sp", "method.options.label_num=2", "linear.batch_size=7")
     two_nodes = ("--accelerator", "cpu", "--devices", "1", "--nodes", "2", "--strategy", "ddp", "--workers", "0")
-    given = arguments(images, cache, tmp_path / "two", *settings, machine=two_nodes)
+    given = arguments(images, cache, tmp_path / "two", *settings, hardware=two_nodes)
     logs = [tmp_path / f"{node}.log" for node in range(2)]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
@@ -102,13 +102,15 @@ def test_two_machines_train_as_one(images, cache, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("machine", "settings"),
+    ("hardware", "settings"),
     [(TWO, ("model.mode=finetune", "finetune.optimiser.ema=0.5")), (SHARDED, ("model.mode=linear-init",))],
     ids=["ddp", "fsdp"],
 )
-def test_the_model_of_two_processes_is_the_one_that_was_scored(images, cache, tmp_path, machine, settings):
+def test_the_model_of_two_processes_is_the_one_that_was_scored(images, cache, tmp_path, hardware, settings):
     settings = (*settings, "method.name=opml-sp", "linear.batch_size=29", "finetune.batch_size=29")
-    codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings, machine=machine))
+    codes, logs = in_two(
+        tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings, hardware=hardware)
+    )
     assert codes == [0, 0], logs
     folder = RunFolder(tmp_path / "two")
     expected = model_scores(folder, np.arange(TRAIN, TRAIN + TEST), images)
@@ -125,14 +127,14 @@ def test_the_model_of_two_processes_is_the_one_that_was_scored(images, cache, tm
     ids=lambda settings: settings[0],
 )
 def test_processes_that_each_hold_a_part_of_the_weights_train_as_one(images, cache, tmp_path, settings):
-    codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings, machine=SHARDED))
+    codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings, hardware=SHARDED))
     assert codes == [0, 0], logs
     assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
 
 
 def test_processes_with_parts_of_the_weights_go_on_after_a_kill(images, cache, tmp_path):
     settings = ("method.name=opml-sp",)
-    given = arguments(images, cache, tmp_path / "two", *settings, machine=SHARDED)
+    given = arguments(images, cache, tmp_path / "two", *settings, hardware=SHARDED)
     codes, logs = in_two(tmp_path, dying_command, given, ("batch", 6))  # in the second of three epochs
     assert codes == [-9, -9], logs
     codes, logs = in_two(tmp_path, run_command, given)
@@ -142,9 +144,9 @@ def test_processes_with_parts_of_the_weights_go_on_after_a_kill(images, cache, t
 
 
 def test_averaged_weights_are_not_spread(images, tmp_path):
-    machine = Machine(accelerator="cpu", devices=1, strategy="fsdp")
+    hardware = Hardware(accelerator="cpu", devices=1, strategy="fsdp")
     with pytest.raises(ConfigError, match=r"optimiser\.ema .* leave one of them out"):
-        train(tiny_config(images, "linear.optimiser.ema=0.5"), RunFolder(tmp_path), machine=machine, watch=Silence())
+        train(tiny_config(images, "linear.optimiser.ema=0.5"), RunFolder(tmp_path), hardware=hardware, callbacks=())
 
 
 def refuse_at_opening(given):
@@ -217,8 +219,8 @@ def test_finding_with_two_processes_is_finding_with_one(images, cache, tmp_path)
     find_labels(
         FinishedRun(run.path),
         folds=2,
-        machine=Machine(accelerator="cpu", devices=1, workers=0, cache=cache),
-        watch=Silence(),
+        hardware=Hardware(accelerator="cpu", devices=1, workers=0, cache=cache),
+        callbacks=(),
     )
     options = ("--folds", "2", "--accelerator", "cpu", "--devices", "2", "--workers", "0", "--cache", cache)
     codes, logs = in_two(tmp_path, run_command, list(map(str, ("find", tmp_path / "two", *options))))

@@ -81,8 +81,8 @@ def test_metrics_written_after_the_last_checkpoint_are_not_repeated(train, tmp_p
 class Stopping(Listener):
     """Stops a run after its second epoch."""
 
-    def epoch(self, record):
-        super().epoch(record)
+    def on_epoch_end(self, record):
+        super().on_epoch_end(record)
         if len(self.epochs) == 2:
             raise Stopped("", code=143)
 
@@ -109,7 +109,7 @@ SPOILED = {
 @pytest.mark.parametrize("what", SPOILED)
 def test_a_checkpoint_of_another_form_is_a_sentence(train, tmp_path, what):
     with pytest.raises(Stopped):
-        train(watch=Stopping())
+        train(listener=Stopping())
     file = tmp_path / "run" / "linear-last.safetensors"
     state = load_state(file)
     SPOILED[what](state)
@@ -121,7 +121,7 @@ def test_a_checkpoint_of_another_form_is_a_sentence(train, tmp_path, what):
 
 def test_best_weights_of_another_network_are_a_sentence(train, tmp_path):
     with pytest.raises(Stopped):
-        train(watch=Stopping())
+        train(listener=Stopping())
     (best,) = (tmp_path / "run").glob("linear-best-*.safetensors")
     save_state(best, {"weight": torch.zeros(3)})
     with pytest.raises(RunError, match="best weights are those of another network"):

@@ -29,7 +29,7 @@ from onepair.runs.task import Shared, prepare_task
 from onepair.training import checkpoint as stopping
 from onepair.training import loop
 from onepair.training import run as running
-from onepair.training.hardware import Machine
+from onepair.training.hardware import Hardware
 from onepair.training.loop import Trainer
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, tiny_config, write_images, write_table
 
@@ -112,7 +112,7 @@ def test_a_run_leaves_everything_behind(train, images, mode, name):
     expected = [(stage, epoch) for stage, epochs in stages[mode] for epoch in range(1, epochs + 1)]
     records = folder.metrics()
     assert [(record["stage"], record["epoch"]) for record in records] == expected
-    assert done.watch.epochs == records
+    assert done.listener.epochs == records
     last_stage = [record for record in records if record["stage"] == expected[-1][0]]
     assert results.validation_map == max(record["validation_map"] for record in last_stage)
     assert last_stage[results.best_epoch - 1]["validation_map"] == results.validation_map
@@ -212,7 +212,7 @@ def test_a_finished_run_is_returned_as_it_is(train, monkeypatch):
     monkeypatch.setattr(running, "task_of", lambda *_, **__: pytest.fail("began again"))
     again = train()
     assert again.results == first.results
-    assert "holds this run already" in again.watch.said[0]
+    assert "holds this run already" in again.listener.said[0]
     assert {file: file.stat().st_mtime_ns for file in first.folder.path.iterdir()} == before
     with pytest.raises(RunError, match=r"linear\.epochs is 4, was 3"):
         train("linear.epochs=4")
@@ -395,12 +395,12 @@ def test_unreadable_training_images_are_left_out_by_name(train, own_images, sett
     done = train(*settings, source=own_images)
     names = sorted(path.name for path in broken)
     assert done.results.skipped_images == names
-    (told,) = [sentence for sentence in done.watch.said if sentence.startswith("2 images left out:")]
+    (told,) = [sentence for sentence in done.listener.said if sentence.startswith("2 images left out:")]
     assert all(name in told for name in names)
     header, *lines = (done.folder.path / "skipped.csv").read_text().splitlines()
     assert header == "file,reason,place"
     assert [line.partition(",")[0] for line in lines] == names
-    assert done.watch.batches[-1]["done"] == done.watch.batches[-1]["rows"] == 28
+    assert done.listener.batches[-1]["done"] == done.listener.batches[-1]["rows"] == 28
 
 
 def test_what_is_wrong_with_the_table_is_left_out_by_its_place(train, own_images):
@@ -411,10 +411,10 @@ def test_what_is_wrong_with_the_table_is_left_out_by_its_place(train, own_images
     with pytest.raises(DataError, match="line 4, column split: holds 'eval'"):
         train("data.on_error=raise", source=own_images, out="refused")
     done = train("data.observe=given", source=own_images)
-    (problems,) = [sentence for sentence in done.watch.said if sentence.startswith("2 problems in the labels:")]
+    (problems,) = [sentence for sentence in done.listener.said if sentence.startswith("2 problems in the labels:")]
     assert "line 4, column split: holds 'eval'" in problems
     assert problems.endswith("now unknown")
-    (images,) = [sentence for sentence in done.watch.said if sentence.startswith("1 image left out:")]
+    (images,) = [sentence for sentence in done.listener.said if sentence.startswith("1 image left out:")]
     place = f"labels.csv, line {len(text) + 1}"
     assert images.endswith(f"{place}: no such file gone.png in {own_images.parent}")
     with (done.folder.path / "skipped.csv").open(newline="") as file:
@@ -429,7 +429,7 @@ def test_what_is_wrong_with_the_table_is_left_out_by_its_place(train, own_images
 def test_remarks_on_the_table_are_said(train, own_images):
     header, *rows = own_images.read_text().splitlines()
     own_images.write_text("\n".join([f"{header},width", *(f"{row},640" for row in rows)]))
-    (remarks,) = [said for said in train(source=own_images).watch.said if said.startswith("noted about the labels:")]
+    (remarks,) = [said for said in train(source=own_images).listener.said if said.startswith("noted about the labels:")]
     assert "column width: holds values that are no labels, as '640' in line 2; left out" in remarks
 
 
@@ -523,7 +523,7 @@ def test_a_machine_that_is_not_this_one_is_refused(asked):
     if asked.get("accelerator") == "cuda" and torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     with pytest.raises(ConfigError, match="cannot compute as asked"):
-        Machine(**{"accelerator": "cpu", "devices": 1, **asked}).fabric("32-true")
+        Hardware(**{"accelerator": "cpu", "devices": 1, **asked}).fabric("32-true")
 
 
 def test_a_full_disk_while_training_is_told_in_a_sentence(train, monkeypatch, tmp_path):

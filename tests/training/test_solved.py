@@ -13,7 +13,7 @@ from onepair.review.completion import write_completed
 from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import prepare_task
-from onepair.training.hardware import Machine
+from onepair.training.hardware import Hardware
 from tests.training.tiny import CLASSES, SOLVED, TEST, TRAIN, Listener, labels_of, write_images, write_table
 
 GIVEN = (SOLVED, "method.name=opml-plus", "data.observe=given")
@@ -58,8 +58,8 @@ def apart(one, other):
 
 
 def test_finding_trains_nothing(solved, cache):
-    machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
-    found = find_labels(solved, machine=machine, watch=Listener(), maps=False)
+    hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
+    found = find_labels(solved, hardware=hardware, callbacks=[Listener()], maps=False)
     assert found.folds == 5
     assert not (solved.path / "finding" / "folds").exists()
     np.testing.assert_array_equal(read_solved(solved).scores, solved.scores("train"))
@@ -74,11 +74,11 @@ def test_scores_that_were_not_kept_are_those_of_the_folds(solved):
 
 
 def test_small_and_large_find_the_same_images(solved, cache, monkeypatch):
-    machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
-    small = find_labels(solved, machine=machine, watch=Listener(), maps=False)
+    hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
+    small = find_labels(solved, hardware=hardware, callbacks=[Listener()], maps=False)
     monkeypatch.setattr(label_matrix, "MOST_CELLS", 10)
     again = FinishedRun(solved.path)
-    large = find_labels(again, machine=machine, watch=Listener(), maps=False)
+    large = find_labels(again, hardware=hardware, callbacks=[Listener()], maps=False)
     np.testing.assert_array_equal(small.rows, large.rows)
     assert large.folds == small.folds
 

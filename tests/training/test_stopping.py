@@ -43,8 +43,8 @@ class Asking(Listener):
         super().__init__()
         self.number, self.signals = number, signals
 
-    def batch(self, **facts):
-        super().batch(**facts)
+    def on_batch_end(self, **facts):
+        super().on_batch_end(**facts)
         if len(self.batches) == self.number:
             for each in self.signals:
                 signal.raise_signal(each)
@@ -83,7 +83,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_as_if_nothing_had_happened(
     stops = []
     while not (tmp_path / "stopped" / "results.json").exists():
         try:
-            train(*settings, out="stopped", watch=Asking(every, signal.SIGTERM))
+            train(*settings, out="stopped", listener=Asking(every, signal.SIGTERM))
         except Stopped as stop:
             stops.append((stop.code, str(stop)))
     assert len(stops) == 3 * BATCHES // every
@@ -136,24 +136,24 @@ def test_a_run_may_stop_between_batches_that_are_scored(train, images, monkeypat
 
 def test_extraction_stops_and_goes_on(train, tmp_path, images, monkeypatch):
     class Impatient(Listener):
-        def extraction(self, what="extracting features"):
-            return lambda done, rows: signal.raise_signal(signal.SIGINT)
+        def on_progress(self, what, done, total):
+            signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Stopped, match="stopped by Ctrl-C; the features extracted so far are kept; the same command"):
-        train_tiny(images, out=tmp_path / "run", cache=tmp_path / "cache", watch=Impatient())
+        train_tiny(images, out=tmp_path / "run", cache=tmp_path / "cache", listener=Impatient())
     assert train_tiny(images, out=tmp_path / "run", cache=tmp_path / "cache").results.test_map
 
 
 def test_a_second_signal_is_obeyed_at_once(train):
     with pytest.raises(KeyboardInterrupt):
-        train(watch=Asking(2, signal.SIGINT, signal.SIGINT))
+        train(listener=Asking(2, signal.SIGINT, signal.SIGINT))
 
 
 def test_signals_mean_what_they_did_when_a_run_is_over(train):
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     train()
     with pytest.raises(Stopped, match=r"stopped by SIGTERM; saved in .*; the same command goes on$") as stop:
-        train(out="stopped", watch=Asking(2, signal.SIGTERM))
+        train(out="stopped", listener=Asking(2, signal.SIGTERM))
     assert stop.value.code == 143
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
@@ -166,12 +166,12 @@ def test_checkpoints_are_written_within_an_epoch_when_it_is_time(train, monkeypa
         save(trainer)
 
     class Slow(Listener):
-        def batch(self, **facts):
+        def on_batch_end(self, **facts):
             now[0] += 0.4 * stopping.SECONDS_BETWEEN_CHECKPOINTS
 
     monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(Trainer, "_save", note)
-    train("linear.epochs=2", watch=Slow())
+    train("linear.epochs=2", listener=Slow())
     assert saved == [(0, 3), (1, 2), (2, 0)]
 
 
@@ -190,10 +190,10 @@ def ask_one(given, rank, number):
     run_command(given)
 
 
-@pytest.mark.parametrize(("rank", "machine"), [(0, TWO), (1, SHARDED)], ids=["ddp", "fsdp"])
-def test_processes_stop_together_whichever_is_asked(images, cache, tmp_path, rank, machine):
+@pytest.mark.parametrize(("rank", "hardware"), [(0, TWO), (1, SHARDED)], ids=["ddp", "fsdp"])
+def test_processes_stop_together_whichever_is_asked(images, cache, tmp_path, rank, hardware):
     settings = ("method.name=opml-sp", "linear.epochs=6")
-    given = arguments(images, cache, tmp_path / "two", *settings, machine=machine)
+    given = arguments(images, cache, tmp_path / "two", *settings, hardware=hardware)
     codes, logs = in_two(tmp_path, ask_one, given, rank, signal.SIGTERM)
     assert codes == [143, 0], logs
     assert logs[0].count("onepair: stopped by SIGTERM; saved in") == 1

@@ -1,6 +1,7 @@
 """A dataset of 46 images that a network of four convolutions learns in moments, and runs on it."""
 
 import itertools
+import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +10,8 @@ from PIL import Image
 
 from onepair.runs.config import build_config, merge, parse_setting
 from onepair.runs.folder import RunFolder
-from onepair.training.hardware import Machine
+from onepair.training.callbacks import Callback
+from onepair.training.hardware import Hardware
 from onepair.training.run import train
 
 CLASSES = ("red", "green", "blue", "striped")
@@ -70,38 +72,42 @@ def tiny_config(source, *settings):
     return build_config(merge([parse_setting(text) for text in (f"data.source='{source}'", *usual, *settings)]))
 
 
-class Listener:
-    """Takes down all that a run tells."""
+class Listener(Callback):
+    """Takes down all that a run tells, and all messages up to the next listener."""
+
+    handler = logging.Handler()
 
     def __init__(self) -> None:
+        logger = logging.getLogger("onepair")
+        logger.removeHandler(Listener.handler)
+        Listener.handler = logging.Handler(logging.INFO)
+        Listener.handler.emit = lambda record: self.said.append(record.getMessage())
+        logger.addHandler(Listener.handler)
+        logger.setLevel(logging.INFO)
         self.said: list[str] = []
         self.batches: list[dict[str, Any]] = []
         self.epochs: list[dict[str, Any]] = []
 
-    def say(self, sentence):
-        self.said.append(sentence)
-
-    def extraction(self, what="extracting features"):
-        return None
-
-    def batch(self, **facts):
+    def on_batch_end(self, **facts):
         self.batches.append(facts)
 
-    def epoch(self, record):
+    def on_epoch_end(self, record):
         self.epochs.append(record)
 
 
 class Done(NamedTuple):
     results: dict[str, Any]
     folder: RunFolder
-    watch: Listener
+    listener: Listener
 
     @property
     def weights(self) -> bytes:
         return (self.folder.path / "model.safetensors").read_bytes()
 
 
-def train_tiny(source, *settings, out, cache, watch=None):
-    watch, folder = watch or Listener(), RunFolder(out)
-    machine = Machine(accelerator="cpu", devices=1, workers=0, cache=cache)
-    return Done(train(tiny_config(source, *settings), folder, machine=machine, watch=watch), folder, watch)
+def train_tiny(source, *settings, out, cache, listener=None):
+    listener, folder = listener or Listener(), RunFolder(out)
+    hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
+    return Done(
+        train(tiny_config(source, *settings), folder, hardware=hardware, callbacks=[listener]), folder, listener
+    )

@@ -1,6 +1,7 @@
 """`onepair check`, `features`, `datasets`: what is in a dataset, and its features."""
 
 import json
+import logging
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from onepair.data.problems import Problem
     from onepair.data.quality.check import Census
     from onepair.features.store import Features as StoredFeatures
+
+_log = logging.getLogger(__name__)
 
 
 SHOWN_PROBLEMS = 10  # problems of each kind; --json has them all
@@ -224,17 +227,18 @@ def features(
     place = computed(engine, address)
     table = reading.noted_table(data, strict=strict)
 
-    from onepair.cli.progress import Narration
+    from onepair.cli.progress import ProgressCallback
     from onepair.data.problems import announce
     from onepair.features.extract import extract_features
     from onepair.files import cache_folder
     from onepair.inference.torch_engine import Engines
     from onepair.models import create_backbone, parse_weights
     from onepair.models.packages import best_at_hand
+    from onepair.training.callbacks import progress_of
 
     network = create_backbone(backbone or best_at_hand(), weights=parse_weights(weights), image_size=image_size)
     kept_in = cache or cache_folder()
-    with Narration() as narration, place as over:
+    with ProgressCallback() as progress, place as over:
         found = extract_features(
             table,
             network,
@@ -243,8 +247,8 @@ def features(
             folder=kept_in / "features",
             view="flipped" if flipped else "plain",
             workers=workers,
-            report=announce(narration.say, strict=strict),
-            on_progress=narration.extraction(),
+            report=announce(_log.info, strict=strict),
+            on_progress=progress_of([progress], "extracting features"),
         )
     typer.echo(f"{found.folder}: {counted(found.new, 'image')} new, {found.there:,} there before")
     if found.unreadable:

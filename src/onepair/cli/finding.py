@@ -72,14 +72,14 @@ def find(
     shared = Shared()
     opened = FinishedRun(run, shared=shared)
 
-    from onepair.cli.progress import Narration
+    from onepair.cli.progress import ProgressCallback
     from onepair.cli.training import number_or_auto
     from onepair.files import cache_folder
     from onepair.finding.find import find_labels
-    from onepair.training.hardware import Machine
+    from onepair.training.hardware import Hardware
 
-    with Narration(short_epochs=False) as narration, place as over:
-        machine = Machine(
+    with ProgressCallback(short_epochs=False) as progress, place as over:
+        hardware = Hardware(
             accelerator=accelerator,
             devices=number_or_auto(devices),
             workers=workers,
@@ -93,8 +93,8 @@ def find(
             top=top,
             min_probability=min_probability,
             maps=maps,
-            machine=machine,
-            watch=narration,
+            hardware=hardware,
+            callbacks=[progress],
         )
     if out is not None:
         found.write(out)

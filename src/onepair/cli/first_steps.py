@@ -1,5 +1,6 @@
 """`onepair start` and `onepair demo`: all steps by one command, on your data or on the embedded digits."""
 
+import logging
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from onepair.report import RunSummary
     from onepair.runs.config import Config
     from onepair.runs.task import Shared
+
+_log = logging.getLogger(__name__)
 
 
 METHOD = "opml-plus"
@@ -121,28 +124,28 @@ def demo(
     """
     require_extra("report")
     from onepair.cli.finding import print_finding
-    from onepair.cli.progress import Narration
+    from onepair.cli.progress import ProgressCallback
     from onepair.cli.training import number_or_auto
     from onepair.finding.find import find_labels
     from onepair.runs.finished import FinishedRun
     from onepair.runs.folder import RunFolder
     from onepair.training.distributed import is_first
-    from onepair.training.hardware import Machine
+    from onepair.training.hardware import Hardware
     from onepair.training.run import train
 
-    machine = Machine(accelerator=accelerator, devices=number_or_auto(devices))
-    with Narration(quiet=not is_first()) as narration:
+    hardware = Hardware(accelerator=accelerator, devices=number_or_auto(devices))
+    with ProgressCallback(quiet=not is_first()) as progress:
         for each in RUNS:
-            narration.say(f"\n{each.title} from {each.labels}")
-            train(demo_config(each, epochs), RunFolder(out / each.name), machine=machine, watch=narration)
+            _log.info(f"\n{each.title} from {each.labels}")
+            train(demo_config(each, epochs), RunFolder(out / each.name), hardware=hardware, callbacks=[progress])
     if is_first():
-        _print_runs(_summaries(out, machine.shared))
-    with Narration(quiet=not is_first()) as narration:
-        narration.say(f"\nWhich labels are missing? {FOLDS} models, each trained without the scenes it is asked about")
-        finder = FinishedRun(out / FINDER, shared=machine.shared)
-        found = find_labels(finder, folds=FOLDS, machine=machine, watch=narration)
+        _print_runs(_summaries(out, hardware.shared))
+    with ProgressCallback(quiet=not is_first()) as progress:
+        _log.info(f"\nWhich labels are missing? {FOLDS} models, each trained without the scenes it is asked about")
+        finder = FinishedRun(out / FINDER, shared=hardware.shared)
+        found = find_labels(finder, folds=FOLDS, hardware=hardware, callbacks=[progress])
     print_finding(found)
-    _report(out, machine.shared)
+    _report(out, hardware.shared)
     typer.echo(f"To confirm them on a page: {command('review', out)}")
 
 

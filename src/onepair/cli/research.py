@@ -1,5 +1,6 @@
 """`onepair reproduce` and `onepair compare`: the paper's tables and figures, and runs side by side."""
 
+import logging
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from onepair.experiments.records import Experiment
     from onepair.experiments.study import Step, Study
     from onepair.experiments.tables import ResultTable
+
+_log = logging.getLogger(__name__)
 
 
 @on_interrupt("the runs that are done are kept; the same command goes on")
@@ -66,7 +69,7 @@ def reproduce(
     the work; with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
     """
     require_extra("report")
-    from onepair.cli.progress import StudyNarration
+    from onepair.cli.progress import ProgressCallback
     from onepair.experiments.overrides import Overrides, parse_dataset
     from onepair.experiments.records import EXPERIMENTS, find_experiment
     from onepair.experiments.study import Study, make_plan
@@ -74,11 +77,11 @@ def reproduce(
     from onepair.files import writing
     from onepair.methods import find_method
     from onepair.runs.config import parse_setting
-    from onepair.training.hardware import Machine
+    from onepair.training.hardware import Hardware
 
     asked = list(EXPERIMENTS.values()) if what == "all" else [find_experiment(what)]
     tables: list[ResultTable] = []
-    with StudyNarration() as narration:
+    with ProgressCallback(short_epochs=False) as progress:
         study = Study(
             out,
             datasets=[parse_dataset(text) for text in data or []],
@@ -86,20 +89,20 @@ def reproduce(
             seeds=seeds,
             search=search == "grid",
             methods=[find_method(name).name for name in methods.split(",")] if methods else [],
-            machine=Machine(devices=1, workers=workers),
-            watch=narration,
+            hardware=Hardware(devices=1, workers=workers),
+            callbacks=[progress],
         )
         experiments = _possible(asked, study)
         if dry_run:
             _print_plan(make_plan(study, experiments))
             return
         for experiment in experiments:
-            narration.say(f"{experiment.name}: {experiment.title}")
+            _log.info(f"{experiment.name}: {experiment.title}")
             outcomes = study.run(experiment)
             with writing(out):
                 out.mkdir(parents=True, exist_ok=True)
                 files = write_output(out, experiment, outcomes, command=_command(experiment, study, settings or []))
-            narration.say(f"wrote {', '.join(map(str, files))}")
+            _log.info(f"wrote {', '.join(map(str, files))}")
             if experiment.picture == "table":
                 tables += make_tables(outcomes)
     _print_tables(tables)

@@ -1,5 +1,6 @@
 """`onepair train`, `tune`, `config`, `methods`: a run, its settings, and better ones."""
 
+import logging
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from onepair.experiments.tuning import Trial
     from onepair.runs.config import Config
     from onepair.runs.folder import Results
+
+_log = logging.getLogger(__name__)
 
 
 @on_interrupt("what was saved is kept; the same command goes on")
@@ -90,15 +93,15 @@ def train(
         raise UserError("name a dataset, as in: onepair train digits")
     complete = sound(complete)
 
-    from onepair.cli.progress import Narration
+    from onepair.cli.progress import ProgressCallback
     from onepair.files import cache_folder
     from onepair.runs.folder import RunFolder
+    from onepair.training.callbacks import Callback, TensorBoardCallback
     from onepair.training.distributed import is_first
-    from onepair.training.hardware import Machine
-    from onepair.training.run import TensorBoard
+    from onepair.training.hardware import Hardware
     from onepair.training.run import train as run
 
-    machine = Machine(
+    hardware = Hardware(
         accelerator=accelerator,
         devices=number_or_auto(devices),
         num_nodes=nodes,
@@ -108,11 +111,11 @@ def train(
     )
     place = RunFolder(out or default_folder(complete))
     aside = place.put_aside() if restart and is_first() else None
-    curves = TensorBoard(place.path / "tensorboard") if tensorboard else None
-    with Narration(tensorboard=curves) as narration:
+    curves: list[Callback] = [TensorBoardCallback(place.path / "tensorboard")] if tensorboard else []
+    with ProgressCallback() as progress:
         if aside:
-            narration.say(f"what was in {place.path} is in {aside} now")
-        results = run(complete, place, machine=machine, watch=narration)
+            _log.info(f"what was in {place.path} is in {aside} now")
+        results = run(complete, place, hardware=hardware, callbacks=[progress, *curves])
     if is_first():
         _print_results(results, place.path)
 
@@ -228,16 +231,16 @@ def tune(
         raise UserError("name a dataset, as in: onepair tune digits")
     complete = sound(complete)
 
-    from onepair.cli.progress import StudyNarration
+    from onepair.cli.progress import ProgressCallback
     from onepair.experiments.tuning import tune as search
     from onepair.experiments.tuning import write_history
     from onepair.files import writing
-    from onepair.training.hardware import Machine
+    from onepair.training.hardware import Hardware
 
     folder = out or Path("runs") / f"tune-{default_folder(complete).name}"
-    with StudyNarration() as narration:
-        machine = Machine(devices=1, workers=workers)
-        tried = search(folder, complete, trials=trials, machine=machine, watch=narration)
+    with ProgressCallback(short_epochs=False) as progress:
+        hardware = Hardware(devices=1, workers=workers)
+        tried = search(folder, complete, trials=trials, hardware=hardware, callbacks=[progress])
     with writing(folder):
         files = write_history(folder, tried)
     _print_best(tried, folder, files)

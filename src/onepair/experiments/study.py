@@ -1,6 +1,7 @@
 """The runner of tables, figures and searches: every run once, in a folder that all tables and figures share."""
 
 import hashlib
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
@@ -23,8 +24,12 @@ from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.runs.method_factory import method_of
 from onepair.runs.task import Shared, prepare_task
-from onepair.training.hardware import Machine, Narrator
+from onepair.training.callbacks import Callback
+from onepair.training.hardware import Hardware
 from onepair.training.run import train
+from onepair.words import counted
+
+_log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LOOKS = 1.0  # at runs that other processes are at work on
 FIRST_SEED = 0
@@ -73,15 +78,21 @@ class PlannedRun:
         failure = read_record(self.folder.path / "failure.json", _Failure)
         return None if failure is None else failure.reason
 
-    def execute(self, *, machine: Machine, watch: "StudyNarrator", test: bool = True) -> None:
+    def execute(self, *, hardware: Hardware, callbacks: Sequence[Callback] = (), test: bool = True) -> None:
         """Train; a run that diverges is marked as failed."""
-        watch.started(self)
+        for callback in callbacks:
+            callback.on_run_start(self.name, self.title)
         self.keep()
         (self.folder.path / "results.json").unlink(missing_ok=True)  # of a run of which too little was kept
         try:
-            train(self.config, self.folder, machine=machine, watch=watch, test=test)
+            train(self.config, self.folder, hardware=hardware, callbacks=callbacks, test=test)
         except TrainingError as error:
             self.folder.write_json("failure.json", {"reason": str(error)})
+
+    def announce(self, callbacks: Sequence[Callback]) -> None:
+        """Tell callbacks that the run is over."""
+        for callback in callbacks:
+            callback.on_run_end(self.name, self.title, None if self.failure else self.folder.results().validation_map)
 
     def keep(self) -> None:
         """Mark a run that is shown, so that it stays whole even where a search tries it, too."""
@@ -96,15 +107,6 @@ class PlannedRun:
         for pattern in patterns:
             for file in self.folder.path.glob(pattern):
                 file.unlink(missing_ok=True)
-
-
-class StudyNarrator(Narrator, Protocol):
-    """A narrator that is told how far a whole study is."""
-
-    def stage(self, title: str, *, runs: int) -> None: ...
-    def started(self, run: PlannedRun) -> None: ...
-    def finished(self, run: PlannedRun) -> None: ...
-    def waiting(self, runs: int) -> None: ...
 
 
 def plan_run(dataset: Dataset, row: Row, values: Values, config: Config, *, out: Path, shown: bool) -> PlannedRun:
@@ -204,12 +206,12 @@ class Study:
         overrides: Overrides,
         seeds: int,
         search: bool,
-        machine: Machine,
-        watch: StudyNarrator,
+        hardware: Hardware,
+        callbacks: Sequence[Callback] = (),
         methods: Sequence[str] = (),
     ) -> None:
         self.out, self.datasets, self.overrides, self.seeds, self.search = out, datasets, overrides, seeds, search
-        self.machine, self.watch, self.methods = machine, watch, methods
+        self.hardware, self.callbacks, self.methods = hardware, callbacks, methods
 
     def lines(self, experiment: Experiment) -> list[Line]:
         """The rows of an experiment on every dataset: those asked for, and that there are in this mode."""
@@ -265,7 +267,7 @@ class Study:
 
     def _require_test_labels(self, line: Line) -> None:
         data = make_config(*line, {}, seed=FIRST_SEED, overrides=self.overrides).data
-        task = self.machine.shared.once(("task", data, False), lambda: prepare_task(data))
+        task = self.hardware.shared.once(("task", data, False), lambda: prepare_task(data))
         if not task.table.labels.take(task.test).has(POSITIVE):
             raise DataError(f"{data.source}: has no test images with labels, which every table and figure needs")
 
@@ -281,11 +283,12 @@ class Study:
         rivals = {run.name: group for group in groups for run in group}
         runs = unique(run for group in groups for run in group)
         todo = [run for run in runs if not run.done]
-        self.watch.stage(stage, runs=len(todo))
+        for callback in self.callbacks:
+            callback.on_study_start(stage, len(todo))
         while todo:
             busy = [run for run in todo if not self._attempt(run, rivals[run.name])]
             if len(busy) == len(todo):
-                self.watch.waiting(len(busy))
+                _log.info(f"waiting for {counted(len(busy), 'run')} that other processes are at work on")
                 time.sleep(SECONDS_BETWEEN_LOOKS)
             todo = busy
         for run in runs:
@@ -296,7 +299,7 @@ class Study:
         try:
             with _claimed(run):
                 if not run.done:
-                    run.execute(machine=self.machine, watch=self.watch)
+                    run.execute(hardware=self.hardware, callbacks=self.callbacks)
                     run.tidy(whole=True)
                     best = best_of(rivals) if len(rivals) > 1 else None
                     for rival in rivals:  # hundreds of runs must not fill the disk: the best so far stays whole
@@ -304,7 +307,7 @@ class Study:
                             rival.tidy(whole=False)
         except BusyError:
             return False
-        self.watch.finished(run)
+        run.announce(self.callbacks)
         return True
 
 

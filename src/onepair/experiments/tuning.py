@@ -13,7 +13,7 @@ from onepair.errors import ConfigError
 from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.experiments.overrides import Dataset
 from onepair.experiments.records import Row, Values
-from onepair.experiments.study import StudyNarrator, plan_run
+from onepair.experiments.study import plan_run
 from onepair.experiments.tables import csv_text
 from onepair.files import write_atomically, writing
 from onepair.methods import METHODS, find_method
@@ -21,7 +21,8 @@ from onepair.runs.config import Config, to_toml
 from onepair.runs.folder import RunFolder
 from onepair.runs.method_factory import method_of
 from onepair.runs.task import task_of
-from onepair.training.hardware import Machine
+from onepair.training.callbacks import Callback
+from onepair.training.hardware import Hardware
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -128,7 +129,9 @@ class Trial(NamedTuple):
     validation_map: float | None  # None where it could not be trained
 
 
-def tune(out: Path, config: Config, *, trials: int, machine: Machine, watch: StudyNarrator) -> list[Trial]:
+def tune(
+    out: Path, config: Config, *, trials: int, hardware: Hardware, callbacks: Sequence[Callback] = ()
+) -> list[Trial]:
     """Choose options of a method and the learning rate of the last stage by validation mAP.
 
     The first trial is the configuration as it is; then Optuna proposes values, from what came of the trials before
@@ -138,8 +141,8 @@ def tune(out: Path, config: Config, *, trials: int, machine: Machine, watch: Stu
         out: the folder of the search; `best.toml` there is the best configuration so far.
         config: what to begin with, and what stays.
         trials: how many there are to be in all, those of earlier commands included.
-        machine: what to compute on.
-        watch: is told how far the search is.
+        hardware: what to compute on.
+        callbacks: told how far the search is.
 
     Returns:
         All trials. They never look at test images.
@@ -152,7 +155,7 @@ def tune(out: Path, config: Config, *, trials: int, machine: Machine, watch: Stu
         raise ConfigError(
             f"method {config.method.name} has no option to choose, and the penalty chooses itself; just train it"
         )
-    _require_folder(out, config, machine)
+    _require_folder(out, config, hardware)
     dataset = Dataset(Path(config.data.source).stem, config.data.source, config.data.format)
     row = Row(find_method(config.method.name).title, config.method.name)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -168,11 +171,12 @@ def tune(out: Path, config: Config, *, trials: int, machine: Machine, watch: Stu
             run = plan_run(dataset, row, values, with_values(config, values), out=out, shown=False)
             if not run.done:
                 if not begun:
-                    watch.stage("trials", runs=trials - number)
+                    for callback in callbacks:
+                        callback.on_study_start("trials", trials - number)
                 begun = True
                 run.folder.path.mkdir(parents=True, exist_ok=True)
-                run.execute(machine=machine, watch=watch, test=False)
-                watch.finished(run)
+                run.execute(hardware=hardware, callbacks=callbacks, test=False)
+                run.announce(callbacks)
             run.tidy(whole=False)
             found = None if run.failure is not None else run.folder.results().validation_map
             study.tell(proposed, found, state=None if found is not None else optuna.trial.TrialState.FAIL)
@@ -181,13 +185,13 @@ def tune(out: Path, config: Config, *, trials: int, machine: Machine, watch: Stu
     return tried
 
 
-def _require_folder(out: Path, config: Config, machine: Machine) -> None:
+def _require_folder(out: Path, config: Config, hardware: Hardware) -> None:
     """Make the folder of a search, or refuse one of another configuration."""
     folder = RunFolder(out)
     folder.require_usable(config)
     if (out / "config.toml").exists():
         folder.require_same(folder.config(), config)
-    task_of(config, machine.shared)  # or a sentence on the dataset, before anything is written
+    task_of(config, hardware.shared)  # or a sentence on the dataset, before anything is written
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "config.toml", to_toml(config).encode())

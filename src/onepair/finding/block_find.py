@@ -26,15 +26,19 @@ from onepair.runs.config_types import WITHOUT_IMAGES
 from onepair.runs.finished import FinishedRun, FoldModels
 from onepair.runs.task import judged_places
 from onepair.score_blocks import HighestUnknown
+from onepair.training.callbacks import Callback, progress_of
 from onepair.training.checkpoint import Requests
+from onepair.training.distributed import first_logger
 from onepair.training.frozen_features import Fixed
-from onepair.training.hardware import Machine, Narrator
+from onepair.training.hardware import Hardware
 from onepair.words import counted
 
 Score = Callable[[Indices], NDArray[np.float32]]  # from rows (n,) to their scores (n, L)
 
 _SAMPLED_CELLS = 2**24  # by which scores are calibrated, and missing labels counted
 _BLOCK = 2**22  # cells that are scored at once: memory of up to 32 MB is used again and again, more is made anew
+
+_log = first_logger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,8 +236,8 @@ def find_large(
     configs: Sequence[Config],
     *,
     fabric: Fabric,
-    machine: Machine,
-    watch: Narrator,
+    hardware: Hardware,
+    callbacks: Sequence[Callback],
     top: int | None,
     min_probability: float | None,
 ) -> Finding:
@@ -243,19 +247,19 @@ def find_large(
     """
     table, solved = run.table, run.folds() if run.config.solves else None
     if solved is None:
-        folds, model = models_of(run, configs, shared=machine.shared)
-        models, gone = _scorers(run, [fold.classifier for fold in folds], fabric, machine, watch)
+        folds, model = models_of(run, configs, shared=hardware.shared)
+        models, gone = _scorers(run, [fold.classifier for fold in folds], fabric, hardware, callbacks)
         seen = _seen_by_all(run, folds, gone)
         higher = _higher(models, seen, len(table.classes))
     else:
-        models, model, gone, seen = _solved(run, solved, fabric, machine, watch)
+        models, model, gone, seen = _solved(run, solved, fabric, hardware, callbacks)
         higher = np.zeros((len(models), len(table.classes)), np.float32)
     there = np.flatnonzero((model >= 0) & ~np.isin(run.searched, gone))
     rows = run.searched[there]
     complete = np.intersect1d(run.in_full, seen)
     complete = complete[judged_places(len(complete), len(table.classes))]
     observed, most = run.known.take(rows), max(MOST, top or 0)  # so that fewer are the first of the same
-    watch.say(f"looking through {len(rows):,} images for the likeliest of {len(table.classes):,} classes")
+    _log.info(f"looking through {len(rows):,} images for the likeliest of {len(table.classes):,} classes")
     found = find_by_blocks(
         observed,
         FoldScores(rows, model[there], models, higher),
@@ -269,7 +273,7 @@ def find_large(
         else None,
         asked=None if table.asked is None else table.asked.take(rows),
         process=run.config.data.process,
-        on_progress=watch.extraction("looking through images") or (lambda done, rows: None),
+        on_progress=progress_of(callbacks, "looking through images"),
     )
     return Finding(
         suggestions=choose(found.suggestions, found.total, top, min_probability),
@@ -284,13 +288,13 @@ def find_large(
 
 
 def _solved(
-    run: FinishedRun, solved: FoldModels, fabric: Fabric, machine: Machine, watch: Narrator
+    run: FinishedRun, solved: FoldModels, fabric: Fabric, hardware: Hardware, callbacks: Sequence[Callback]
 ) -> tuple[list[Score], Indices, Indices, Indices]:
     """The scorers of a run that was solved for, which of them is to score each searched row, rows that have gone, and
     validation rows that none was fitted to.
     """
     models, gone = _scorers(
-        run, [solved.classifier(run.classifier, number) for number in range(len(solved))], fabric, machine, watch
+        run, [solved.classifier(run.classifier, number) for number in range(len(solved))], fabric, hardware, callbacks
     )
     model = np.arange(len(run.searched)) % len(models)  # of images that no model was fitted to
     model[np.searchsorted(run.searched, run.task.train)] = solved.fold
@@ -315,7 +319,7 @@ def _higher(models: Sequence[Score], seen: Indices, classes: int) -> NDArray[np.
 
 
 def _scorers(
-    run: FinishedRun, folds: Sequence[Classifier], fabric: Fabric, machine: Machine, watch: Narrator
+    run: FinishedRun, folds: Sequence[Classifier], fabric: Fabric, hardware: Hardware, callbacks: Sequence[Callback]
 ) -> tuple[list[Score], Indices]:
     """What scores rows of the table, of each fold: from features where these are fixed, else from what there is.
 
@@ -323,11 +327,11 @@ def _scorers(
     """
     if run.config.model.mode == "linear" and run.config.model.backbone not in WITHOUT_IMAGES:
         with Requests() as requests:
-            fixed = Fixed(fabric, run.config, machine, watch, requests, test=True)
+            fixed = Fixed(fabric, run.config, hardware, callbacks, requests, test=True)
             features = fixed.features(run.classifier.backbone, run.task).by_row
         gone = np.flatnonzero(features[:, 0].isnan().cpu().numpy())
         return [_of_features(fold, features) for fold in folds], gone
-    return [_of_inputs(run, fold, machine) for fold in folds], np.zeros(0, np.intp)
+    return [_of_inputs(run, fold, hardware) for fold in folds], np.zeros(0, np.intp)
 
 
 def _of_features(fold: Classifier, features: torch.Tensor) -> Score:
@@ -335,9 +339,11 @@ def _of_features(fold: Classifier, features: torch.Tensor) -> Score:
     return lambda rows: head(features[torch.from_numpy(rows).to(features.device)].cpu().numpy())
 
 
-def _of_inputs(run: FinishedRun, fold: Classifier, machine: Machine) -> Score:
+def _of_inputs(run: FinishedRun, fold: Classifier, hardware: Hardware) -> Score:
     engines = Engines(fold, precision=run.description.precision)
-    return lambda rows: score_images(fold, run.table, rows, engines=engines, workers=machine.workers, over=machine.over)
+    return lambda rows: score_images(
+        fold, run.table, rows, engines=engines, workers=hardware.workers, over=hardware.over
+    )
 
 
 def _summarise(observed: LabelMatrix, found: BlockFinding, classes: Sequence[str]) -> list[ClassSummary]:

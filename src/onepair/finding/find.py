@@ -2,7 +2,7 @@
 
 import copy
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,14 +19,17 @@ from onepair.runs.config import Config
 from onepair.runs.config_types import WITHOUT_IMAGES
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.training.distributed import leave_to_first, on_first
-from onepair.training.hardware import Machine, Narrator, Silence
+from onepair.training.callbacks import Callback, progress_of
+from onepair.training.distributed import first_logger, leave_to_first, on_first
+from onepair.training.hardware import Hardware
 from onepair.words import counted, listed
 
 if TYPE_CHECKING:
     import torch
 
 FOLDS = 5
+
+_log = first_logger(__name__)
 
 
 def find_labels(
@@ -36,8 +39,8 @@ def find_labels(
     top: int | None = None,
     min_probability: float | None = None,
     maps: bool = True,
-    machine: Machine,
-    watch: Narrator,
+    hardware: Hardware,
+    callbacks: Sequence[Callback] = (),
 ) -> Finding:
     """Find the missing and the wrong labels of a run's images, and write them into finding/ of its folder.
 
@@ -52,44 +55,52 @@ def find_labels(
         top: keep at most so many suggestions.
         min_probability: keep those that are at least so probable.
         maps: whether to compute where in its image each suggested label is.
-        machine, watch: as for training. Of several processes only the first returns: once the models are trained, the
+        hardware, callbacks: as for training. Of several processes only the first returns: once models are trained, the
             others have nothing left to do, and end.
     """
     folder = run.path / "finding"
-    fabric = machine.fabric(run.config.precision)
+    fabric = hardware.fabric(run.config.precision)
     fabric.launch()  # before the folder is held: the processes that this starts are not to find it taken
     with ExitStack() as held:
         on_first(fabric, lambda: held.enter_context(_held(folder)))
-        configs = _fold_configs(run, folds, machine, watch if fabric.is_global_zero else Silence())
+        configs = _fold_configs(run, folds, hardware, callbacks)
         leave_to_first(fabric)
         if is_large(run):
             found = find_large(
-                run, configs, fabric=fabric, machine=machine, watch=watch, top=top, min_probability=min_probability
+                run,
+                configs,
+                fabric=fabric,
+                hardware=hardware,
+                callbacks=callbacks,
+                top=top,
+                min_probability=min_probability,
             )
         else:
-            scored = read_solved(run) if run.config.solves else read_folds(run, configs, shared=machine.shared)
+            scored = read_solved(run) if run.config.solves else read_folds(run, configs, shared=hardware.shared)
             found = find_in(scored, top=top, min_probability=min_probability)
         if lost := np.setdiff1d(run.searched, found.rows).tolist():
             names = listed([run.table.files[row] for row in lost])
-            watch.say(f"{counted(len(lost), 'image')} left out that can no longer be read: {names}")
+            _log.info(f"{counted(len(lost), 'image')} left out that can no longer be read: {names}")
         (folder / "maps.npy").unlink(missing_ok=True)  # those of other suggestions
         found.write(folder / "suggestions.csv")
         RunFolder(folder).write_json("summary.json", found.to_dict())
         if maps and run.config.model.backbone in WITHOUT_IMAGES:
-            watch.say("there are no heat maps: the model sees no images, only vectors")
+            _log.info("there are no heat maps: the model sees no images, only vectors")
         elif maps:
-            _write_maps(folder / "maps.npy", run, found, fabric.device, machine, watch)
+            _write_maps(folder / "maps.npy", run, found, fabric.device, hardware, callbacks)
     return found
 
 
-def _fold_configs(run: FinishedRun, folds: int | None, machine: Machine, watch: Narrator) -> list[Config]:
+def _fold_configs(
+    run: FinishedRun, folds: int | None, hardware: Hardware, callbacks: Sequence[Callback]
+) -> list[Config]:
     """The configurations of the folds, which are trained now; none where the run has out-of-fold scores already."""
     if run.config.solves:
         if folds is not None:
-            watch.say("the run has out-of-fold scores already: --folds does nothing")
+            _log.info("the run has out-of-fold scores already: --folds does nothing")
         return []
     parts = folds or max(2, min(FOLDS, len(run.task.train)))
-    return train_folds(run, parts, machine=machine, watch=watch)
+    return train_folds(run, parts, hardware=hardware, callbacks=callbacks)
 
 
 @contextmanager
@@ -128,20 +139,20 @@ def _write_maps(
     run: FinishedRun,
     found: Finding,
     device: "torch.device",
-    machine: Machine,
-    watch: Narrator,
+    hardware: Hardware,
+    callbacks: Sequence[Callback],
 ) -> None:
     from onepair.inference.heat_maps import suggestion_maps
 
     suggestions = found.suggestions
     rows = found.rows[suggestions.row]
-    watch.say(
+    _log.info(
         f"looking for {counted(len(suggestions), 'label')} in {counted(len(np.unique(rows)), 'image')}, to show where"
     )
     classifier = copy.deepcopy(run.classifier).to(device)
-    told = watch.extraction("looking where labels are")
+    told = progress_of(callbacks, "looking where labels are")
     maps = suggestion_maps(
-        classifier, run.table, rows, suggestions.label, workers=machine.workers, cache=machine.cache, on_progress=told
+        classifier, run.table, rows, suggestions.label, workers=hardware.workers, cache=hardware.cache, on_progress=told
     )
     content = io.BytesIO()
     np.save(content, maps)

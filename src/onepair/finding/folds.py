@@ -15,9 +15,12 @@ from onepair.runs.config import Config, parse_fold
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Shared, Split, task_of
-from onepair.training.distributed import is_first
-from onepair.training.hardware import Machine, Narrator
+from onepair.training.callbacks import Callback
+from onepair.training.distributed import first_logger, is_first
+from onepair.training.hardware import Hardware
 from onepair.training.run import train
+
+_log = first_logger(__name__)
 
 MOST_HELD = 2**26  # labels that are looked through all at once, which takes some 80 bytes for each
 
@@ -35,18 +38,22 @@ class OutOfSample:
     folds: int
 
 
-def score_out_of_sample(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrator) -> OutOfSample:
+def score_out_of_sample(
+    run: FinishedRun, folds: int, *, hardware: Hardware, callbacks: Sequence[Callback] = ()
+) -> OutOfSample:
     """Train a model per fold as the run was trained, but for the rows that it is then asked about.
 
     A fold is a run of its own with the setting data.fold, in finding/folds of the run's folder; one that was done
     before is not done again, and one that was interrupted goes on. All start from the weights that the run started
     from, since those that it ended in have seen every row.
     """
-    configs = train_folds(run, folds, machine=machine, watch=watch)
-    return read_folds(run, configs, shared=machine.shared)
+    configs = train_folds(run, folds, hardware=hardware, callbacks=callbacks)
+    return read_folds(run, configs, shared=hardware.shared)
 
 
-def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrator) -> list[Config]:
+def train_folds(
+    run: FinishedRun, folds: int, *, hardware: Hardware, callbacks: Sequence[Callback] = ()
+) -> list[Config]:
     """Do the runs of all folds that are not done yet: their configurations."""
     config = run.config
     if config.data.fold is not None:
@@ -54,15 +61,15 @@ def train_folds(run: FinishedRun, folds: int, *, machine: Machine, watch: Narrat
             f"{run.path}: is a fold, which has no part of its own to be held out; name the run it belongs to"
         )
     # What cannot be is refused before any fold is trained, and a number of folds before there are so many of them.
-    task_of(replace(config, data=replace(config.data, fold=f"{folds}/{folds}")), machine.shared)
+    task_of(replace(config, data=replace(config.data, fold=f"{folds}/{folds}")), hardware.shared)
     configs = [replace(config, data=replace(config.data, fold=f"{part}/{folds}")) for part in range(1, folds + 1)]
     for each in configs:
-        task_of(each, machine.shared)
+        task_of(each, hardware.shared)
     for part, each in enumerate(configs, start=1):
         fold = _fold(run, each)
         if not fold.finished:
-            watch.say(f"fold {part} of {folds}")
-            train(each, fold, machine=machine, watch=watch)
+            _log.info(f"fold {part} of {folds}")
+            train(each, fold, hardware=hardware, callbacks=callbacks)
         if is_first():
             _drop_weights(fold.path, kept=(WEIGHTS,) if is_large(run) else ())
     return configs

@@ -154,10 +154,10 @@ def listen(host: str, port: int) -> Listener:
     if ip_address(bound).is_loopback:
         shown = f"[{bound}]" if ":" in bound else bound
         return Listener(listening, Rules(names, None, cookie), f"http://{shown}:{port}/")
-    machine = socket.gethostname().lower()
+    hardware = socket.gethostname().lower()
     token = secrets.token_urlsafe(24)
-    rules = Rules(names | {machine, f"{machine}.local"}, token, cookie)
-    shown = machine if ip_address(bound).is_unspecified else f"[{bound}]" if ":" in bound else bound
+    rules = Rules(names | {hardware, f"{hardware}.local"}, token, cookie)
+    shown = hardware if ip_address(bound).is_unspecified else f"[{bound}]" if ":" in bound else bound
     return Listener(listening, rules, f"http://{shown}:{port}/?token={token}")
 
 

@@ -126,8 +126,8 @@ class RunFolder:
                         "bring the old ones back, name another folder with --out, or put the run aside with --restart"
                     )
         versions = {name: version(name) for name in _VERSIONS}
-        machine = {"python": platform.python_version(), "system": platform.platform()}
-        facts |= {"with_all_negatives": with_all_negatives, "processes": processes, **machine, "versions": versions}
+        system = {"python": platform.python_version(), "system": platform.platform()}
+        facts |= {"with_all_negatives": with_all_negatives, "processes": processes, **system, "versions": versions}
         self.write_json("environment.json", facts)
 
     def environment(self) -> dict[str, Any]:

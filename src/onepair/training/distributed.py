@@ -1,5 +1,6 @@
 """Several processes of one run: what they wait for, sharded weights, and batch norms over all of them."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -26,6 +27,13 @@ Item = TypeVar("Item")
 def is_first() -> bool:
     """Whether this process is the first of those that compute together, or the only one."""
     return getattr(rank_zero_only, "rank", 0) == 0
+
+
+def first_logger(name: str) -> logging.Logger:
+    """A logger that is silent in all processes but the first."""
+    logger = logging.getLogger(name)
+    logger.addFilter(lambda record: is_first())
+    return logger
 
 
 def on_first(fabric: Fabric, action: Callable[[], object]) -> None:

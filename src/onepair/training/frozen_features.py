@@ -1,7 +1,7 @@
 """Fixed features of all images, each computed once, and the classifier that is solved for on them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,11 +23,13 @@ from onepair.models import Backbone
 from onepair.runs.config import AUTO, Config, DataConfig
 from onepair.runs.method_factory import method_of
 from onepair.runs.task import Task
+from onepair.training.callbacks import Callback, progress_of
 from onepair.training.checkpoint import Requests
-from onepair.training.distributed import patiently
-from onepair.training.hardware import Machine, Narrator
+from onepair.training.distributed import first_logger, patiently
+from onepair.training.hardware import Hardware
 
 Made = TypeVar("Made")
+_log = first_logger(__name__)
 
 COPY = "holds the same as another image that cannot be read"
 MUCH = 1e8  # bytes
@@ -54,8 +56,8 @@ class Fixed:
 
     fabric: Fabric
     config: Config
-    machine: Machine
-    watch: Narrator
+    hardware: Hardware
+    callbacks: Sequence[Callback]
     requests: Requests
     test: bool  # whether test images will be looked at
 
@@ -100,7 +102,7 @@ class Fixed:
         """What an earlier run has made, if it is the same: the folds of a run share it."""
         whole = replace(images, fold=None)
         key = (kind, whole, self.test, backbone.name, backbone.preprocessing, backbone.weights_id())
-        return self.machine.shared.once(key, make)
+        return self.hardware.shared.once(key, make)
 
     def _used(self, task: Task) -> Indices:
         # A fold has no use for the test images, but with them it finds what the other folds have computed.
@@ -120,11 +122,11 @@ class Fixed:
                 task.table,
                 backbone,
                 backbone.preprocessing,
-                self.machine.over(Engines(backbone, devices=[self.fabric.device], cache=self.machine.cache)),
-                folder=self.machine.cache / "features",
+                self.hardware.over(Engines(backbone, devices=[self.fabric.device], cache=self.hardware.cache)),
+                folder=self.hardware.cache / "features",
                 rows=some,
                 view=view,
-                workers=self.machine.workers,
+                workers=self.hardware.workers,
                 report=report,
                 on_progress=on_progress,
             ).features
@@ -139,20 +141,19 @@ class Fixed:
 
     def _progress(self, backbone: Backbone, view: View) -> OnProgress:
         """Tell how far it is, and before anything is written how much room it will take, if that is much."""
-        told = self.watch.extraction("extracting features" if view == "plain" else "and of mirrored images")
+        told = progress_of(self.callbacks, "extracting features" if view == "plain" else "and of mirrored images")
         said = False
 
         def on_progress(done: int, rows: int) -> None:
             nonlocal said
             size = 2 * (rows - done) * backbone.feature_dim
             if not said and size > MUCH:
-                self.watch.say(
+                _log.info(
                     f"keeping {backbone.name} of {rows - done:,} images ({view}) takes {size / 1e9:,.1f} GB "
-                    f"in {self.machine.cache}"
+                    f"in {self.hardware.cache}"
                 )
             said = True
-            if told is not None:
-                told(done, rows)
+            told(done, rows)
             self.requests.obey(kept="the features extracted so far are kept")
 
         return on_progress

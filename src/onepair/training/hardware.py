@@ -1,24 +1,22 @@
-"""What a run computes on, and who watches it."""
+"""What a run computes on."""
 
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from lightning_fabric import Fabric
 
 from onepair.errors import ConfigError
-from onepair.features.extract import OnProgress
 from onepair.files import cache_folder
 from onepair.inference.engine import Over, here
 from onepair.runs.task import Shared
 from onepair.training.distributed import fsdp
-from onepair.training.loop import EpochRecord, Watcher
 
 
 @dataclass(frozen=True)
-class Machine:
+class Hardware:
     """What a run computes on. It may change when a run is resumed, since it does not decide what is computed."""
 
     accelerator: str = "auto"
@@ -44,19 +42,3 @@ class Machine:
             )
         except (ValueError, RuntimeError, ImportError) as error:  # Fabric's words on a machine that is not this one
             raise ConfigError(f"cannot compute as asked: {error}") from None
-
-
-class Narrator(Watcher, Protocol):
-    """A watcher that is also told what is about to happen."""
-
-    def say(self, sentence: str) -> None: ...
-    def extraction(self, what: str = "extracting features") -> OnProgress | None: ...
-
-
-class Silence:
-    """A narrator that says nothing: of several processes, one speaks."""
-
-    def say(self, sentence: str) -> None: ...
-    def extraction(self, what: str = "extracting features") -> OnProgress | None: ...
-    def batch(self, *, stage: str, epoch: int, epochs: int, done: int, rows: int, loss: float) -> None: ...
-    def epoch(self, record: EpochRecord) -> None: ...

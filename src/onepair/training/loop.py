@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,19 +23,11 @@ from onepair.runs.config import Config, StageConfig
 from onepair.runs.folder import RunFolder, unfit
 from onepair.runs.task import Task
 from onepair.score_blocks import ScoreBlocks
+from onepair.training.callbacks import Callback, EpochRecord
 from onepair.training.checkpoint import Agreement, Requests, Saved, Weights, stopped
 from onepair.training.distributed import cpu_state, hold_norms, load_whole, whole, whole_batch_norms
 from onepair.training.optim import Group, averaged, lr_factor, make_optimiser, restore, set_lr
 from onepair.words import counted
-
-EpochRecord = dict[str, Any]
-
-
-class Watcher(Protocol):
-    """Whoever wants to see how far training is."""
-
-    def batch(self, *, stage: str, epoch: int, epochs: int, done: int, rows: int, loss: float) -> None: ...
-    def epoch(self, record: EpochRecord) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +73,7 @@ class Trainer:
         config: Config,
         *,
         folder: RunFolder,
-        watch: Watcher,
+        callbacks: Sequence[Callback],
         earlier: list[EpochRecord],
         requests: Requests,
     ) -> None:
@@ -92,7 +84,11 @@ class Trainer:
             task,
             config,
         )
-        self.folder, self.watch, self.earlier = folder, watch, earlier  # earlier: the epochs of stages before this one
+        self.folder, self.callbacks, self.earlier = (
+            folder,
+            callbacks,
+            earlier,
+        )  # earlier: the epochs of stages before this one
         groups = [*stage.groups, Group(method, method.lr_multiplier, decays=False)]
         # `model` is what trains, wrapped for its device and processes; `stage.model` is the plain module inside.
         self.model: nn.Module = fabric.setup_module(stage.model)
@@ -115,6 +111,8 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the last epoch, from the last checkpoint if there is one."""
+        for callback in self.callbacks:
+            callback.on_stage_start(self.stage.name)
         if self.saved.last.exists():
             self._resume()
         if self.fabric.is_global_zero:
@@ -128,6 +126,8 @@ class Trainer:
             self._save()
             raise
         self.fabric.barrier()
+        for callback in self.callbacks:
+            callback.on_stage_end(self.stage.name)
 
     def _run_epoch(self, epoch: int) -> None:
         loss = self.train_epoch(epoch)
@@ -157,7 +157,8 @@ class Trainer:
         progress.epoch, progress.batches, progress.losses, progress.seconds = epoch, 0, 0.0, 0.0
         if self.fabric.is_global_zero:
             self.folder.add_metrics(record)
-        self.watch.epoch(record)
+        for callback in self.callbacks:
+            callback.on_epoch_end(record)
 
     def _training_scores(self, epoch: int) -> Tensor | ScoreBlocks:
         task = self.task
@@ -223,9 +224,15 @@ class Trainer:
             now = time.perf_counter()
             progress.seconds, last = progress.seconds + now - last, now
             mean = progress.losses / progress.batches
-            self.watch.batch(
-                stage=stage.name, epoch=epoch, epochs=config.epochs, done=done + len(part.rows), rows=rows, loss=mean
-            )
+            for callback in self.callbacks:
+                callback.on_batch_end(
+                    stage=stage.name,
+                    epoch=epoch,
+                    epochs=config.epochs,
+                    done=done + len(part.rows),
+                    rows=rows,
+                    loss=mean,
+                )
             if self._time_to_save():
                 self._save()
         return progress.losses / progress.batches

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from onepair.data.images.batches import image_batches
 from onepair.data.problems import Problem
 from onepair.data.vectors.align import TFIDF
-from onepair.errors import ConfigError, require_extra
+from onepair.errors import ConfigError
 from onepair.inference.model_files import save_model
 from onepair.inference.scoring import ActivationSource, FeatureSource, FrozenSource, ImageSource, Source, score
 from onepair.label_matrix import too_many
@@ -37,13 +36,16 @@ from onepair.runs.finished import FinishedRun, FoldModels
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.method_factory import knows_negatives, method_of
 from onepair.runs.task import Shared, Skipped, Split, Task, skipped_cells, skipped_images, task_of
+from onepair.training.callbacks import Callback, EpochRecord
 from onepair.training.checkpoint import Requests
-from onepair.training.distributed import cpu_state, gathered, load_whole, on_first, patiently
+from onepair.training.distributed import cpu_state, first_logger, gathered, load_whole, on_first, patiently
 from onepair.training.frozen_features import Fixed, TrialRecords, features_of, solve_task
-from onepair.training.hardware import Machine, Narrator, Silence
-from onepair.training.loop import EpochRecord, Stage, Trainer
+from onepair.training.hardware import Hardware
+from onepair.training.loop import Stage, Trainer
 from onepair.training.optim import Group
 from onepair.words import counted, itemised, listed
+
+_log = first_logger(__name__)
 
 
 def tested(scores: NDArray[np.float32], task: Task, decisions: Thresholds, process: Process) -> dict[str, Any]:
@@ -81,7 +83,9 @@ MUCH_WORK = 2e12  # products of a pass over all features and classes, which take
 CELLS_TO_SCORE = 2**22  # at most, where there are many classes: memory of up to 32 MB is used again and again
 
 
-def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrator, test: bool = True) -> Results:
+def train(
+    config: Config, folder: RunFolder, *, hardware: Hardware, callbacks: Sequence[Callback] = (), test: bool = True
+) -> Results:
     """Do a run in `folder`, or go on with it where it stopped; returns its results.
 
     The folder then holds config.toml, environment.json, metrics.jsonl (a line per epoch, or per penalty tried), of
@@ -93,38 +97,38 @@ def train(config: Config, folder: RunFolder, *, machine: Machine, watch: Narrato
         config: all that decides the result.
         folder: where everything is kept.
         machine: what it is computed on.
-        watch: is told how far it is.
+        callbacks: told how far it is.
         test: whether test images are looked at, in the end; a search for settings must not.
     """
     method = method_of(config)
     if config.model.mode == "linear":
         _require_fixed(config, method)
-    fabric = machine.fabric(config.precision)
+    fabric = hardware.fabric(config.precision)
     for name, stage in config.stages.items():
-        if machine.strategy == "fsdp" and stage.optimiser.ema is not None:
+        if hardware.strategy == "fsdp" and stage.optimiser.ema is not None:
             raise ConfigError(
                 f"{name}.optimiser.ema averages whole weights, which strategy fsdp spreads; leave one of them out"
             )
     folder.require_usable(config)
     if folder.finished:
-        FinishedRun(folder.path, shared=machine.shared).require_same_data()
-        watch.say(f"{folder.path} holds this run already; delete the folder to do it again")
+        FinishedRun(folder.path, shared=hardware.shared).require_same_data()
+        _log.info(f"{folder.path} holds this run already; delete the folder to do it again")
         return folder.results()
-    task = task_of(config, machine.shared, with_all_negatives=knows_negatives(config))
+    task = task_of(config, hardware.shared, with_all_negatives=knows_negatives(config))
     if not test:
         task = replace(task, test=task.test[:0])
     method.require_room(*task.observed.shape)
     _require_inputs(config, task)
-    classifier = _create_classifier(config, task, machine.shared, boost=method.boost)
+    classifier = _create_classifier(config, task, hardware.shared, boost=method.boost)
     cut = _cut(config.model, classifier.backbone)
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
     fabric.launch()
     fabric.barrier()  # of a second run nobody is launched: no process may write before all have looked
     with ExitStack() as held:
         on_first(fabric, lambda: held.enter_context(folder.opened(config)))
-        watch = watch if fabric.is_global_zero else Silence()
+        callbacks = callbacks if fabric.is_global_zero else ()
         requests = held.enter_context(Requests())
-        results = _Run(fabric, config, folder, machine, task, method, classifier, cut, watch, requests, test).run()
+        results = _Run(fabric, config, folder, hardware, task, method, classifier, cut, callbacks, requests, test).run()
         fabric.barrier()
     return results
 
@@ -207,22 +211,22 @@ class _Run:
         fabric: Fabric,
         config: Config,
         folder: RunFolder,
-        machine: Machine,
+        hardware: Hardware,
         task: Task,
         method: Method,
         classifier: Classifier,
         cut: Cut | None,
-        watch: Narrator,
+        callbacks: Sequence[Callback],
         requests: Requests,
         test: bool,
     ) -> None:
-        self.fabric, self.config, self.folder, self.machine = fabric, config, folder, machine
-        self.task, self.method, self.watch, self.requests = task, method, watch, requests
+        self.fabric, self.config, self.folder, self.hardware = fabric, config, folder, hardware
+        self.task, self.method, self.callbacks, self.requests = task, method, callbacks, requests
         self.classifier, self.backbone, self.cut = classifier, classifier.backbone, cut
-        self.fixed = Fixed(fabric, config, machine, watch, requests, test)
+        self.fixed = Fixed(fabric, config, hardware, callbacks, requests, test)
         self.records: list[EpochRecord] = []
         self.skipped: list[str] = []  # files
-        self.say = Silence().say if task.holds_out else watch.say  # of what it works on, a fold has nothing new to tell
+        self.log = _log.debug if task.holds_out else _log.info  # of what it works on, a fold has nothing new to tell
 
     def run(self) -> Results:
         """Train the stages that the mode asks for, the later from the best weights of the earlier."""
@@ -254,7 +258,7 @@ class _Run:
                 self.task,
                 self.config,
                 folder=self.folder,
-                watch=self.watch,
+                callbacks=self.callbacks,
                 earlier=self.records,
                 requests=self.requests,
             )
@@ -273,7 +277,7 @@ class _Run:
         source, tried = self._features(), TrialRecords()
         classes, width = self.classifier.head.out_features, self.classifier.head.in_features
         if len(self.task.train) * classes * width > MUCH_WORK and self.config.method.name != "ridge":
-            self.say(f"{len(self.task.train):,} images of {classes:,} classes take long; --method ridge takes a minute")
+            self.log(f"{len(self.task.train):,} images of {classes:,} classes take long; --method ridge takes a minute")
 
         def on_trial(trial: Trial) -> None:
             self.requests.obey(kept="nothing was saved yet")
@@ -286,7 +290,7 @@ class _Run:
             self.classifier.head.weight.copy_(torch.from_numpy(found.coef))
             self.classifier.head.bias.copy_(torch.from_numpy(found.intercept))
         if not found.converged and METHODS[self.config.method.name].convex:
-            self.say(
+            self.log(
                 f"the solver stopped after {found.iterations} steps where scores would still change by about "
                 f"{found.residual:.1g}; a stronger penalty (linear.penalty) is solved sooner"
             )
@@ -348,7 +352,7 @@ class _Run:
             self.task.table,
             self.backbone.preprocessing,
             self.fabric.device,
-            workers=self.machine.workers,
+            workers=self.hardware.workers,
             augmentation=self.config.model.augment,
         )
         return Stage(
@@ -385,7 +389,7 @@ class _Run:
                 self.backbone.preprocessing,
                 batch_size=IMAGES_TO_SCORE,
                 training=True,
-                workers=self.machine.workers,
+                workers=self.hardware.workers,
                 report=self.fixed.report(problems),
             ):
                 self.requests.obey(kept="nothing was begun")
@@ -393,6 +397,9 @@ class _Run:
 
     def _leave_out(self, problems: list[Problem]) -> None:
         """Go on without the images that cannot be read, and say which."""
+        for callback in self.callbacks:
+            for problem in problems:
+                callback.on_problem(problem)
         cells, images = skipped_cells(self.task), skipped_images(self.task, problems)
         if cells or images:
             on_first(self.fabric, lambda: self.folder.write_skipped([*cells, *images]))
@@ -403,13 +410,16 @@ class _Run:
         self.task = self.task.without(self.skipped)
 
     def _say_which(self, title: str, skipped: Sequence[Skipped]) -> None:
-        self.say(itemised(title, skipped, rest=f"{self.folder.path / 'skipped.csv'} has all of them"))
+        self.log(itemised(title, skipped, rest=f"{self.folder.path / 'skipped.csv'} has all of them"))
 
     def _tell_of_table(self) -> None:
         """What is remarkable about the label files, and what was wrong with them."""
+        for callback in self.callbacks:
+            for problem in self.task.found:
+                callback.on_problem(problem)
         remarks = [problem for problem in self.task.found if problem.remark]
         if remarks:
-            self.say(itemised("noted about the labels:", remarks, rest="onepair check has all of them"))
+            self.log(itemised("noted about the labels:", remarks, rest="onepair check has all of them"))
         if cells := skipped_cells(self.task):
             self._say_which(f"{counted(len(cells), 'problem')} in the labels:", cells)
 
@@ -418,10 +428,10 @@ class _Run:
         task, data = self.task, self.config.data
         tested = f"{len(task.test):,} to test on"
         if task.out_of_fold:
-            self.say(f"{counted(len(task.train), 'image')} to train on, {tested}; judged by {task.selected_on}")
+            self.log(f"{counted(len(task.train), 'image')} to train on, {tested}; judged by {task.selected_on}")
         else:
             what = "the penalty" if self.config.solves else "the best epoch"
-            self.say(
+            self.log(
                 f"{counted(len(task.train), 'image')} to train on, {len(task.validation):,} to select {what} by "
                 f"({task.selected_on}), {tested}"
             )
@@ -429,11 +439,11 @@ class _Run:
         observed, asked = task.observed.take(places), task.table.asked
         asked = None if asked is None else asked[task.train[places]]
         sampled = f", by {task.sampled('train')}" if task.sampled("train") else ""
-        self.say(f"labels{sampled}: {recognise(observed, asked, process=data.process).sentence}")
+        self.log(f"labels{sampled}: {recognise(observed, asked, process=data.process).sentence}")
         positives = task.observed.count(POSITIVE)
         nothing = [name for name, number in zip(task.table.classes, positives, strict=True) if number == 0]
         if nothing:
-            self.say(f"without a positive to learn from: {listed(nothing)}")
+            self.log(f"without a positive to learn from: {listed(nothing)}")
 
     def _finish(
         self,
@@ -460,7 +470,7 @@ class _Run:
             pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
             which = "training" if task.out_of_fold else "validation"
             judged_by = task.sampled("validation") or f"the {which} images"
-            self.say(
+            self.log(
                 f"too few known positives among {judged_by} for a threshold of their own: {listed(pooled)}; "
                 "they share one with the other classes"
             )
@@ -491,26 +501,3 @@ class _Run:
     def _score(self, stage: Stage, rows: Indices) -> NDArray[np.float32]:
         scores = score(self.fabric, stage.model, stage.source, rows, batch_size=stage.scoring_batch)
         return scores.numpy()
-
-
-_CURVES = ("loss", "validation_map", "images_per_second")
-
-
-class TensorBoard:
-    """Writes the curves of a run into a folder that TensorBoard reads."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._writers: dict[str, Any] = {}
-        require_extra("tensorboard")
-
-    def epoch(self, record: dict[str, Any]) -> None:
-        """Add one epoch; a run that is resumed takes the place of what it had written from there on."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        stage, epoch = record["stage"], record["epoch"]
-        if stage not in self._writers:
-            self._writers[stage] = SummaryWriter(self.folder / stage, purge_step=epoch)
-        for name in _CURVES:
-            self._writers[stage].add_scalar(name, record[name], epoch)
-        self._writers[stage].flush()
