@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from onepair.cli.options import chosen_config
+from onepair.cli.options import RunOptions, chosen_config
 from onepair.data.formats.read import read_dataset
 from onepair.errors import ReviewError
 from onepair.probability import fit_decisions
@@ -96,7 +96,7 @@ def test_what_the_first_table_needed_is_not_asked_of_the_second(tmp_path):
     run = write_run(tmp_path / "run", write_images(tmp_path / "images"), **first)
     words = planned_commands(FinishedRun(run), tmp_path / "run-2")[1].words
     settings = [word for option, word in pairwise(words) if option == "--set"]
-    config = chosen_config(preset=None, file=run / "config.toml", settings=settings, data=words[1])
+    config = chosen_config(words[1], RunOptions(config=run / "config.toml", settings=settings))
     assert config.data == DataConfig(source=str(tmp_path / "run-2-labels.csv"), seed=3)
     assert config.method == FinishedRun(run).config.method
 

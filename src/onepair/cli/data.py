@@ -14,17 +14,18 @@ import typer
 from onepair.cli.console import class_table
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.cli.options import (
-    DEFAULTS,
+    READ_DEFAULTS,
     Address,
     Cache,
     Engine,
     Features,
     ReadOptions,
     Strict,
+    Threads,
     Weights,
     computed,
-    reads_data,
     say_how_to_train,
+    with_options,
 )
 from onepair.errors import UserError
 from onepair.words import counted, plural
@@ -45,10 +46,10 @@ SHOWN_CLASSES = 100  # in the table, of more, those with most positives; --json 
 
 
 @on_interrupt(NOTHING)
-@reads_data
+@with_options
 def check(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
-    reading: ReadOptions = DEFAULTS,
+    reading: ReadOptions = READ_DEFAULTS,
     features: Features = None,
     images: Annotated[bool, typer.Option("--images", help="Decode every image too.")] = False,
     fix: Annotated[
@@ -192,7 +193,7 @@ def _print_by_kind(console: "Console", problems: list["Problem"]) -> None:
 
 
 @on_interrupt("the features extracted so far are kept; the same command goes on")
-@reads_data
+@with_options
 def features(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
     backbone: Annotated[
@@ -208,14 +209,12 @@ def features(
     cache: Cache = None,
     engine: Engine = "auto",
     address: Address = None,
-    workers: Annotated[
-        int | None, typer.Option(min=0, help="Threads that read images; by default one per core.")
-    ] = None,
+    workers: Threads = None,
     flipped: Annotated[bool, typer.Option("--flipped", help="Of the mirrored images, as an augmented view.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="A .npy file to write them to as well, a row for each image of the dataset.")
     ] = None,
-    reading: ReadOptions = DEFAULTS,
+    reading: ReadOptions = READ_DEFAULTS,
     strict: Strict = False,
 ) -> None:
     """Extract the features of all images of a dataset, to be found by every run on them.

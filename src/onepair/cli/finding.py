@@ -9,7 +9,22 @@ import typer
 
 from onepair.cli.console import class_table
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.options import Address, Cache, Engine, Workers, computed, say_how_to_train
+from onepair.cli.options import (
+    Accelerator,
+    Address,
+    Cache,
+    Devices,
+    Engine,
+    FinishedRunFolder,
+    FollowLinks,
+    Host,
+    Port,
+    Reviewer,
+    Workers,
+    computed,
+    number_or_auto,
+    say_how_to_train,
+)
 from onepair.errors import require_extra
 from onepair.words import command, counted
 
@@ -30,7 +45,7 @@ SHOWN_CLASSES = 40  # classes in the table, those that miss most; the json has t
 
 @on_interrupt("the models that are trained are kept; the same command goes on")
 def find(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: FinishedRunFolder,
     folds: Annotated[
         int | None,
         typer.Option(
@@ -50,8 +65,8 @@ def find(
         float | None, typer.Option(min=0, max=1, help="Keep suggestions this probable or more.", show_default="0.05")
     ] = None,
     maps: Annotated[bool, typer.Option("--maps/--no-maps", help="Compute where in the image each label is.")] = True,
-    devices: Annotated[str, typer.Option(help="How many processes or GPUs on this machine.")] = "auto",
-    accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+    devices: Devices = "auto",
+    accelerator: Accelerator = "auto",
     workers: Workers = None,
     cache: Cache = None,
     engine: Engine = "auto",
@@ -62,18 +77,19 @@ def find(
     No image is judged by a model that was fitted to it. On fixed features a run has such out-of-fold scores already;
     a fine-tuned network is trained once more for each fold. The same command again goes on where it stopped.
     """
-    from onepair.finding.suggestions import require_writable
     from onepair.runs.finished import FinishedRun
     from onepair.runs.task import Shared
 
-    if out is not None:
-        require_writable(out)
     place = computed(engine, address)
     shared = Shared()
     opened = FinishedRun(run, shared=shared)
 
+    from onepair.finding.suggestions import require_writable  # and torch
+
+    if out is not None:
+        require_writable(out)
+
     from onepair.cli.progress import ProgressCallback
-    from onepair.cli.training import number_or_auto
     from onepair.files import cache_folder
     from onepair.finding.find import find_labels
     from onepair.training.hardware import Hardware
@@ -151,15 +167,10 @@ def print_finding(found: "Finding") -> None:
 
 def review(
     run: Annotated[Path, typer.Argument(help="The folder of a run with suggestions, or one that holds such a run.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes any port that is free.")] = 8765,
-    host: Annotated[
-        str,
-        typer.Option(help="The address to listen on. Beyond this machine, the page asks for the token it prints."),
-    ] = "127.0.0.1",
-    name: Annotated[str | None, typer.Option(help="Who answers; by default the name you are logged in with.")] = None,
-    follow_links: Annotated[
-        bool, typer.Option("--follow-links", help="Show images that are links to outside of the dataset, too.")
-    ] = False,
+    port: Port = 8765,
+    host: Host = "127.0.0.1",
+    name: Reviewer = None,
+    follow_links: FollowLinks = False,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in your browser, if there is one.")] = False,
 ) -> None:
     """Go through suggestions on a page in the browser: yes, no, next.
@@ -287,22 +298,17 @@ SHOWN_CLASSES = 40  # classes in the table, those that miss most
 
 @on_interrupt("every answer that was stored is kept; the same command goes on")
 def audit(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: FinishedRunFolder,
     images: Annotated[int, typer.Option(min=1, help="How many images; more than before extends the sample.")] = 100,
     split: Annotated[Literal["validation", "test"], typer.Option(help="Which images to draw from.")] = "validation",
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
     sheet: Annotated[Path | None, typer.Option(help="Write the images as a .csv or .parquet table to fill in.")] = None,
     answers: Annotated[Path | None, typer.Option(help="Take the answers of such a table, filled in.")] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Say what the audited images tell, and end.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes any port that is free.")] = 8765,
-    host: Annotated[
-        str,
-        typer.Option(help="The address to listen on. Beyond this machine, the page asks for the token it prints."),
-    ] = "127.0.0.1",
-    name: Annotated[str | None, typer.Option(help="Who answers; by default the name you are logged in with.")] = None,
-    follow_links: Annotated[
-        bool, typer.Option("--follow-links", help="Show images that are links to outside of the dataset, too.")
-    ] = False,
+    port: Port = 8765,
+    host: Host = "127.0.0.1",
+    name: Reviewer = None,
+    follow_links: FollowLinks = False,
 ) -> None:
     """Complete all labels of some images, drawn at random with equal chances, on a page in the browser.
 

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from onepair.cli.interruption import on_interrupt
-from onepair.cli.options import DEFAULTS, Backbone, Features, ReadOptions, chosen_config, reads_data
+from onepair.cli.options import (
+    READ_DEFAULTS,
+    Accelerator,
+    Backbone,
+    Devices,
+    Features,
+    Port,
+    ReadOptions,
+    RunOptions,
+    number_or_auto,
+    with_options,
+)
 from onepair.errors import require_extra
 from onepair.words import command
 
@@ -25,18 +36,16 @@ METHOD = "opml-plus"
 
 
 @on_interrupt("the same command goes on")
-@reads_data
+@with_options
 def start(
     data: Annotated[str, typer.Argument(help="Your table of labels, or the folder of a dataset.")],
     backbone: Backbone = None,
-    reading: ReadOptions = DEFAULTS,
+    reading: ReadOptions = READ_DEFAULTS,
     features: Features = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder; by default in runs/, named by what it is.")
     ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Where the page is; 0 takes any port that is free.")
-    ] = 8765,
+    port: Port = 8765,
     restart: Annotated[
         bool, typer.Option("--restart", help="Put the run that is there aside, with all answers to it, and begin anew.")
     ] = False,
@@ -49,25 +58,24 @@ def start(
     require_extra("review")
     from onepair.cli.data import check
     from onepair.cli.finding import find, review
-    from onepair.cli.training import default_folder, sound, train
+    from onepair.cli.training import complete_config, default_folder, train
 
-    complete = sound(
-        chosen_config(data=data, method=METHOD, mode="linear", backbone=backbone, reading=reading, features=features)
-    )
+    given = RunOptions(method=METHOD, mode="linear", backbone=backbone, features=features)
+    complete = complete_config("start", data, given, reading)
     network = complete.model.backbone
     options = {**asdict(reading), "features": features}
-    given = [*reading.words, *(["--features", features] if features is not None else [])]
+    words = [*reading.words, *(["--features", features] if features is not None else [])]
     run = out or default_folder(complete)
 
-    _say("check", data, *given)
+    _say("check", data, *words)
     try:
         check(data, **options)
     except typer.Exit as end:
         if end.exit_code:
-            fix = shlex.join(["onepair", "check", data, *given, "--fix", "clean.csv"])
+            fix = shlex.join(["onepair", "check", data, *words, "--fix", "clean.csv"])
             typer.echo(f"\nwhat cannot be used is left out; {fix} writes a table without it")
     anew = ["--restart"] if restart else []
-    _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *given, "--out", run, *anew)
+    _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *words, "--out", run, *anew)
     train(data, method=METHOD, mode="linear", backbone=network, out=run, restart=restart, **options)
     _say("find", run)
     suggested = find(run)
@@ -113,8 +121,8 @@ RUNS = (
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("runs/demo"),
     epochs: Annotated[int, typer.Option(help="Epochs of each run.")] = 20,
-    devices: Annotated[str, typer.Option(help="How many processes or GPUs on this machine.")] = "auto",
-    accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
+    devices: Devices = "auto",
+    accelerator: Accelerator = "auto",
 ) -> None:
     """Learn all labels from one, on data inside the package.
 
@@ -125,7 +133,6 @@ def demo(
     require_extra("report")
     from onepair.cli.finding import print_finding
     from onepair.cli.progress import ProgressCallback
-    from onepair.cli.training import number_or_auto
     from onepair.finding.find import find_labels
     from onepair.runs.finished import FinishedRun
     from onepair.runs.folder import RunFolder

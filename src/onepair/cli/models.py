@@ -12,7 +12,18 @@ import typer
 
 from onepair.cli.console import class_table, estimate_line
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.options import DEFAULTS, Address, Engine, Features, ReadOptions, Strict, computed, reads_data
+from onepair.cli.options import (
+    READ_DEFAULTS,
+    Address,
+    Engine,
+    Features,
+    FinishedRunFolder,
+    ReadOptions,
+    Strict,
+    Threads,
+    computed,
+    with_options,
+)
 from onepair.errors import UserError, require_extra
 from onepair.words import command, counted, listed, plural
 
@@ -44,9 +55,9 @@ class Judged(NamedTuple):
 
 
 @on_interrupt(NOTHING)
-@reads_data
+@with_options
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: FinishedRunFolder,
     data: Annotated[
         str | None, typer.Option(help="Another dataset that has classes of the run; by default the run's own.")
     ] = None,
@@ -54,11 +65,9 @@ def evaluate(
         Literal["train", "validation", "test"],
         typer.Option(help="Which of its images; choose validation where it names no test images."),
     ] = "test",
-    reading: ReadOptions = DEFAULTS,
+    reading: ReadOptions = READ_DEFAULTS,
     features: Features = None,
-    workers: Annotated[
-        int | None, typer.Option(min=0, help="Threads that read images; by default one per core.")
-    ] = None,
+    workers: Threads = None,
     strict: Strict = False,
     metric: Annotated[
         list[str] | None, typer.Option(help="One more metric by its name, of the known labels; may be repeated.")
@@ -213,7 +222,7 @@ def _print_evaluation(found: "Evaluation") -> None:
 
 @on_interrupt(NOTHING)
 def decide(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: FinishedRunFolder,
     rule: Annotated[
         Literal["f1", "precision", "count"],
         typer.Option(help="What to aim at: the best F1, a precision, or as many labels as there are."),
@@ -421,7 +430,7 @@ def _could_not_be_read(count: int, noun: str) -> str:
 
 @on_interrupt(NOTHING)
 def export(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: FinishedRunFolder,
     out: Annotated[Path | None, typer.Option(help="The .onnx file; by default model.onnx in the run's folder.")] = None,
     float_input: Annotated[
         bool, typer.Option("--float-input", help="Take normalised float32 images instead of uint8 pixels.")
@@ -452,7 +461,7 @@ def export(
 
 @on_interrupt(NOTHING)
 def explain(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: FinishedRunFolder,
     images: Annotated[list[str], typer.Argument(help="Images: files, or row numbers of the run's dataset, from 0.")],
     labels: Annotated[
         str | None, typer.Option(help="Which labels, as dog,person; by default those that are predicted.")

@@ -2,16 +2,16 @@
 
 import inspect
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from onepair.errors import UserError
+from onepair.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from onepair.data.label_table import LabelTable
@@ -19,30 +19,73 @@ if TYPE_CHECKING:
     from onepair.inference.engine import Over
     from onepair.runs.config import Config
 
-
 R = TypeVar("R")
 
+# What an option leaves open comes from the preset or the file, or else is the default of the configuration.
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="A network of timm by name, or small-cnn; tfidf for rows of text; auto: the best pretrained network whose "
+        "weights are on this machine.",
+        show_default="auto",
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        help="A file of weights (safetensors or a torch state dict); 'pretrained' to download them; 'none' for random "
+        "ones; 'auto': from an installed package if one has them, else downloaded.",
+        show_default="auto",
+    ),
+]
 Features = Annotated[
     str | None,
     typer.Option(
         metavar="VECTORS",
-        help="Vectors in place of images, one for each row of the table: a .npy, .npz or Parquet file, or a folder of "
-        "shards; by default there are none.",
+        help="Feature vectors in place of images, one per row of the table: a .npy, .npz or Parquet file, or a folder "
+        "of shards; by default there are none.",
     ),
 ]
 Strict = Annotated[
-    bool,
-    typer.Option("--strict", help="Stop at the first row or image that cannot be read, instead of leaving it out."),
+    bool, typer.Option("--strict", help="Stop at the first row or image that cannot be read instead of skipping it.")
 ]
+Devices = Annotated[str, typer.Option(help="How many processes or GPUs to use on this machine.")]
+Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")]
+Workers = Annotated[
+    int | None, typer.Option(min=0, help="Processes that read images; by default as many as there are cores to spare.")
+]
+Threads = Annotated[int | None, typer.Option(min=0, help="Threads that read images; by default one per core.")]
+Cache = Annotated[Path | None, typer.Option(help="The cache folder of features; by default the user's cache.")]
+Engine = Annotated[
+    Literal["auto", "ray"],
+    typer.Option(help="Where images are computed: auto, in this process by the fastest runtime; or a Ray cluster."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="The Ray cluster, or auto for the one on this machine; by default a local cluster is started.",
+    ),
+]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="The port of the page; 0 takes any free port.")]
+Host = Annotated[
+    str,
+    typer.Option(help="The address to listen on. Beyond this machine, the page asks for the token that is printed."),
+]
+Reviewer = Annotated[str | None, typer.Option(help="The name of who answers; by default your login name.")]
+FollowLinks = Annotated[
+    bool, typer.Option("--follow-links", help="Also show images that are links to outside of the dataset.")
+]
+FinishedRunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a command line says of how a dataset is read; each field is an option."""
+    """How a dataset is read; each field is an option."""
 
     format: Annotated[
         str | None,
-        typer.Option(help="The dataset's format, see onepair datasets; auto goes by the layout.", show_default="auto"),
+        typer.Option(help="The dataset's format, see onepair datasets; auto detects it.", show_default="auto"),
     ] = None
     folder: Annotated[
         str | None,
@@ -57,7 +100,7 @@ class ReadOptions:
     zeros: Annotated[
         Literal["negative", "unknown"] | None,
         typer.Option(
-            help="What a 0 of a table is: negative, or unknown where it means no more than 'not tagged'.",
+            help="What a 0 in a table means: negative, or unknown where it only says 'not tagged'.",
             show_default="negative",
         ),
     ] = None
@@ -65,12 +108,14 @@ class ReadOptions:
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="A table's columns of classes, as cat,dog, or the one with lists; by default recognised.",
+            help="The table's columns of classes, for example cat,dog, or its column of lists; by default detected.",
         ),
     ] = None
     complete_split: Annotated[
         str | None,
-        typer.Option(metavar="SPLITS", help="Splits labelled in full, as test: what a row leaves out is negative."),
+        typer.Option(
+            metavar="SPLITS", help="Splits with complete labels, for example test: what a row leaves out is negative."
+        ),
     ] = None
 
     @property
@@ -90,7 +135,7 @@ class ReadOptions:
         return {names.get(name, name): value for name, value in asdict(self).items()}
 
     def table(self, data: str, *, features: str | None, report: "Report") -> "LabelTable":
-        """The dataset, read as `data.reading.read_dataset` does."""
+        """Read a dataset."""
         from onepair.data.formats.read import read_dataset
         from onepair.data.tables.cell_values import names_in
 
@@ -107,7 +152,7 @@ class ReadOptions:
         )
 
     def noted_table(self, data: str, *, strict: bool, features: str | None = None) -> "LabelTable":
-        """The dataset. What is remarkable about it, or wrong, is said, and no reason to stop."""
+        """Read a dataset, and print what is remarkable about it or wrong."""
         from onepair.data.problems import Problem, collect
         from onepair.words import command, itemised
 
@@ -119,93 +164,118 @@ class ReadOptions:
         return table
 
 
-DEFAULTS = ReadOptions()
+@dataclass(frozen=True)
+class RunOptions:
+    """The settings of a run; each field is an option."""
+
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A preset of settings: voc2012, coco2014, nuswide, cub (the paper's) or digits."),
+    ] = None
+    method: Annotated[str | None, typer.Option(help="See onepair methods.", show_default="opml-plus")] = None
+    mode: Annotated[
+        Literal["linear", "finetune", "linear-init"] | None,
+        typer.Option(
+            help="Train a linear classifier on fixed features, the whole network, or one after the other.",
+            show_default="linear",
+        ),
+    ] = None
+    backbone: Backbone = None
+    weights: Weights = None
+    observe: Annotated[
+        Literal["given", "single-positive", "few-positives", "fraction", "most-frequent", "largest-object"] | None,
+        typer.Option(
+            help="Hide labels of fully labelled training images: keep one positive per image, by the published seed; "
+            "up to data.positives of them; the share data.known of all labels; or the positive of the most frequent "
+            "class or the largest object.",
+            show_default="given",
+        ),
+    ] = None
+    features: Features = None
+    config: Annotated[Path | None, typer.Option(help="A TOML file of settings; onepair config prints one.")] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any setting, for example linear.penalty=0.3; 'none' is no value."
+        ),
+    ] = None
+    strict: Strict = False
+
+    @property
+    def words(self) -> list[str]:
+        """What was given, as it is typed."""
+        values = {name: value for name, value in asdict(self).items() if name not in ("settings", "strict")}
+        words = [word for name, value in values.items() if value is not None for word in (f"--{name}", str(value))]
+        words += [word for setting in self.settings or [] for word in ("--set", setting)]
+        return [*words, *(["--strict"] if self.strict else [])]
 
 
-def reads_data(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options of `ReadOptions`, each by its name, where it takes all of them as `reading`."""
-    fields = inspect.signature(ReadOptions).parameters
+READ_DEFAULTS, RUN_DEFAULTS = ReadOptions(), RunOptions()
+
+
+def with_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Give a command the fields of its dataclasses of options, each as an option of its own."""
     own = inspect.signature(command)
+    groups: dict[str, tuple[Any, Mapping[str, inspect.Parameter]]] = {
+        name: (each.annotation, inspect.signature(each.annotation).parameters)
+        for name, each in own.parameters.items()
+        if isinstance(each.annotation, type) and is_dataclass(each.annotation)
+    }
 
     @wraps(command)
-    def taking(*arguments: Any, **options: Any) -> R:
-        given = {name: options.pop(name) for name in fields if name in options}
-        return command(*arguments, reading=ReadOptions(**given), **options)
+    def wrapped(*arguments: Any, **options: Any) -> R:
+        for name, (group, fields) in groups.items():
+            options[name] = group(**{field: options.pop(field) for field in fields if field in options})
+        return command(*arguments, **options)
 
-    parameters = list(own.parameters.values())
-    place = list(own.parameters).index("reading")
-    parameters[place : place + 1] = [each.replace(kind=parameters[place].kind) for each in fields.values()]
-    taking.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    taking.__annotations__ = {each.name: each.annotation for each in parameters}
-    return taking
-
-
-def say_how_to_train(written: Path, table: "LabelTable") -> None:
-    """Of a table that was written here while its images are at URLs."""
-    from onepair.remote import is_remote
-
-    if is_remote(table.root):
-        again = shlex.join(["onepair", "train", str(written), "--folder", str(table.root)])
-        typer.echo(f"its images are at URLs; to train on it: {again}")
+    parameters = [
+        option.replace(kind=each.kind)
+        for name, each in own.parameters.items()
+        for option in (groups[name][1].values() if name in groups else [each])
+    ]
+    wrapped.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
+    return wrapped
 
 
-Preset = Annotated[
-    str | None,
-    typer.Option(help="Settings that are known to work: voc2012, coco2014, nuswide, cub (the paper's) or digits."),
-]
-# What an option leaves open comes from the preset or the file, or else is the default of the configuration.
-Method = Annotated[str | None, typer.Option(help="See onepair methods.", show_default="opml-plus")]
-Mode = Annotated[
-    Literal["linear", "finetune", "linear-init"] | None,
-    typer.Option(
-        help="Train the classifier on fixed features, the whole network, or one after the other.",
-        show_default="linear",
-    ),
-]
-Backbone = Annotated[
-    str | None,
-    typer.Option(
-        help="A network of timm's, by name, or small-cnn; tfidf, for rows of text; or auto: that, or the best network "
-        "whose weights are on this machine.",
-        show_default="auto",
-    ),
-]
-Weights = Annotated[
-    str | None,
-    typer.Option(
-        help="A file of weights (safetensors or a torch state dict), 'pretrained' to download, 'none' (random ones), "
-        "or 'auto': from a package if one has them, else downloaded.",
-        show_default="auto",
-    ),
-]
-Observe = Annotated[
-    Literal["given", "single-positive", "few-positives", "fraction", "most-frequent", "largest-object"] | None,
-    typer.Option(
-        help="Hide labels of fully labelled training images: keep one positive of each, by the published seed; up to "
-        "data.positives of them; the share data.known of all labels; or the positive of the most frequent class or the "
-        "largest object.",
-        show_default="given",
-    ),
-]
-Workers = Annotated[
-    int | None, typer.Option(min=0, help="Processes that read images; by default as many as there are cores to spare.")
-]
-Cache = Annotated[Path | None, typer.Option(help="The folder that features are kept in; by default the user's cache.")]
-Engine = Annotated[
-    Literal["auto", "ray"],
-    typer.Option(help="What computes images: this process, by the fastest that it has, or a Ray cluster."),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="The Ray cluster, or auto for this machine's; by default one is started, here alone."
-    ),
-]
-ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file of settings; onepair config prints one.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as linear.penalty=0.3; 'none' is no value."),
-]
+def chosen_config(
+    data: str | None = None, options: RunOptions = RUN_DEFAULTS, reading: ReadOptions = READ_DEFAULTS
+) -> "Config":
+    """The configuration that a command line asks for; the later of preset, file, options and --set wins."""
+    from onepair.runs.config import merge, parse_setting, read_config, resolve_config
+    from onepair.runs.presets import with_preset
+
+    sections: dict[str, Any] = {
+        "data": {
+            "source": data,
+            **reading.settings,
+            "observe": options.observe,
+            "features": options.features,
+            "on_error": "raise" if options.strict else None,
+        },
+        "model": {"mode": options.mode, "backbone": options.backbone, "weights": options.weights},
+        "method": {"name": options.method},
+    }
+    given = {section: {k: v for k, v in values.items() if v is not None} for section, values in sections.items()}
+    command_line = merge([given, *map(parse_setting, options.settings or [])])
+    file = read_config(options.config) if options.config else {}
+    config = resolve_config(*with_preset(options.preset, file, command_line))
+    for name, process in (("known", "fraction"), ("positives", "few-positives"), ("boxes", "largest-object")):
+        if name in command_line["data"] and config.data.observe != process:
+            raise ConfigError(
+                f"data.{name} says what is seen with --observe {process}, and here it is {config.data.observe}; "
+                f"add --observe {process}, or leave it out"
+            )
+    return config
+
+
+def number_or_auto(devices: str) -> int | Literal["auto"]:
+    """What --devices asks for."""
+    if devices == "auto":
+        return "auto"
+    if not devices.isdigit() or int(devices) == 0:
+        raise UserError(f"--devices must be a number above 0, or auto, got {devices!r}")
+    return int(devices)
 
 
 def computed(engine: str, address: str | None) -> "AbstractContextManager[Over]":
@@ -221,44 +291,10 @@ def computed(engine: str, address: str | None) -> "AbstractContextManager[Over]"
     return nullcontext(here)
 
 
-def chosen_config(
-    *,
-    preset: str | None = None,
-    file: Path | None = None,
-    settings: Sequence[str] | None = None,
-    data: str | None = None,
-    method: str | None = None,
-    mode: str | None = None,
-    backbone: str | None = None,
-    weights: str | None = None,
-    observe: str | None = None,
-    reading: ReadOptions = DEFAULTS,
-    features: str | None = None,
-    strict: bool = False,
-) -> "Config":
-    """The configuration that a command line asks for; the later of preset, file, options and --set wins."""
-    from onepair.errors import ConfigError
-    from onepair.runs.config import merge, parse_setting, read_config, resolve_config
-    from onepair.runs.presets import with_preset
+def say_how_to_train(written: Path, table: "LabelTable") -> None:
+    """Of a table that was written here while its images are at URLs."""
+    from onepair.remote import is_remote
 
-    options: dict[str, Any] = {
-        "data": {
-            "source": data,
-            **reading.settings,
-            "observe": observe,
-            "features": features,
-            "on_error": "raise" if strict else None,
-        },
-        "model": {"mode": mode, "backbone": backbone, "weights": weights},
-        "method": {"name": method},
-    }
-    given = {section: {k: v for k, v in values.items() if v is not None} for section, values in options.items()}
-    command_line = merge([given, *map(parse_setting, settings or [])])
-    config = resolve_config(*with_preset(preset, read_config(file) if file else {}, command_line))
-    for name, process in (("known", "fraction"), ("positives", "few-positives"), ("boxes", "largest-object")):
-        if name in command_line["data"] and config.data.observe != process:
-            raise ConfigError(
-                f"data.{name} says what is seen with --observe {process}, and here it is {config.data.observe}; "
-                f"add --observe {process}, or leave it out"
-            )
-    return config
+    if is_remote(table.root):
+        again = shlex.join(["onepair", "train", str(written), "--folder", str(table.root)])
+        typer.echo(f"its images are at URLs; to train on it: {again}")

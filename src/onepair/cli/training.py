@@ -4,29 +4,24 @@ import logging
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onepair.cli.console import vague_line
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.options import (
-    DEFAULTS,
-    Backbone,
+    READ_DEFAULTS,
+    RUN_DEFAULTS,
+    Accelerator,
     Cache,
-    ConfigFile,
-    Features,
-    Method,
-    Mode,
-    Observe,
-    Preset,
+    Devices,
     ReadOptions,
-    Settings,
-    Strict,
-    Weights,
+    RunOptions,
     Workers,
     chosen_config,
-    reads_data,
+    number_or_auto,
+    with_options,
 )
 from onepair.errors import UserError, require_extra
 from onepair.remote import is_url
@@ -40,33 +35,27 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+Dataset = Annotated[
+    str | None, typer.Argument(help="A dataset's folder or file, or 'digits'; may also come from the config.")
+]
+
+
 @on_interrupt("what was saved is kept; the same command goes on")
-@reads_data
+@with_options
 def train(
-    data: Annotated[
-        str | None, typer.Argument(help="A dataset's folder or file, or 'digits'; may also come from the config.")
-    ] = None,
-    method: Method = None,
-    preset: Preset = None,
-    mode: Mode = None,
-    backbone: Backbone = None,
-    weights: Weights = None,
-    observe: Observe = None,
-    features: Features = None,
-    reading: ReadOptions = DEFAULTS,
-    config: ConfigFile = None,
-    settings: Settings = None,
+    data: Dataset = None,
+    options: RunOptions = RUN_DEFAULTS,
+    reading: ReadOptions = READ_DEFAULTS,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder; by default in runs/, named by what it is.")
     ] = None,
-    devices: Annotated[str, typer.Option(help="How many processes or GPUs on this machine.")] = "auto",
+    devices: Devices = "auto",
     nodes: Annotated[int, typer.Option(help="How many machines.")] = 1,
-    accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")] = "auto",
-    strategy: Annotated[str, typer.Option(help="auto, ddp, or fsdp, which spreads the weights.")] = "auto",
+    accelerator: Accelerator = "auto",
+    strategy: Annotated[str, typer.Option(help="auto, ddp, or fsdp, which shards the weights.")] = "auto",
     workers: Workers = None,
     cache: Cache = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")] = False,
-    strict: Strict = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Put the run that is there aside, with all answers to it, and begin anew.")
     ] = False,
@@ -75,23 +64,7 @@ def train(
 
     Settings come from the preset, the config file, the options and --set, the later ones winning.
     """
-    complete = chosen_config(
-        preset=preset,
-        file=config,
-        settings=settings,
-        data=data,
-        method=method,
-        mode=mode,
-        backbone=backbone,
-        weights=weights,
-        observe=observe,
-        features=features,
-        reading=reading,
-        strict=strict,
-    )
-    if not complete.data.source:
-        raise UserError("name a dataset, as in: onepair train digits")
-    complete = sound(complete)
+    complete = complete_config("train", data, options, reading)
 
     from onepair.cli.progress import ProgressCallback
     from onepair.files import cache_folder
@@ -120,11 +93,13 @@ def train(
         _print_results(results, place.path)
 
 
-def sound(config: "Config") -> "Config":
-    """The configuration with its network, or a sentence on a dataset or a method that there is not.
-
-    It comes before training is imported, which takes many seconds.
-    """
+def complete_config(
+    command: str, data: str | None, options: RunOptions = RUN_DEFAULTS, reading: ReadOptions = READ_DEFAULTS
+) -> "Config":
+    """The configuration with its network; what is wrong with it is said before training is imported, which is slow."""
+    config = chosen_config(data, options, reading)
+    if not config.data.source:
+        raise UserError(f"name a dataset, as in: onepair {command} digits")
     from onepair.data.formats.read import recognise
     from onepair.remote import as_path
 
@@ -138,23 +113,11 @@ def sound(config: "Config") -> "Config":
 
 
 def default_folder(config: "Config") -> Path:
-    """Where a run goes that is not told where."""
-    depth = [config.model.train_from] if config.model.train_from else []
-    return folder_named(config.data.source, config.method.name, config.model.mode, config.model.backbone, *depth)
-
-
-def folder_named(data: str, *rest: str) -> Path:
-    """Where a run on some data goes, by what it is."""
+    """The folder of a run that is not told where: runs/ and what it is."""
+    data, model = config.data.source, config.model
     name = Path(data.partition("?")[0] if is_url(data) else data).stem.translate({ord("{"): None, ord("}"): None})
-    return Path("runs") / "-".join([name, *rest]).replace("/", "-")
-
-
-def number_or_auto(devices: str) -> int | Literal["auto"]:
-    if devices == "auto":
-        return "auto"
-    if not devices.isdigit() or int(devices) == 0:
-        raise UserError(f"--devices must be a number above 0, or auto, got {devices!r}")
-    return int(devices)
+    parts = [name, config.method.name, model.mode, model.backbone, *([model.train_from] if model.train_from else [])]
+    return Path("runs") / "-".join(parts).replace("/", "-")
 
 
 def _print_results(results: "Results", folder: Path) -> None:
@@ -185,27 +148,16 @@ def _print_results(results: "Results", folder: Path) -> None:
 
 
 @on_interrupt("the runs that are done are kept; the same command goes on")
-@reads_data
+@with_options
 def tune(
-    data: Annotated[
-        str | None, typer.Argument(help="A dataset's folder or file, or 'digits'; may also come from the config.")
-    ] = None,
-    method: Method = None,
+    data: Dataset = None,
+    options: RunOptions = RUN_DEFAULTS,
     trials: Annotated[int, typer.Option(min=1, help="Runs in all, those of an earlier command included.")] = 40,
-    preset: Preset = None,
-    mode: Mode = None,
-    backbone: Backbone = None,
-    weights: Weights = None,
-    observe: Observe = None,
-    features: Features = None,
-    reading: ReadOptions = DEFAULTS,
-    config: ConfigFile = None,
-    settings: Settings = None,
+    reading: ReadOptions = READ_DEFAULTS,
     out: Annotated[
         Path | None, typer.Option(help="The folder of the search; by default in runs/, named by what it is.")
     ] = None,
     workers: Workers = None,
-    strict: Strict = False,
 ) -> None:
     """Search the options of a method, and in fine-tuning the learning rate, that give the best validation mAP.
 
@@ -213,23 +165,7 @@ def tune(
     it stopped, with a larger --trials also further.
     """
     require_extra("tune")
-    complete = chosen_config(
-        preset=preset,
-        file=config,
-        settings=settings,
-        data=data,
-        method=method,
-        mode=mode,
-        backbone=backbone,
-        weights=weights,
-        observe=observe,
-        features=features,
-        reading=reading,
-        strict=strict,
-    )
-    if not complete.data.source:
-        raise UserError("name a dataset, as in: onepair tune digits")
-    complete = sound(complete)
+    complete = complete_config("tune", data, options, reading)
 
     from onepair.cli.progress import ProgressCallback
     from onepair.experiments.tuning import tune as search
@@ -262,34 +198,17 @@ def _print_best(tried: "Sequence[Trial]", folder: Path, files: Sequence[Path]) -
     typer.echo(f"train with it: onepair train --config {folder / 'best.toml'}")
 
 
-@reads_data
+@with_options
 def config(
-    preset: Preset = None,
-    method: Method = None,
-    mode: Mode = None,
-    backbone: Backbone = None,
-    weights: Weights = None,
-    observe: Observe = None,
-    reading: ReadOptions = DEFAULTS,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say what every setting means instead.")] = False,
+    options: RunOptions = RUN_DEFAULTS,
+    reading: ReadOptions = READ_DEFAULTS,
+    explain: Annotated[bool, typer.Option("--explain", help="Explain every setting instead.")] = False,
 ) -> None:
     """Print the complete settings of a run as TOML, for onepair train --config.
 
     It takes the options of onepair train, and trains nothing.
     """
-    complete = chosen_config(
-        preset=preset,
-        file=config,
-        settings=settings,
-        method=method,
-        mode=mode,
-        backbone=backbone,
-        weights=weights,
-        observe=observe,
-        reading=reading,
-    )
+    complete = chosen_config(None, options, reading)
     from onepair.runs.config import to_toml
     from onepair.runs.method_factory import method_of
 
@@ -297,24 +216,16 @@ def config(
     if explain:
         _print_settings(complete)
         return
-    options = {"preset": preset, "method": method, "mode": mode, "backbone": backbone, "weights": weights}
-    given = {**options, "observe": observe, "config": config}
-    parts = [part for name, value in given.items() if value is not None for part in (f"--{name}", str(value))]
-    parts += reading.words
-    parts += [part for setting in settings or [] for part in ("--set", setting)]
+    words = [*options.words, *reading.words]
     typer.echo(
-        f"# Train with it: onepair train DATA --config FILE, or {shlex.join(['onepair', 'train', 'DATA', *parts])}"
+        f"# Train with it: onepair train DATA --config FILE, or {shlex.join(['onepair', 'train', 'DATA', *words])}"
     )
-    if preset is not None and len(parts) <= 4 and method is not None:  # nothing but the preset and the method
-        _print_expectation(preset, method)
+    if options.preset and options.method and len(words) == 4:  # nothing but the preset and the method
+        from onepair.experiments.records import published
+
+        if spread := published("single", options.method, options.preset):
+            typer.echo(f"# The paper's test mAP is {spread}, mean (standard deviation) of 3 runs.")
     typer.echo(f"\n{to_toml(complete)}", nl=False)
-
-
-def _print_expectation(preset: str, method: str) -> None:
-    from onepair.experiments.records import published
-
-    if spread := published("single", method, preset):
-        typer.echo(f"# The paper's test mAP is {spread}, mean (standard deviation) of 3 runs.")
 
 
 def _print_settings(complete: "Config") -> None:
