@@ -49,17 +49,12 @@ def _spoiled_table(folder: Path, sample: Path, random: Random) -> tuple[Path, li
 
 
 def caches(folder: Path, sample: Path, random: Random) -> Case:
-    """What is kept of earlier commands, and spoiled: features, and predictions that were interrupted."""
-    if random.random() < 0.5:
-        shutil.copytree(sample / "cache", folder / "cache")
-        spoiled = [mutate(random.choice(_files(folder / "cache")), random, _files(sample / "run"))]
-        source = sample / "images" / "labels.csv"
-        command = ["features", source, "--backbone", "small-cnn", "--image-size", "16", "--cache", folder / "cache"]
-        return Case("caches", spoiled, [*map(str, command), "--workers", "0"])
-    shutil.copytree(sample / "begun", folder, dirs_exist_ok=True)
-    spoiled = [mutate(random.choice(_files(folder)), random, _files(sample / "run"))]
-    command = ["predict", sample / "run", sample / "images", "--out", folder / "out.csv"]
-    return Case("caches", spoiled, [*map(str, command)])
+    """Features that are kept of earlier commands, and spoiled."""
+    shutil.copytree(sample / "cache", folder / "cache")
+    spoiled = [mutate(random.choice(_files(folder / "cache")), random, _files(sample / "run"))]
+    source = sample / "images" / "labels.csv"
+    command = ["features", source, "--backbone", "small-cnn", "--image-size", "16", "--cache", folder / "cache"]
+    return Case("caches", spoiled, [*map(str, command), "--workers", "0"])
 
 
 def images(folder: Path, sample: Path, random: Random) -> Case:

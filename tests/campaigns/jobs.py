@@ -180,10 +180,8 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 def shorten_commits() -> None:
     """Let every few images or batches count as done, so that there is much to go on from, and to go wrong."""
     from onepair.features import store as feature_store
-    from onepair.inference import prediction_files
     from onepair.training import checkpoint as stopping
 
     stopping.SECONDS_BETWEEN_CHECKPOINTS = -1
-    prediction_files.SECONDS_PER_COMMIT = 0
     feature_store.ROWS_PER_COMMIT = 16
     os.environ["XDG_CACHE_HOME"] = "xdg"

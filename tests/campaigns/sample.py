@@ -24,7 +24,6 @@ def write_sample(folder: Path, onepair: Callable[..., int]) -> None:
     with contextlib.suppress(Stopped):
         train_tiny(source, out=folder / "stopped", cache=folder / "cache", listener=_Stopping())
     _do(onepair, ["export", folder / "run", "--out", folder / "model.onnx"])
-    _write_begun(folder)
     (folder / "settings.toml").write_text(to_toml(tiny_config(source, "data.observe=given")))
 
 
@@ -87,24 +86,6 @@ class _Stopping(Listener):
         super().on_epoch_end(record)
         if len(self.epochs) == 2:
             raise Stopped("", code=143)
-
-
-def _write_begun(folder: Path) -> None:
-    """Predictions that were interrupted after the first images."""
-    from onepair.inference import prediction_files
-    from onepair.inference.prediction import load
-
-    (folder / "begun").mkdir()
-    images = sorted((folder / "images").glob("*.png"))
-
-    def interrupt(done: int) -> None:
-        raise Stopped("", code=143)
-
-    prediction_files.SECONDS_PER_COMMIT = 0
-    with contextlib.suppress(Stopped):
-        prediction_files.write_predictions(
-            load(folder / "run"), lambda: iter(images), folder / "begun" / "out.csv", on_progress=interrupt
-        )
 
 
 def _write_answers(run: Path) -> None:

@@ -169,7 +169,7 @@ def test_predict_writes_probabilities_and_labels(finished, onepair):
         (("predict", "run", "run"), "no images to predict"),
         (
             ("predict", "run", "images", "--out", "a.txt"),
-            "a.txt: predictions are written as .csv, .jsonl, .json, .parquet",
+            "a.txt: predictions are written as .csv, .jsonl, .parquet",
         ),
         (("methods", "opml-sb"), "did you mean 'opml-sp'?"),
         (("train", "images/labels.csv", "--method", "opm"), "there is no method 'opm'; did you mean 'opml'?"),

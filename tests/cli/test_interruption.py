@@ -3,7 +3,6 @@
 import inspect
 import signal
 import threading
-from types import SimpleNamespace
 
 import pytest
 
@@ -73,18 +72,6 @@ def test_every_long_command_says_so(name, monkeypatch):
     monkeypatch.setattr(inspect.unwrap(command), "__code__", interrupted.__code__)
     with pytest.raises(Stopped, match=r"stopped by Ctrl-C; .*; the same command"):
         command()
-
-
-def test_predict_says_what_is_kept_by_where_it_writes(monkeypatch, in_process, tmp_path):
-    monkeypatch.setattr(
-        "onepair.inference.prediction.load", lambda _: SimpleNamespace(each=lambda _: iter(()), preprocessing=None)
-    )
-    monkeypatch.setattr("onepair.cli.models._print_predictions", interrupted)
-    monkeypatch.setattr("onepair.cli.models._write_predictions", interrupted)
-    code, _, errors = in_process("predict", "run", tmp_path)
-    assert (code, errors) == (130, "onepair: stopped by Ctrl-C; nothing was kept, as there is no --out\n")
-    _, _, errors = in_process("predict", "run", tmp_path, "--out", tmp_path / "out.csv")
-    assert errors == "onepair: stopped by Ctrl-C; the predictions so far are kept; the same command goes on\n"
 
 
 def test_a_signal_that_comes_where_no_error_can_be_raised_is_sent_again():

@@ -119,6 +119,9 @@ def test_the_whole_way_on_vectors(folder, in_process):
     _, errors = run("predict", "run", "spoiled.npy", "--out", "rest.jsonl")
     assert [json.loads(line)["file"] for line in (folder / "rest.jsonl").read_text().splitlines()] == ["0", "2"]
     assert "1 vector could not be read" in errors
+    (folder / "given.csv").write_text("kept")
+    code, _, errors = in_process("predict", "run", "given.csv", "--out", "./given.csv")
+    assert (code, (folder / "given.csv").read_text()) == (2, "kept"), errors
     np.save(folder / "wide.npy", np.zeros((2, WIDTH + 1)))
     code, _, errors = in_process("predict", "run", "wide.npy")
     assert (code, "has vectors of 9 values, and the model was trained on 8" in errors) == (2, True)

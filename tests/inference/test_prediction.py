@@ -104,13 +104,6 @@ def test_images_are_scaled_to_the_size_of_the_network(model):
     np.testing.assert_array_equal(model.scores(large), model.scores(small))
 
 
-def test_progress_is_told_after_each_batch(model):
-    told = []
-    model.predict(TEST, on_progress=lambda *state: told.append(state))
-    size = model.engines(COUNT).batch_size
-    assert told == [(done, COUNT) for done in [*range(size, COUNT, size), COUNT]]
-
-
 def test_a_stream_gives_the_same_one_by_one(model, place):
     files = [place.folder / "images", TEST[0]]
     asked = []

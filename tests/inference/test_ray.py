@@ -26,7 +26,7 @@ from onepair.data.images.decode import Preprocessing
 from onepair.data.images.walk import image_files
 from onepair.errors import MissingExtraError, RayError
 from onepair.features.extract import extract_features
-from onepair.inference import prediction_files, ray_engine
+from onepair.inference import ray_engine
 from onepair.inference import ray_engine as ray_cluster
 from onepair.inference import torch_engine as choice
 from onepair.inference.export import export_onnx
@@ -230,12 +230,7 @@ def test_features_of_a_cluster_are_found_by_a_run(over, images, tmp_path, monkey
     train_tiny(images, out=tmp_path / "run", cache=tmp_path)
 
 
-class StoppedError(Exception):
-    """Stands for the end of the process."""
-
-
-def test_predictions_of_a_cluster_go_on_where_they_were(over, tmp_path, monkeypatch):
-    monkeypatch.setattr(prediction_files, "SECONDS_PER_COMMIT", 0)
+def test_predictions_of_a_cluster_are_those_of_one_process(over, tmp_path):
     folder = tmp_path / "images"
     folder.mkdir()
     for number, row in enumerate(SCENES.rows("test")):
@@ -243,24 +238,10 @@ def test_predictions_of_a_cluster_go_on_where_they_were(over, tmp_path, monkeypa
     (folder / "03.png").write_bytes(b"torn")
     export_onnx(save_model(tmp_path / "run"), tmp_path / "model.onnx")
     model = load(tmp_path / "model.onnx")
-
-    def stop(done):
-        if done >= 16:
-            raise StoppedError
-
-    def write(model, name, **options):
-        return write_predictions(model, lambda: image_files(folder), tmp_path / name, **options)
-
-    write(model, "one.csv")
-    there = replace(model, engines=over(model.engines))
-    with pytest.raises(StoppedError):
-        write(there, "two.csv", on_progress=stop)
-    done = write(there, "two.csv")
-    assert done.before >= 8
-    assert done.predicted + done.unreadable == 40
-    for name in ("{}.csv", "{}.skipped.csv"):
-        one, two = ((tmp_path / name.format(which)).read_bytes() for which in ("one", "two"))
-        assert one == two
+    for name, each in (("one", model), ("two", replace(model, engines=over(model.engines)))):
+        assert write_predictions(each, image_files(folder), tmp_path / f"{name}.csv") == (39, 1)
+    for suffix in (".csv", ".skipped.csv"):
+        assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"two{suffix}").read_bytes()
 
 
 @pytest.fixture
@@ -310,7 +291,7 @@ def test_ctrl_c_ends_a_cluster_of_ones_own(place):
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
     assert process.returncode == 130
-    assert said == "onepair: stopped by Ctrl-C; the predictions so far are kept; the same command goes on\n"
+    assert said == "onepair: stopped by Ctrl-C; nothing is half-written; the same command begins anew\n"
     wait_for(lambda: not processes_of(place / "t"))
 
 

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from onepair.errors import DataError
 from onepair.finding.suggestions import Suggestions, read_suggestions, write_suggestions
 from onepair.inference.prediction import Prediction
-from onepair.inference.prediction_files import Csv
+from onepair.inference.prediction_files import CsvWriter
 from onepair.review.answers import Answer
 from onepair.review.completion import write_completed
 from onepair.review.pictures import SMALL, Pictures
@@ -139,9 +139,9 @@ def test_suggestions_are_no_formulas_and_read_back_as_they_were(tmp_path):
 
 
 def test_predictions_are_no_formulas(tmp_path):
-    form = Csv(FORMULAS)
-    lines = [form.line(Prediction(name, (name, "b"), dict.fromkeys(FORMULAS, 0.5))) for name in FORMULAS]
-    (tmp_path / "predictions.csv").write_text(form.head + "".join(lines), newline="")
+    with (tmp_path / "predictions.csv").open("wb") as file:
+        found = [Prediction(name, (name, "b"), dict.fromkeys(FORMULAS, 0.5)) for name in FORMULAS]
+        CsvWriter(file, FORMULAS).write(found)
     assert all(map(is_plain, cells_of(tmp_path / "predictions.csv")))
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -25,6 +25,7 @@ from onepair.cli.options import (
     with_options,
 )
 from onepair.errors import UserError, require_extra
+from onepair.files import refuse_overwriting
 from onepair.words import command, counted, listed, plural
 
 if TYPE_CHECKING:
@@ -305,6 +306,7 @@ def _print_thresholds(decisions: "Thresholds", scores: "NDArray[np.float32]", fo
         console.print(f"with the threshold of all classes, for want of positives: {', '.join(pooled)}", markup=False)
 
 
+@on_interrupt(NOTHING)
 def predict(
     model: Annotated[Path, typer.Argument(help="The folder of a finished run, or an .onnx file of onepair export.")],
     images: Annotated[
@@ -316,7 +318,7 @@ def predict(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="A .csv, .jsonl, .json or .parquet file; by default CSV goes to the screen."),
+        typer.Option(help="A .csv, .jsonl or .parquet file; by default CSV goes to the screen."),
     ] = None,
     probabilities: Annotated[
         Literal["all", "predicted"] | None,
@@ -328,14 +330,11 @@ def predict(
 ) -> None:
     """Predict labels: for each image the labels above their thresholds, and the probability of every class.
 
-    Any number of images need the memory of a few. Repeated after an interruption, the command goes on where it stopped.
+    Any number of images need the memory of a few. The file is there when all of it is.
     Images that cannot be read are named, and listed in a file beside the predictions, as predictions.skipped.csv.
     """
-    kept = "nothing was kept, as there is no --out"
-    if out is not None:
-        kept = "the predictions so far are kept; the same command goes on"
     alone = None if probabilities is None else probabilities == "predicted"
-    with on_interrupt(kept), computed(engine, address) as over:
+    with computed(engine, address) as over:
         _predict(model, images, out, alone, strict, over)
 
 
@@ -345,33 +344,36 @@ def _predict(model: Path, images: list[str], out: Path | None, alone: bool | Non
     from onepair.errors import DataError
     from onepair.inference.engine import here
     from onepair.inference.prediction import load
-    from onepair.inference.prediction_files import require_form
+    from onepair.inference.prediction_files import require_writer, skipped_file
     from onepair.remote import as_path
 
+    given = list(map(as_path, images))
     if out is not None:
-        require_form(out)
+        require_writer(out)
+        for file in (out, skipped_file(out)):
+            refuse_overwriting(file, given)
     for path in images:
         if not in_tar(chosen(path)[0]).exists():
             raise DataError(f"{path}: cannot be read, there is no such file or folder")
     loaded = load(model)
-    given = list(map(as_path, images))
     if loaded.preprocessing is not None:
         loaded = replace(loaded, engines=over(loaded.engines))
     elif over is not here:
         raise UserError(f"{model}: takes {plural(loaded.noun)}, and --engine ray is for images; leave it out")
-
-    def files() -> "Iterator[Input]":
-        return loaded.each(given)
-
+    files = loaded.each(given)
     if out is None:
-        _print_predictions(loaded, files(), alone, strict)
-    else:
-        _tell(_write_predictions(loaded, files, out, alone, strict), out, loaded.noun)
+        _print_predictions(loaded, files, alone, strict)
+        return
+    written = _write_predictions(loaded, files, out, alone, strict)
+    typer.echo(f"{counted(written.predicted, loaded.noun)} predicted, in {out}", err=True)
+    if written.unreadable:
+        sentence = _could_not_be_read(written.unreadable, loaded.noun)
+        typer.echo(f"{sentence}; they are in {skipped_file(out)}", err=True)
 
 
 def _print_predictions(model: "Model", files: "Iterator[Input]", alone: bool | None, strict: bool) -> None:
     from onepair.data.problems import announce
-    from onepair.inference.prediction_files import Csv, lines
+    from onepair.inference.prediction_files import CsvWriter, stream_predictions
 
     unreadable: list[str] = []
 
@@ -379,15 +381,15 @@ def _print_predictions(model: "Model", files: "Iterator[Input]", alone: bool | N
         unreadable.append(sentence)
         typer.echo(sentence, err=True)
 
-    for line in lines(model, files, Csv(model.classes, predicted_alone=alone), report=announce(say, strict=strict)):
-        sys.stdout.write(line)
+    writer = CsvWriter(sys.stdout.buffer, model.classes, predicted_only=alone)
+    stream_predictions(model, files, writer, report=announce(say, strict=strict))
     sys.stdout.flush()  # or a full disk would be told of by the interpreter
     if unreadable:
         typer.echo(_could_not_be_read(len(unreadable), model.noun), err=True)
 
 
 def _write_predictions(
-    model: "Model", files: "Callable[[], Iterator[Input]]", out: Path, alone: bool | None, strict: bool
+    model: "Model", files: "Iterator[Input]", out: Path, alone: bool | None, strict: bool
 ) -> "Written":
     """Write the predictions, with a bar on a terminal; nobody knows beforehand how many there will be."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -409,19 +411,10 @@ def _write_predictions(
             model,
             files,
             out,
-            predicted_alone=alone,
+            predicted_only=alone,
             report=announce(say, strict=strict),
-            say=say,
             on_progress=lambda done: bar.update(task, completed=done),
         )
-
-
-def _tell(written: "Written", out: Path, noun: str) -> None:
-    earlier = f" ({written.before:,} of the {plural(noun)} were done before)" if written.before else ""
-    typer.echo(f"{counted(written.predicted, noun)} predicted, in {out}{earlier}", err=True)
-    if written.unreadable:
-        listed = out.with_name(f"{out.stem}.skipped.csv")
-        typer.echo(f"{_could_not_be_read(written.unreadable, noun)}; they are in {listed}", err=True)
 
 
 def _could_not_be_read(count: int, noun: str) -> str:

@@ -1,12 +1,11 @@
 """A trained model in use: the labels of images, from the folder of a run with torch, from an ONNX file without."""
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,8 @@ from onepair.data.images.walk import image_files
 from onepair.data.problems import Report, raise_problem
 from onepair.data.vectors.vector_files import text_rows, vector_rows
 from onepair.errors import DataError, ModelError
-from onepair.inference.engine import MANY, Choice, Engine, Float32, OnnxEngine, open_session
-from onepair.inference.model_files import NAME, WEIGHTS, load_model, parse_description, read_description
+from onepair.inference.engine import MANY, Choice, Float32, OnnxEngine, open_session
+from onepair.inference.model_files import load_model, parse_description, read_description
 from onepair.probability.thresholds import Thresholds
 from onepair.remote import as_path
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from onepair.models import Classifier
 
 Image = str | Path | NDArray[Any]  # a file, a folder of files, a URL of either, or an array (H, W, 3); or see `Model`
-OnProgress = Callable[[int, int], None]  # images done, images in all
 
 METADATA = "onepair"  # the key of an ONNX file's metadata that holds all of ours
 
@@ -38,13 +36,6 @@ class Prediction:
     file: str | None  # None for an array
     labels: tuple[str, ...]  # those predicted
     probabilities: dict[str, float]  # calibrated, of all classes or of the predicted ones alone
-
-
-class Stream(NamedTuple):
-    """Images on their way through a model."""
-
-    engine: Engine
-    blocks: Iterator[Scored]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,83 +67,56 @@ class Model:
             return one_by_one(given)
         return vector_rows(given, self.width) if self.encode is None else text_rows(given)
 
-    def predict(self, images: Image | Iterable[Image], *, on_progress: OnProgress | None = None) -> list[Prediction]:
-        """The labels and probabilities of images, in their order."""
-        each = list(self.each(images))
-        predictions = []
-        for scored in self.score(iter(each)).blocks:
-            predictions += self.decide(scored)
-            if on_progress:
-                on_progress(scored.seen, len(each))
-        return predictions
+    def predict(self, images: Image | Iterable[Image]) -> list[Prediction]:
+        """Predict the labels and probabilities of images, in their order.
+
+        Raises:
+            DataError: an image cannot be read.
+        """
+        return list(self.stream(images))
 
     def stream(self, images: Image | Iterable[Image], *, report: Report = raise_problem) -> Iterator[Prediction]:
-        """The same one by one, while the images are read: of any number of them, in the memory of a few.
+        """Predict any number of images one by one, while they are read, in the memory of a few.
 
         Args:
             images: as for `predict`; nothing is read ahead but the next few.
-            report: told of each image that cannot be read. The default raises a `DataError`; one that returns, as a
+            report: is told of each image that cannot be read. The default raises a `DataError`; one that returns, as a
                 list's `append` does, leaves the image out.
         """
-        for scored in self.score(self.each(images), report=report).blocks:
+        for scored in self.score(self.each(images), report=report):
             yield from self.decide(scored)
 
-    def scores(self, images: Image | Iterable[Image], *, on_progress: OnProgress | None = None) -> NDArray[np.float32]:
-        """The logits (N, L) of images, in their order."""
-        each = list(self.each(images))
-        scores = np.empty((len(each), len(self.classes)), np.float32)
-        for scored in self.score(iter(each)).blocks:
-            scores[scored.rows] = scored.scores
-            if on_progress:
-                on_progress(scored.seen, len(each))
-        return scores
+    def scores(self, images: Image | Iterable[Image]) -> Float32:
+        """Return the logits (N, L) of images, in their order."""
+        blocks = [scored.scores for scored in self.score(self.each(images))]
+        return np.concatenate([np.empty((0, len(self.classes)), np.float32), *blocks])
 
-    def score(self, images: Iterator[Input], *, before: int = 0, report: Report = raise_problem) -> Stream:
-        """Single images on their way, after `before` others that were scored at another time."""
+    def score(self, images: Iterator[Input], *, report: Report = raise_problem) -> Iterator[Scored]:
+        """Compute single images, block by block."""
         first = _first(images)
-        engine = self.engines(before + len(first))
+        engine = self.engines(len(first))
         every = chain(first, images)
         if self.preprocessing is not None:
-            return Stream(engine, stream_images(engine, every, self.preprocessing, report=report))
+            return stream_images(engine, every, self.preprocessing, report=report)
         blocks = row_blocks(every, self.encode or _stacked, batch_size=engine.batch_size, report=report)
-        return Stream(engine, stream_scores(engine, blocks))
+        return stream_scores(engine, blocks)
 
-    def decide(self, scored: Scored, *, predicted_alone: bool = False) -> list[Prediction]:
-        """What the scores of images say of them, with probabilities of all classes or of the predicted ones alone."""
+    def decide(self, scored: Scored, *, predicted_only: bool = False) -> list[Prediction]:
+        """Make predictions of scores, with probabilities of all classes or of the predicted ones only."""
         scores = scored.scores
-        if predicted_alone:
-            return self._decide_alone(scored)
-        return [
-            Prediction(
-                file=_name_of(source),
-                labels=tuple(name for name, chosen in zip(self.classes, row, strict=True) if chosen),
-                probabilities=dict(zip(self.classes, shares.tolist(), strict=True)),
-            )
-            for source, row, shares in zip(
-                scored.sources, self.decisions.labels(scores), self.decisions.probabilities(scores), strict=True
-            )
-        ]
-
-    def _decide_alone(self, scored: Scored) -> list[Prediction]:
-        predicted = np.flatnonzero(self.decisions.labels(scored.scores))  # several times faster than in two dimensions
-        rows, columns = np.divmod(predicted, len(self.classes))
-        shares = self.decisions.calibrator.of_cells(scored.scores[rows, columns], columns).tolist()
-        names = [self.classes[column] for column in columns.tolist()]
-        ends = np.searchsorted(rows, np.arange(len(scored.scores) + 1)).tolist()
-        return [
-            Prediction(
-                _name_of(source), tuple(names[start:end]), dict(zip(names[start:end], shares[start:end], strict=True))
-            )
-            for source, (start, end) in zip(scored.sources, pairwise(ends), strict=True)
-        ]
-
-    def fingerprint(self) -> str:
-        """What tells this model from any other: its weights, and what its scores are taken to mean."""
-        digest = hashlib.sha256()
-        for file in [self.path / NAME, self.path / WEIGHTS] if self.path.is_dir() else [self.path]:
-            with file.open("rb") as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
-        return digest.hexdigest()
+        chosen = [np.flatnonzero(row) for row in self.decisions.labels(scores)]
+        if predicted_only:
+            columns, rows = np.concatenate(chosen), np.repeat(np.arange(len(chosen)), list(map(len, chosen)))
+            cells = self.decisions.calibrator.of_cells(scores[rows, columns], columns)
+            shares = np.split(cells, np.cumsum(list(map(len, chosen)))[:-1])
+        else:
+            shares = list(self.decisions.probabilities(scores))
+        predictions = []
+        for source, own, share in zip(scored.sources, chosen, shares, strict=True):
+            labels = tuple(self.classes[column] for column in own.tolist())
+            names = labels if predicted_only else self.classes
+            predictions.append(Prediction(_name_of(source), labels, dict(zip(names, share.tolist(), strict=True))))
+        return predictions
 
 
 def load(path: str | Path) -> Model:

@@ -1,370 +1,210 @@
-"""Predictions of any number of images as a file: written as they come, and gone on with after a crash."""
+"""Predictions as files: CSV, JSON lines or Parquet, written as they come, in constant memory."""
 
 import csv
-import hashlib
 import io
 import json
-import os
-import time
-from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from pydantic import BaseModel, NonNegativeInt
-
-from onepair.data.images.blocks import Input, Row
-from onepair.data.own_files import read_record
+from onepair.data.images.blocks import Input
 from onepair.data.problems import Problem, Report
 from onepair.data.tables.cell_values import guard, write_names
-from onepair.errors import DataError, UserError
-from onepair.files import locked, replacing, write_atomically, writing
-from onepair.inference.prediction import Model, Prediction, Stream
+from onepair.errors import UserError
+from onepair.files import replacing
+from onepair.inference.prediction import Model, Prediction
 
-SECONDS_PER_COMMIT = 2.0  # so much work at most is done again after a crash
-ROWS_IN_MEMORY = 4096  # of a Parquet file's group
+ROW_GROUP = 4096  # rows of a Parquet file that are held in memory
 MANY_CLASSES = 1000  # more have no column each, unless they are asked for
-
-_VERSION = 1
+_OWN_COLUMNS = ("file", "labels", "probabilities")
 
 
 class Written(NamedTuple):
-    """What was done."""
+    """How many images were predicted, and how many could not be read."""
 
     predicted: int
     unreadable: int
-    before: int  # images, of those two, that an earlier attempt had done
-    engine: str
 
 
-class Form(ABC):
-    """How predictions are written as lines of text."""
+class PredictionWriter:
+    """Writes predictions to a binary file.
 
-    head, between, foot = "", "", ""
+    Args:
+        file: is written to, and left open.
+        classes: of the model.
+        predicted_only: write probabilities of predicted labels only, in one column; by default where there are more
+            than `MANY_CLASSES`.
+    """
 
-    def __init__(self, classes: Sequence[str], *, predicted_alone: bool | None = None) -> None:
-        """Args: the classes; and whether only probabilities of predicted labels are written, as by default of many."""
-        self.classes = list(classes)
-        self.predicted_alone = len(classes) > MANY_CLASSES if predicted_alone is None else predicted_alone
+    def __init__(self, file: IO[bytes], classes: Sequence[str], *, predicted_only: bool | None = None) -> None:
+        self.file, self.classes = file, list(classes)
+        self.predicted_only = len(classes) > MANY_CLASSES if predicted_only is None else predicted_only
+        self.begin()
 
-    @abstractmethod
-    def line(self, prediction: Prediction) -> str:
-        """One prediction, without what stands between two."""
+    def begin(self) -> None:
+        """Write what comes before the first prediction."""
 
-    def finish(self, part: Path, out: Path) -> None:
-        """Turn all lines into the file asked for."""
-        part.replace(out)
+    def write(self, predictions: Sequence[Prediction]) -> None:
+        """Write some predictions."""
+        raise NotImplementedError
 
+    def finish(self) -> None:
+        """Write what comes after the last prediction."""
 
-class Csv(Form):
-    def __init__(self, classes: Sequence[str], *, predicted_alone: bool | None = None) -> None:
-        super().__init__(classes, predicted_alone=predicted_alone)
-        self.head = _csv_line(["file", "labels", *(["probabilities"] if self.predicted_alone else classes)])
-
-    def line(self, prediction: Prediction) -> str:
-        shares: Iterable[object] = _rounded(prediction).values()
-        if self.predicted_alone:
-            shares = [";".join(map(str, shares))]
-        ambiguous = any(";" in name for name in prediction.labels)
-        names = write_names(prediction.labels) if ambiguous else ";".join(prediction.labels)
-        return _csv_line([prediction.file, names, *shares])
-
-
-class JsonLines(Form):
-    def line(self, prediction: Prediction) -> str:
-        return _object(prediction) + "\n"
+    @property
+    def probability_columns(self) -> list[str]:
+        if self.predicted_only:
+            return ["probabilities"]
+        return [f"{name} (class)" if name in _OWN_COLUMNS else name for name in self.classes]
 
 
-class Json(Form):
-    head, between, foot = "[\n", ",\n", "\n]\n"
+class CsvWriter(PredictionWriter):
+    def begin(self) -> None:
+        self.file.write(_csv_row(["file", "labels", *self.probability_columns]))
 
-    def line(self, prediction: Prediction) -> str:
-        return _object(prediction)
+    def write(self, predictions: Sequence[Prediction]) -> None:
+        for each in predictions:
+            ambiguous = any(";" in name for name in each.labels)
+            names = write_names(each.labels) if ambiguous else ";".join(each.labels)
+            shares: Iterable[object] = _rounded(each).values()
+            if self.predicted_only:
+                shares = [";".join(map(str, shares))]
+            self.file.write(_csv_row([each.file, names, *shares]))
 
 
-class Parquet(JsonLines):
-    """Lines of JSON, made into a Parquet file at the end: one cannot be gone on with."""
+class JsonLinesWriter(PredictionWriter):
+    def write(self, predictions: Sequence[Prediction]) -> None:
+        for each in predictions:
+            row = {"file": each.file, "labels": each.labels, "probabilities": _rounded(each)}
+            self.file.write(_encode(json.dumps(row, ensure_ascii=False) + "\n"))
 
-    def finish(self, part: Path, out: Path) -> None:
+
+class ParquetWriter(PredictionWriter):
+    def begin(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns = [pa.field(name, pa.float32()) for name in self.classes]
-        if self.predicted_alone:
-            columns = [pa.field("probabilities", pa.list_(pa.float32()))]
-        schema = pa.schema([pa.field("file", pa.string()), pa.field("labels", pa.list_(pa.string())), *columns])
-        lines = part.open(encoding="utf-8", errors="replace")
-        with lines, replacing(out) as made, pq.ParquetWriter(made, schema) as writer:
-            for objects in iter(lambda: [json.loads(line) for line in islice(lines, ROWS_IN_MEMORY)], []):
-                values = [[each[name] for each in objects] for name in ("file", "labels")]
-                shares = [each["probabilities"] for each in objects]
-                if self.predicted_alone:
-                    values.append([list(each.values()) for each in shares])
-                else:
-                    values += [[each[name] for each in shares] for name in self.classes]
-                arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
-                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-        part.unlink()
+        share: Any = pa.list_(pa.float32()) if self.predicted_only else pa.float32()
+        columns = [("file", pa.string()), ("labels", pa.list_(pa.string()))]
+        self.schema = pa.schema([*columns, *((name, share) for name in self.probability_columns)])
+        self.writer = pq.ParquetWriter(self.file, self.schema)
+        self.waiting: list[Prediction] = []
+
+    def write(self, predictions: Sequence[Prediction]) -> None:
+        self.waiting += predictions
+        if len(self.waiting) >= ROW_GROUP:
+            self._write_group()
+
+    def finish(self) -> None:
+        self._write_group()
+        self.writer.close()
+
+    def _write_group(self) -> None:
+        import pyarrow as pa
+
+        shares = [list(_rounded(each).values()) for each in self.waiting]
+        files = [None if each.file is None else _encode(each.file).decode(errors="replace") for each in self.waiting]
+        by_column: Any = [shares] if self.predicted_only else (zip(*shares, strict=True) if shares else [])
+        values = [files, [each.labels for each in self.waiting], *map(list, by_column)]
+        if self.waiting:
+            arrays = [pa.array(each, field.type) for each, field in zip(values, self.schema, strict=True)]
+            self.writer.write_table(pa.Table.from_arrays(arrays, schema=self.schema))
+        self.waiting = []
 
 
-FORMS: dict[str, type[Form]] = {".csv": Csv, ".jsonl": JsonLines, ".json": Json, ".parquet": Parquet}
+WRITERS: dict[str, type[PredictionWriter]] = {
+    ".csv": CsvWriter,
+    ".jsonl": JsonLinesWriter,
+    ".parquet": ParquetWriter,
+}
 
 
-def require_form(out: Path) -> type[Form]:
-    """How a file of this name is written, or a sentence that there is no such form."""
+def require_writer(out: Path) -> type[PredictionWriter]:
+    """Return the writer for a file of this name.
+
+    Raises:
+        UserError: there is none for its suffix.
+    """
     try:
-        return FORMS[out.suffix.lower()]
+        return WRITERS[out.suffix.lower()]
     except KeyError:
-        raise UserError(f"{out}: predictions are written as {', '.join(FORMS)}") from None
+        raise UserError(f"{out}: predictions are written as {', '.join(WRITERS)}") from None
 
 
-def lines(model: Model, images: Iterable[Input], form: Form, *, report: Report) -> Iterator[str]:
-    """Everything that a file would hold, as it comes."""
-    yield form.head
-    between = ""
-    for scored in model.score(iter(images), report=report).blocks:
-        for prediction in model.decide(scored, predicted_alone=form.predicted_alone):
-            yield between + form.line(prediction)
-            between = form.between
-    yield form.foot
+def skipped_file(out: Path) -> Path:
+    """Return the name of the file that lists images which cannot be read, for example predictions.skipped.csv."""
+    return out.with_name(f"{out.stem}.skipped.csv")
+
+
+def stream_predictions(
+    model: Model,
+    images: Iterable[Input],
+    writer: PredictionWriter,
+    *,
+    report: Report,
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Predict the labels of images, write them as they come, and return how many were predicted."""
+    predicted = 0
+    for scored in model.score(iter(images), report=report):
+        writer.write(model.decide(scored, predicted_only=writer.predicted_only))
+        predicted += len(scored.rows)
+        on_progress(scored.seen)
+    writer.finish()
+    return predicted
 
 
 def write_predictions(
     model: Model,
-    images: Callable[[], Iterator[Input]],
+    images: Iterable[Input],
     out: Path,
     *,
-    predicted_alone: bool | None = None,
+    predicted_only: bool | None = None,
     report: Report = lambda _: None,
-    say: Callable[[str], None] = lambda _: None,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> Written:
-    """Predict the labels of images into a file, from where an interrupted attempt to do the same stopped.
+    """Predict the labels of images into a file, which is there when all of it is, and stays as it was until then.
 
-    Until all is done, the lines are in OUT.part; OUT.progress says how many of them count, and which model and images
-    they are of. Those of another model, or of images that have changed since, are not gone on with. Images that cannot
-    be read are listed in a file of their own, as predictions.skipped.csv.
+    Images that cannot be read are listed in a file of their own, for example predictions.skipped.csv.
 
     Args:
         model: predicts.
-        images: lists their files, or vectors or texts, in the same order each time it is called.
-        out: its suffix chooses the form, one of `FORMS`.
-        predicted_alone: whether probabilities are written of predicted labels alone; by default where there are more
-            than `MANY_CLASSES`.
-        report: told of each image that cannot be read.
-        say: told, in a sentence, why an attempt is not gone on with.
-        on_progress: called after each block with the number of images done.
+        images: files, vectors or texts, as `model.each` gives them.
+        out: its suffix chooses the format, one of `WRITERS`.
+        predicted_only: as for `PredictionWriter`.
+        report: is told of each image that cannot be read.
+        on_progress: is called after each block with the number of images done.
     """
-    form = require_form(out)(model.classes, predicted_alone=predicted_alone)
-    with writing(out), locked(out.with_name(f"{out.name}.lock")):
-        try:
-            return _Work(model, form, out, report, say, on_progress).run(images)
-        finally:
-            out.with_name(f"{out.name}.lock").unlink(missing_ok=True)
+    writer_class, skipped = require_writer(out), skipped_file(out)
+    unreadable, listed = 0, None
+    with ExitStack() as files:
+
+        def note(problem: Problem) -> None:
+            nonlocal unreadable, listed
+            unreadable += 1
+            if listed is None:
+                listed = files.enter_context(replacing(skipped))
+                listed.write(_csv_row(["file", "reason"]))
+            listed.write(_csv_row([problem.where, problem.what]))
+            report(problem)
+
+        writer = writer_class(files.enter_context(replacing(out)), model.classes, predicted_only=predicted_only)
+        predicted = stream_predictions(model, images, writer, report=note, on_progress=on_progress)
+    if not unreadable:
+        skipped.unlink(missing_ok=True)  # that of an earlier file
+    return Written(predicted, unreadable)
 
 
-class _State(BaseModel):
-    """What OUT.progress says."""
-
-    key: str  # of the model and the form
-    images: str  # digest of those that are done
-    predicted: NonNegativeInt
-    unreadable: NonNegativeInt
-    engine: str
-    complete: bool
-    bytes: NonNegativeInt  # of the lines that count
-    skipped_bytes: NonNegativeInt
-
-
-class _Work:
-    """One attempt, and what is on disk of the ones before."""
-
-    skipped_head: ClassVar[str] = "file,reason\n"
-
-    def __init__(
-        self,
-        model: Model,
-        form: Form,
-        out: Path,
-        report: Report,
-        say: Callable[[str], None],
-        on_progress: Callable[[int], None],
-    ) -> None:
-        self.model, self.form, self.out = model, form, out
-        self.report, self.say, self.on_progress = report, say, on_progress
-        self.part, self.marker = out.with_name(f"{out.name}.part"), out.with_name(f"{out.name}.progress")
-        self.skipped_out = out.with_name(f"{out.stem}.skipped.csv")
-        self.skipped_part = self.skipped_out.with_name(f"{self.skipped_out.name}.part")
-        which = f"{_VERSION} {out.suffix} {form.predicted_alone} {model.fingerprint()}"
-        self.key = hashlib.sha256(which.encode()).hexdigest()
-        self.state: dict[str, Any] = {}
-        self._skipped: IO[str]
-
-    def run(self, images: Callable[[], Iterator[Input]]) -> Written:
-        listed = _Listed(images())
-        before = self._resume(listed)
-        if before is None:
-            listed, before = _Listed(images()), 0
-        if not self.state.get("complete"):
-            stream = self.model.score(listed, before=before, report=self._note)
-            if not self.state:
-                self._begin()
-            self._predict(stream, listed, before)
-        self._finish()
-        return Written(self.state["predicted"], self.state["unreadable"], before, self.state["engine"])
-
-    def _begin(self) -> None:
-        self.marker.unlink(missing_ok=True)
-        self.part.write_text(self.form.head, encoding="utf-8")
-        self.skipped_part.write_text(self.skipped_head, encoding="utf-8")
-        self.state = {"predicted": 0, "unreadable": 0, "engine": "", "complete": False}
-
-    def _resume(self, listed: "_Listed") -> int | None:
-        """Go to where an earlier attempt stopped, and return how many images it had done; None to start anew."""
-        try:
-            stored = read_record(self.marker, _State)
-        except DataError:
-            return None
-        if stored is None:
-            return None
-        state = stored.model_dump()
-        if state["key"] != self.key:
-            self.say(f"{self.part}: is of another model, or of other columns; starting anew")
-            return None
-        done: int = state["predicted"] + state["unreadable"]
-        if listed.skip(done) != done or listed.digest() != state["images"]:
-            self.say(f"{self.part}: its images have changed since; starting anew")
-            return None
-        self.state = state
-        if not state["complete"]:
-            try:
-                os.truncate(self.part, state["bytes"])
-                os.truncate(self.skipped_part, state["skipped_bytes"])
-            except FileNotFoundError:
-                self.say(f"{self.part}: is gone; starting anew")
-                return None
-        return done
-
-    def _predict(self, stream: Stream, listed: "_Listed", before: int) -> None:
-        with _appending(self.part) as part, _appending(self.skipped_part) as self._skipped:
-            if before and stream.engine.name != self.state["engine"]:
-                self.say(f"going on with {stream.engine.name}, where {self.state['engine']} was at work before")
-            self.state["engine"] = stream.engine.name
-            committed = time.monotonic()
-            for scored in stream.blocks:
-                listed.take(scored.seen)
-                for prediction in self.model.decide(scored, predicted_alone=self.form.predicted_alone):
-                    part.write((self.form.between if self.state["predicted"] else "") + self.form.line(prediction))
-                    self.state["predicted"] += 1
-                if time.monotonic() - committed >= SECONDS_PER_COMMIT:
-                    self._commit(part, listed)
-                    committed = time.monotonic()
-                self.on_progress(before + scored.seen)
-            listed.take(listed.given)
-            part.write(self.form.foot)
-            self.state["complete"] = True
-            self._commit(part, listed)
-
-    def _note(self, problem: Problem) -> None:
-        self.state["unreadable"] += 1
-        self._skipped.write(_csv_line([problem.where, problem.what]))
-        self.report(problem)
-
-    def _commit(self, part: IO[str], listed: "_Listed") -> None:
-        """Say that all so far is done, after it has reached the disk."""
-        for file in (part, self._skipped):
-            file.flush()
-            os.fsync(file.fileno())
-        self.state |= {
-            "key": self.key,
-            "images": listed.digest(),
-            "bytes": os.fstat(part.fileno()).st_size,
-            "skipped_bytes": os.fstat(self._skipped.fileno()).st_size,
-        }
-        write_atomically(self.marker, json.dumps(self.state).encode())
-
-    def _finish(self) -> None:
-        """Put everything in its place; each step may be the last before a crash, and all may be done again."""
-        if self.state["unreadable"] == 0:
-            self.skipped_part.unlink(missing_ok=True)
-            self.skipped_out.unlink(missing_ok=True)
-        elif self.skipped_part.exists():
-            self.skipped_part.replace(self.skipped_out)
-        if self.part.exists():
-            self.form.finish(self.part, self.out)
-        self.marker.unlink()
-
-
-class _Listed:
-    """The files of images, one by one, and a digest of those that are done: their names, sizes and times.
-
-    Of vectors and texts, their names and what they are.
-    """
-
-    def __init__(self, files: Iterator[Input]) -> None:
-        self.files, self.given = files, 0
-        self._waiting: deque[Input] = deque()
-        self._digest = hashlib.blake2b()
-
-    def __iter__(self) -> "_Listed":
-        return self
-
-    def __next__(self) -> Input:
-        file = next(self.files)
-        self._waiting.append(file)
-        self.given += 1
-        return file
-
-    def take(self, seen: int) -> None:
-        """Of those that were given, all before `seen` are done."""
-        while self.given - len(self._waiting) < seen:
-            self._add(self._waiting.popleft())
-
-    def skip(self, count: int) -> int:
-        """Pass over the first files, as done; returns how many there were."""
-        passed = 0
-        for file in islice(self.files, count):
-            self._add(file)
-            passed += 1
-        return passed
-
-    def digest(self) -> str:
-        return self._digest.copy().hexdigest()
-
-    def _add(self, file: Input) -> None:
-        if isinstance(file, Row):
-            self._digest.update(str(file.name).encode("utf-8", "surrogateescape"))
-            value = file.value
-            self._digest.update(value.encode("utf-8", "replace") if isinstance(value, str) else value.tobytes())
-            return
-        if not isinstance(file, Path):
-            raise TypeError("what is in memory has no name to go on by")
-        try:
-            stat = file.stat()
-            known = [str(file), stat.st_size, stat.st_mtime_ns]
-        except OSError:
-            known = [str(file)]
-        self._digest.update(json.dumps(known).encode())
-
-
-def _appending(file: Path) -> IO[str]:
-    return file.open("a", encoding="utf-8", errors="surrogateescape", newline="")  # a file's name may be no text
-
-
-def _csv_line(values: Sequence[object]) -> str:
+def _csv_row(values: Sequence[object]) -> bytes:
     text = io.StringIO(newline="")
     guarded = (guard(value) if isinstance(value, str) else value for value in values)
     csv.writer(text).writerow(guarded)  # which quotes names that hold CR or LF because a line would end in them
-    return text.getvalue().removesuffix("\r\n") + "\n"
+    return _encode(text.getvalue().removesuffix("\r\n") + "\n")
 
 
-def _object(prediction: Prediction) -> str:
-    return json.dumps(
-        {"file": prediction.file, "labels": prediction.labels, "probabilities": _rounded(prediction)},
-        ensure_ascii=False,
-    )
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")  # a file's name may be no text
 
 
 def _rounded(prediction: Prediction) -> dict[str, float]:
