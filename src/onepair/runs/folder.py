@@ -9,20 +9,21 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors
-import safetensors.torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from torch import Tensor
 
 from onepair.data.own_files import map_array, read_json, read_record, read_stored
 from onepair.data.tables.cell_values import guard
 from onepair.errors import ConfigError, RunError, first_mistake
 from onepair.files import locked, write_atomically, writing
 from onepair.runs.config import Config, build_config, differences, read_config, to_toml
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _EPOCH = TypeAdapter(dict[str, Any])
 _VERSIONS = ("onepair", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
@@ -215,6 +216,8 @@ class RunFolder:
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write nested dictionaries and lists of tensors, numbers, texts and None; the file is complete or not there."""
+    import safetensors.torch
+
     tensors: dict[str, Tensor] = {}
     outline = _take_tensors(state, (), tensors)
     write_atomically(path, safetensors.torch.save(tensors, {"outline": json.dumps(outline)}))
@@ -238,8 +241,10 @@ def unfit(path: Path, error: Exception) -> RunError:
     return RunError(f"{path}: is not a checkpoint that can be read ({reason}); delete it to start anew")
 
 
-def _take_tensors(value: Any, key: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
+def _take_tensors(value: Any, key: tuple[str, ...], tensors: "dict[str, Tensor]") -> Any:
     """`value` with every tensor moved to `tensors` and a reference left in its place."""
+    from torch import Tensor  # late, since a folder that holds no run is told of at once
+
     if isinstance(value, Tensor):
         name = ".".join(key)
         name = f"{name} {len(tensors)}" if name in tensors else name  # as for {"a.b": …, "a": {"b": …}}
@@ -253,7 +258,7 @@ def _take_tensors(value: Any, key: tuple[str, ...], tensors: dict[str, Tensor]) 
     return {"value": value}
 
 
-def _put_tensors(outline: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _put_tensors(outline: Any, tensors: "Mapping[str, Tensor]") -> Any:
     ((kind, content),) = outline.items()
     if kind == "tensor":
         return tensors[content]
