@@ -210,6 +210,11 @@ def compare(
     """
     if out is not None:
         require_extra("report")
+    from onepair.runs.folder import RunFolder
+
+    for run in runs:
+        RunFolder(run).results()  # or a sentence that there is no finished run, before torch is imported
+
     from onepair.experiments.comparison import compare_runs, read_runs
 
     read = read_runs(runs)
