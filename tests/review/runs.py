@@ -12,7 +12,6 @@ from onepair.review.answers import Store
 from onepair.review.app import create_app
 from onepair.review.pictures import Pictures
 from onepair.review.queue import answers_file, open_run, read_queue
-from onepair.review.retraining import Retraining
 from onepair.review.session import ReviewSession
 from onepair.runs.config import build_config
 from tests.runs.pretended import pretend_finished
@@ -102,8 +101,7 @@ def open_session(run: Path) -> ReviewSession:
 
 def open_app(run: Path, *, name: str | None = "Ann"):
     session = open_session(run)
-    retraining = Retraining(session.run, session.store)
-    return create_app(session, Pictures(session.table, cache=run.parent / "cache"), retraining, name=name), session
+    return create_app(session, Pictures(session.table, cache=run.parent / "cache"), name=name), session
 
 
 def truth_of(session: ReviewSession, cell) -> str:

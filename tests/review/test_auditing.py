@@ -46,7 +46,7 @@ def test_a_complete_image_has_the_ticked_labels_and_no_others(session, run):
     assert audited(run) == {session.sample.files[0]: [1, 0, 1, 0]}
     assert session.complete.tolist() == [True] + [False] * 5
     assert session.next_open() == 2
-    assert session.undo(who="Ann") == 1
+    assert session.number_of(session.undo(who="Ann")[0].file) == 1
     assert audited(run) == {}
     assert session.next_open(after=5) == 6
 
@@ -91,7 +91,7 @@ def test_who_completes_an_image_that_another_completed_meanwhile_is_told(session
 
 
 def test_two_people_get_different_images(session):
-    session.hold(1, who="Ann")
+    session.hold([1], who="Ann")
     assert session.next_open(who="Ben") == 2
     assert session.next_open(who="Ann") == 1
 

@@ -85,6 +85,26 @@ def test_unlikely_suggestions_are_asked_about_the_other_way_round_and_at_the_end
     assert "All 1 suggestions are answered" in site.get("/done").text
 
 
+def test_the_grid_goes_on_to_likely_suggestions_before_any_unlikely_one(site):
+    """The last likely kind is answered, one before it is not, and unlikely ones of another class follow it."""
+    first, last, other = (
+        next(cell for cell in site.session.waiting(label, 1, True, most=1)) for label in ("bar", "square", "cross")
+    )
+    lines = [
+        (first.file, "bar", 0.9, "missing"),
+        (last.file, "square", 0.8, "missing"),
+        (other.file, "cross", 0.3, "missing"),
+    ]
+    write_suggestions(site.session.run.path, lines)
+    app, session = open_app(site.session.run.path)
+    site = Site(TestClient(app), session)
+    site.answer(session.find(last.file, "square"), "yes")
+    page = site.get("/grid?label=square")
+    assert page.ids()["coming"]["href"] == "/grid?label=bar&suggested=1&likely=1"
+    site.answer(session.find(first.file, "bar"), "yes")
+    assert site.get("/grid?label=square").ids()["coming"]["href"] == "/grid?label=cross&suggested=1&likely=0"
+
+
 def test_in_a_grid_one_may_be_unsure_and_undo_keeps_the_marks(site):
     files = [cell.file for cell in site.session.waiting("bar", 1, True, most=24)]
     fields = {"label": "bar", "suggested": 1, "likely": 1, "rest": "yes", "file": files, "seen": [0] * len(files)}

@@ -37,9 +37,8 @@ def answered(run):
     """A session with an answer, and what trains on it; stopped in the end."""
     session = open_session(run)
     session.record([Answer(session.suggestion(1).file, session.suggestion(1).label, "yes", 0)], who="Ann")
-    again = Retraining(session.run, session.store)
-    yield session, again
-    again.stop()
+    yield session, session.retraining
+    session.retraining.stop()
 
 
 @pytest.fixture
@@ -175,9 +174,9 @@ def test_only_one_at_a_time_in_one_server_and_in_several(answered, plan):
 
 def test_a_run_that_was_put_aside_is_told_on_the_page(answered, plan):
     """No thread may die in silence: where the run's folder is gone, the page says so."""
-    session, again = answered
+    session, _ = answered
     plan(FAILING)
-    app = create_app(session, Pictures(session.table, cache=session.run.path.parent / "cache"), again, name="Ann")
+    app = create_app(session, Pictures(session.table, cache=session.run.path.parent / "cache"), name="Ann")
     client = TestClient(app)
     assert "Train again with these answers" in client.get("/training").text
     session.run.path.rename(session.run.path.with_name("run.old"))

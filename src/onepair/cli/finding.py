@@ -29,14 +29,9 @@ from onepair.errors import require_extra
 from onepair.words import command, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fastapi import FastAPI
-
-    from onepair.data.label_table import LabelTable
     from onepair.finding.summary import Finding
     from onepair.review.audit_session import AuditSession
-    from onepair.review.pictures import Pictures
+    from onepair.review.session import ReviewSession
     from onepair.runs.audit_results import AuditSummary
 
 
@@ -180,19 +175,16 @@ def review(
     """
     require_extra("review")
     from onepair.review.answers import Store
-    from onepair.review.app import create_app
     from onepair.review.queue import answers_file, open_run, read_queue
-    from onepair.review.retraining import Retraining
     from onepair.review.session import ReviewSession
 
     opened = open_run(run)
     session = ReviewSession(opened, read_queue(opened), Store(answers_file(opened)))
-    retraining = Retraining(opened, session.store)
+    total = int(session.goal.sum())
     try:
         serve_pages(
-            lambda pictures, who: create_app(session, pictures, retraining, name=who),
-            table=session.table,
-            words=f"{session.goal.sum():,} suggestions, {(session.goal & ~session.open).sum():,} of them answered",
+            session,
+            words=f"{total:,} suggestions, {total - session.left:,} of them answered",
             port=port,
             host=host,
             name=name,
@@ -200,18 +192,15 @@ def review(
             browse=browse,
         )
     finally:
-        retraining.stop()
+        session.retraining.stop()
     session.refresh()
-    answered, total = int((session.goal & ~session.open).sum()), int(session.goal.sum())
-    typer.echo(
-        f"\n{answered:,} of {total:,} answered; {command('labels', run, '--out', 'completed.csv')} writes the labels"
-    )
+    writes = command("labels", run, "--out", "completed.csv")
+    typer.echo(f"\n{total - session.left:,} of {total:,} answered; {writes} writes the labels")
 
 
 def serve_pages(
-    create: "Callable[[Pictures, str | None], FastAPI]",
+    session: "ReviewSession | AuditSession",
     *,
-    table: "LabelTable",
     words: str,
     port: int,
     host: str,
@@ -219,15 +208,16 @@ def serve_pages(
     follow_links: bool,
     browse: bool = False,
 ) -> None:
-    """Serve an application, made from the pictures of a table and from who answers, until Ctrl-C."""
+    """Serve the pages of a review or an audit until Ctrl-C."""
     from onepair.files import cache_folder
+    from onepair.review.app import create_app
     from onepair.review.pictures import Pictures
     from onepair.review.server import listen, serve
 
-    pictures = Pictures(table, cache=cache_folder() / "thumbnails", follow_links=follow_links)
+    pictures = Pictures(session.table, cache=cache_folder() / "thumbnails", follow_links=follow_links)
     listener = listen(host, port)
     alone = listener.rules.token is None
-    app = create(pictures, name or (login_name() if alone else None))
+    app = create_app(session, pictures, name=name or (login_name() if alone else None))
     typer.echo(words)
     typer.echo(f"Open {listener.url} in a browser. Ctrl-C ends; every answer is stored at once.")
     if browse and has_screen():
@@ -343,19 +333,15 @@ def audit(
         if answers is not None:
             _take_sheet(session, answers, name or login_name())
         else:
-            from onepair.review.app import create_audit_app
-
             serve_pages(
-                lambda pictures, who: create_audit_app(session, pictures, name=who),
-                table=session.table,
-                words=f"{counted(len(session), 'image')}, {int(session.complete.sum()):,} complete",
+                session,
+                words=f"{counted(len(session), 'image')}, {len(session) - session.left:,} complete",
                 port=port,
                 host=host,
                 name=name,
                 follow_links=follow_links,
             )
             session.refresh()
-            session.write()
     if read_audit(opened) is not None:
         _say_what_it_tells(run)
 
@@ -365,7 +351,7 @@ def _take_sheet(session: "AuditSession", answers: Path, who: str) -> None:
     if blank:
         more = f" and {len(blank) - 10:,} more" if len(blank) > 10 else ""
         typer.echo(f"left out, as they have blanks: {', '.join(blank[:10])}{more}")
-    typer.echo(f"complete: {int(session.complete.sum()):,} of {counted(len(session), 'image')}")
+    typer.echo(f"complete: {len(session) - session.left:,} of {counted(len(session), 'image')}")
 
 
 def _say_what_it_tells(run: Path) -> None:

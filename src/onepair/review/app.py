@@ -1,93 +1,101 @@
-"""The web applications of review and audit: routes, and what is sent to them."""
+"""The web application of a review or an audit: routes, and what is sent to them."""
 
-import hashlib
-from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote, unquote
 
 from fastapi import Cookie, Depends, FastAPI, Form, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from onepair.errors import DataError, UserError
+from onepair.errors import DataError, OnepairError
 from onepair.labels import POSITIVE
 from onepair.review.answers import Answer, Reply, new_class, tidy
 from onepair.review.audit_session import AuditSession
-from onepair.review.pages import GRID, AuditPages, Pages, address, grid_address
+from onepair.review.pages import GRID, AuditPages, Pages, ReviewPages, address, grid_address
 from onepair.review.pictures import LARGE, SMALL, Picture, Pictures, heat_map
 from onepair.review.queue import Order
-from onepair.review.retraining import Retraining
 from onepair.review.session import Cell, ReviewSession
 
-FOR_GOOD = {"Cache-Control": "private, max-age=31536000, immutable"}  # for what has its version in its address
-
 Found = TypeVar("Found")
+Text = Annotated[str, Form()]
+Number = Annotated[int, Form()]
 
+_STATIC = {path.name: path.read_bytes() for path in (Path(__file__).parent / "static").iterdir()}
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
-class _StaticFile(NamedTuple):
-    content: bytes
-    media_type: str
-    address: str
+def create_app(session: ReviewSession | AuditSession, pictures: Pictures, *, name: str | None) -> FastAPI:
+    """Make the application of a session.
 
+    Args:
+        session: the review or the audit.
+        pictures: its images.
+        name: who answers until somebody says otherwise; None asks everybody first.
 
-class Site:
-    """An application with what all pages need; `name` is who answers until somebody says otherwise, None asks first."""
+    Returns:
+        The application, which belongs behind `onepair.review.server.Guard`.
+    """
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.exception_handler(OnepairError)(_explain)
 
-    def __init__(self, pictures: Pictures, *, name: str | None, refresh: Callable[[], None]) -> None:
-        self.app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-        self._pictures, self._name, self._refresh, self._static = pictures, name, refresh, _read_static()
-        self.static = {file: each.address for file, each in self._static.items()}
-        self.app.exception_handler(UserError)(_say)
-        self.app.get("/image/{row}")(self._image)
-        self.app.get("/thumbnail/{row}")(self._thumbnail)
-        self.app.get("/static/{file}")(self._static_file)
+    def known_name(onepair_name: Annotated[str, Cookie()] = "") -> str:
+        return tidy(unquote(onepair_name)) or name or ""
 
-    # Who answers
-
-    def known_name(self, onepair_name: Annotated[str, Cookie()] = "") -> str:
-        return tidy(unquote(onepair_name)) or self._name or ""
-
-    def reviewer(self, onepair_name: Annotated[str, Cookie()] = "") -> str:
+    def reviewer(onepair_name: Annotated[str, Cookie()] = "") -> str:
         """Who comes to read or to answer, and sees what others did; who has no name yet is asked for it."""
-        known = self.known_name(onepair_name)
+        known = known_name(onepair_name)
         if not known:
             raise HTTPException(HTTPStatus.SEE_OTHER, headers={"Location": "/name"})
-        self._refresh()
+        session.refresh()
         return known
 
-    def take_name(self, name: str) -> Response:
+    pages: Pages
+    if isinstance(session, AuditSession):
+        pages = AuditPages(session, pictures)
+        _add_audit(app, session, pages, Depends(reviewer))
+    else:
+        pages = ReviewPages(session, pictures)
+        _add_review(app, session, pages, Depends(reviewer))
+
+    @app.get("/done")
+    def done(who: Annotated[str, Depends(reviewer)]) -> Response:
+        return HTMLResponse(pages.done(who))
+
+    @app.get("/help")
+    def help(who: Annotated[str, Depends(reviewer)]) -> Response:
+        return HTMLResponse(pages.help(who))
+
+    @app.get("/name")
+    def ask_name(known: Annotated[str, Depends(known_name)]) -> Response:
+        return HTMLResponse(pages.name(known))
+
+    @app.post("/name")
+    def take_name(name: Text) -> Response:
         answer = redirect("/")
         answer.set_cookie("onepair_name", quote(tidy(name)), max_age=10**8, httponly=True, samesite="lax")
         return answer
 
-    # Images and static files
-
-    def send(self, make: Callable[[], Picture]) -> Response:
+    def send_image(row: int, side: int) -> Response:
+        ensure(0 <= row < len(pictures.table))
         try:
-            content, media_type = make()
+            return _send(pictures.picture(row, side))
         except DataError as error:
             return Response(f"{error}\n", HTTPStatus.NOT_FOUND, media_type="text/plain")
-        return Response(content, media_type=media_type, headers=FOR_GOOD)
 
-    def _image(self, row: int) -> Response:
-        ensure(0 <= row < len(self._pictures.table))
-        return self.send(lambda: self._pictures.picture(row, LARGE))
+    @app.get("/image/{row}")
+    def image(row: int) -> Response:
+        return send_image(row, LARGE)
 
-    def _thumbnail(self, row: int) -> Response:
-        ensure(0 <= row < len(self._pictures.table))
-        return self.send(lambda: self._pictures.picture(row, SMALL))
+    @app.get("/thumbnail/{row}")
+    def thumbnail(row: int) -> Response:
+        return send_image(row, SMALL)
 
-    def _static_file(self, file: str) -> Response:
-        content, media_type, _ = or_404(self._static.get(file))
-        return Response(content, media_type=media_type, headers=FOR_GOOD)
+    @app.get("/static/{file}")
+    def static_file(file: str) -> Response:
+        return Response(or_404(_STATIC.get(file)), media_type=_MEDIA_TYPES[Path(file).suffix])
 
-
-def _say(_: Request, error: Exception) -> Response:
-    """What a full disk or a folder that has become read-only looks like on the page."""
-    return Response(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE, media_type="text/plain")
+    return app
 
 
 def redirect(path: str, **query: object) -> RedirectResponse:
@@ -95,31 +103,31 @@ def redirect(path: str, **query: object) -> RedirectResponse:
 
 
 def or_404(value: Found | None) -> Found:
-    """The value, or the answer that there is none."""
+    """Return the value, or answer that there is none."""
     if value is None:
         raise HTTPException(HTTPStatus.NOT_FOUND)
     return value
 
 
 def ensure(found: bool) -> None:
+    """Answer that there is no such thing, unless it is found."""
     if not found:
         raise HTTPException(HTTPStatus.NOT_FOUND)
 
 
-def _read_static() -> dict[str, _StaticFile]:
-    files = {path.name: path.read_bytes() for path in (Path(__file__).parent / "static").iterdir()}
-    versions = {name: hashlib.sha256(content).hexdigest()[:16] for name, content in files.items()}
-    return {
-        name: _StaticFile(content, _MEDIA_TYPES[Path(name).suffix], address(f"/static/{name}", v=versions[name]))
-        for name, content in files.items()
-    }
+def _explain(_: Request, error: Exception) -> Response:
+    """What a full disk or a run that was put aside looks like on the page."""
+    return Response(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE, media_type="text/plain")
 
 
-def create_app(session: ReviewSession, pictures: Pictures, retraining: Retraining, *, name: str | None) -> FastAPI:
-    """The application; `name` is who answers until somebody says otherwise, None asks everybody first."""
-    site = Site(pictures, name=name, refresh=session.refresh)
-    app, pages = site.app, Pages(session, pictures, retraining, static=site.static)
-    Who = Annotated[str, Depends(site.reviewer)]  # noqa: N806 (a type)
+def _send(picture: Picture) -> Response:
+    """An image, which a browser may keep for good: its version is in its address."""
+    headers = {"Cache-Control": "private, max-age=31536000, immutable"}
+    return Response(picture.content, media_type=picture.media_type, headers=headers)
+
+
+def _add_review(app: FastAPI, session: ReviewSession, pages: ReviewPages, reviewer: Any) -> None:
+    Who = Annotated[str, reviewer]  # noqa: N806 (a type)
 
     def cell_of(file: str, label: str) -> Cell:
         return or_404(session.find(file, label))
@@ -152,10 +160,10 @@ def create_app(session: ReviewSession, pictures: Pictures, retraining: Retrainin
     @app.post("/answer")
     def answer(
         who: Who,
-        file: Annotated[str, Form()],
-        label: Annotated[str, Form()],
-        seen: Annotated[int, Form()],
-        number: Annotated[int, Form()],
+        file: Text,
+        label: Text,
+        seen: Number,
+        number: Number,
         order: Annotated[Order, Form()],
         answer: Annotated[Reply | None, Form()] = None,
     ) -> Response:
@@ -173,10 +181,10 @@ def create_app(session: ReviewSession, pictures: Pictures, retraining: Retrainin
     @app.post("/complete")
     def complete(
         who: Who,
-        file: Annotated[str, Form()],
-        label: Annotated[str, Form()],
-        seen: Annotated[int, Form()],
-        number: Annotated[int, Form()],
+        file: Text,
+        label: Text,
+        seen: Number,
+        number: Number,
         order: Annotated[Order, Form()],
     ) -> Response:
         """The image of suggestion `number` shows what is known and ticked, and nothing else."""
@@ -197,10 +205,6 @@ def create_app(session: ReviewSession, pictures: Pictures, retraining: Retrainin
         number = None if cell is None else cell.number or session.first_of_image(cell.row)
         return next_open(who, order) if number is None else redirect(f"/suggestion/{number}", order=order)
 
-    @app.get("/done")
-    def done(who: Who) -> Response:
-        return HTMLResponse(pages.done(who))
-
     # Many at once
 
     @app.get("/grid")
@@ -213,7 +217,7 @@ def create_app(session: ReviewSession, pictures: Pictures, retraining: Retrainin
     @app.post("/grid")
     def answer_grid(
         who: Who,
-        label: Annotated[str, Form()],
+        label: Text,
         suggested: Annotated[int, Form(ge=0, le=1)],
         likely: Annotated[bool, Form()],
         file: Annotated[list[str], Form(max_length=GRID)],
@@ -225,7 +229,7 @@ def create_app(session: ReviewSession, pictures: Pictures, retraining: Retrainin
         """Give the files of a page the answer `rest`, the marked ones the other, and skip those that are unsure."""
         ensure(len(file) == len(seen))
         other: Reply = "no" if rest == "yes" else "yes"
-        decisions = [
+        answers = [
             Answer(
                 cell_of(each, label).file,
                 label,
@@ -234,7 +238,7 @@ def create_app(session: ReviewSession, pictures: Pictures, retraining: Retrainin
             )
             for each, version in zip(file, seen, strict=True)
         ]
-        clashes = session.record(decisions, who=who)
+        clashes = session.record(answers, who=who)
         if clashes:
             return HTMLResponse(pages.grid(who, label, suggested, likely, clashes=len(clashes)), HTTPStatus.CONFLICT)
         return redirect(grid_address(label, suggested, likely))
@@ -247,7 +251,7 @@ def create_app(session: ReviewSession, pictures: Pictures, retraining: Retrainin
 
     @app.post("/training")
     def train(who: Who, wish: Annotated[Literal["start", "resume", "stop"], Form()]) -> Response:
-        {"start": retraining.start, "resume": retraining.resume, "stop": retraining.stop}[wish]()
+        getattr(session.retraining, wish)()
         return redirect("/training")
 
     # Beside the pages: what opens in a dialog
@@ -259,7 +263,7 @@ def create_app(session: ReviewSession, pictures: Pictures, retraining: Retrainin
     @app.post("/class")
     def add_class(
         who: Who,
-        name: Annotated[str, Form()] = "",
+        name: Text = "",
         sure: Annotated[bool, Form()] = False,
         number: Annotated[int | None, Form()] = None,
         order: Annotated[Order, Form()] = "probability",
@@ -287,38 +291,21 @@ def create_app(session: ReviewSession, pictures: Pictures, retraining: Retrainin
         ensure(1 <= number <= len(session))
         return HTMLResponse(pages.labels(who, number, order))
 
-    @app.get("/help")
-    def help(who: Who) -> Response:
-        return HTMLResponse(pages.help(who))
-
-    @app.get("/name")
-    def ask_name(known: Annotated[str, Depends(site.known_name)]) -> Response:
-        return HTMLResponse(pages.name(known))
-
-    @app.post("/name")
-    def take_name(name: Annotated[str, Form()]) -> Response:
-        return site.take_name(name)
-
     @app.get("/map/{number}")
     def overlay(number: int) -> Response:
         maps = or_404(session.suggestions.maps)
         ensure(1 <= number <= len(session))
-        return site.send(lambda: heat_map(maps[number - 1]))
-
-    return app
+        return _send(heat_map(maps[number - 1]))
 
 
-def create_audit_app(session: AuditSession, pictures: Pictures, *, name: str | None) -> FastAPI:
-    """The application; `name` is who answers until somebody says otherwise, None asks everybody first."""
-    site = Site(pictures, name=name, refresh=session.refresh)
-    app, pages = site.app, AuditPages(session, pictures, static=site.static)
-    Who = Annotated[str, Depends(site.reviewer)]  # noqa: N806 (a type)
+def _add_audit(app: FastAPI, session: AuditSession, pages: AuditPages, reviewer: Any) -> None:
+    Who = Annotated[str, reviewer]  # noqa: N806 (a type)
 
     def next_open(who: str, *, after: int = 0) -> Response:
         coming = session.next_open(after=after, who=who)
         if coming is None:
             return redirect("/done")
-        session.hold(coming, who=who)  # from now on, not from when the page is asked for: others come in between
+        session.hold([coming], who=who)  # from now on, not from when the page is asked for: others come in between
         return redirect(f"/image-{coming}")
 
     @app.get("/")
@@ -333,7 +320,7 @@ def create_audit_app(session: AuditSession, pictures: Pictures, *, name: str | N
     @app.post("/complete")
     def complete(
         who: Who,
-        number: Annotated[int, Form()],
+        number: Number,
         seen: Annotated[int, Form(ge=0)],
         ticked: Annotated[list[str], Form()] = [],  # noqa: B006 (FastAPI copies it)
     ) -> Response:
@@ -347,23 +334,6 @@ def create_audit_app(session: AuditSession, pictures: Pictures, *, name: str | N
     @app.post("/undo")
     def undo(who: Who) -> Response:
         """Take the last image back, and go to it."""
-        number = session.undo(who=who)
+        undone = session.undo(who=who)
+        number = session.number_of(undone[0].file) if undone else None
         return next_open(who) if number is None else redirect(f"/image-{number}")
-
-    @app.get("/done")
-    def done(who: Who) -> Response:
-        return HTMLResponse(pages.done(who))
-
-    @app.get("/help")
-    def help(who: Who) -> Response:
-        return HTMLResponse(pages.help(who))
-
-    @app.get("/name")
-    def ask_name(known: Annotated[str, Depends(site.known_name)]) -> Response:
-        return HTMLResponse(pages.name(known))
-
-    @app.post("/name")
-    def take_name(name: Annotated[str, Form()]) -> Response:
-        return site.take_name(name)
-
-    return app

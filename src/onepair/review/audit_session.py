@@ -1,6 +1,5 @@
 """The state of an audit: which of the drawn images are complete, what their labels are, and what comes next."""
 
-import threading
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from onepair.errors import RunError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.review.answers import Answer, Entry, Reply, Store
-from onepair.review.session import Claims, Pace
+from onepair.review.session import Session
 from onepair.runs.audit import Sample, audit_folder, read_answers, write_audit
 from onepair.runs.finished import FinishedRun
 
@@ -32,15 +31,16 @@ class Toggle(NamedTuple):
     ticked: bool
 
 
-class AuditSession:
-    """Images that were drawn, and what people have said of them so far; numbers count from 1 in the order of the draw.
+class AuditSession(Session):
+    """Images that were drawn, and what people have said of them so far; numbers count in the order of the draw.
 
     An image is complete when all of its labels are answered. What is complete is in audit/audited.csv at all times but
     for the moment between an answer and the writing of the file, and written again at the start.
     """
 
     def __init__(self, run: FinishedRun, sample: Sample, store: Store) -> None:
-        self.run, self.sample, self.store, self.table = run, sample, store, run.table
+        super().__init__(run, store, pause=BREAK, fewest=2)
+        self.sample = sample
         rows = run.rows(sample.split)
         place_of = {self.table.files[row]: place for place, row in enumerate(rows.tolist())}
         places = [place_of[file] for file in sample.files]
@@ -53,42 +53,40 @@ class AuditSession:
         self.answers: Labels = np.full(shape, UNKNOWN, np.int8)
         self._taken_back: Labels = np.full(shape, UNKNOWN, np.int8)
         self._versions = np.zeros(shape, np.int64)
-        self._pace, self._claims = Pace(pause=BREAK, fewest=2), Claims()
-        self._newest = self._action = 0
-        self._lock = threading.Lock()
-        self._take_over()
-        self.refresh()
-        self.write()
+        self._action = 0
+        audit = run.audit if store.is_empty else None
+        if audit is not None:  # audited.csv came without the answers that made it: it is what was answered
+            files = (self.table.files[row] for row in audit.rows.tolist())
+            self._answer_all(dict(zip(files, audit.labels, strict=True)), who="audited.csv")
+        if not self.refresh():
+            self.write()
 
     def __len__(self) -> int:
         return len(self.sample.files)
 
-    def _take_over(self) -> None:
-        """Where audited.csv came without the answers that made it, it is what was answered."""
-        audit = self.run.audit if self.store.is_empty else None
-        if audit is not None:
-            labels = dict(zip((self.table.files[row] for row in audit.rows.tolist()), audit.labels, strict=True))
-            self._answer_all(labels, who="audited.csv")
+    @property
+    def left(self) -> int:
+        return int((~self.complete).sum())
 
-    def refresh(self) -> None:
-        """Take in what has been decided since, here or elsewhere."""
-        with self._lock:
-            for entry in self.store.entries(after=self._newest):
-                self._newest = entry.id
-                cell = self._cell(entry)
-                if cell is None:
-                    continue
-                if entry.undoes is not None:
-                    self._taken_back[cell] = self.answers[cell]
-                self.answers[cell] = _VALUE_OF.get(entry.answer, UNKNOWN)
-                self._versions[cell] = entry.id
-                if entry.action != self._action:
-                    self._action = entry.action
-                    self._pace.note(entry)
+    def refresh(self) -> bool:
+        """Take in what has been answered since, here or elsewhere, and write it to audit/audited.csv."""
+        changed = super().refresh()
+        if changed:
+            self.write()
+        return changed
 
-    def _cell(self, entry: Entry) -> tuple[int, int] | None:
+    def _take(self, entry: Entry) -> None:
         number, column = self._number_of.get(entry.file), self._column_of.get(entry.label)
-        return None if number is None or column is None else (number - 1, column)
+        if number is None or column is None:
+            return
+        cell = number - 1, column
+        if entry.undoes is not None:
+            self._taken_back[cell] = self.answers[cell]
+        self.answers[cell] = _VALUE_OF.get(entry.answer, UNKNOWN)
+        self._versions[cell] = entry.id
+        if entry.action != self._action:
+            self._action = entry.action
+            self._pace.note(entry)
 
     # Images
 
@@ -120,7 +118,8 @@ class AuditSession:
             )
         ]
         others = [each for column, each in enumerate(everything) if column not in likely]
-        return [everything[column] for column in order if column in likely], sorted(others, key=_by_name)
+        by_name = sorted(others, key=lambda each: each.label.lower())
+        return [everything[column] for column in order if column in likely], by_name
 
     def next_open(self, *, after: int = 0, who: str = "") -> int | None:
         """The next image that is not complete, from the first again after the last; what others look at comes last."""
@@ -129,9 +128,6 @@ class AuditSession:
         held = self._claims.others(who)
         return next((number for number in waiting if number not in held), waiting[0] if waiting else None)
 
-    def hold(self, number: int, *, who: str) -> None:
-        self._claims.take([number], who=who)
-
     # People
 
     def finish(self, number: int, ticked: Collection[str], *, seen: int, who: str) -> list[Entry]:
@@ -139,35 +135,28 @@ class AuditSession:
 
         Returns what others said otherwise in the meantime: that stays as it is.
         """
-        file, versions = self.sample.files[number - 1], self._versions[number - 1].tolist()
-        decisions = []
-        for name, answered, version in zip(
-            self.table.classes, self.answers[number - 1].tolist(), versions, strict=True
-        ):
-            answer: Reply = "yes" if name in ticked else "no"
-            if version > seen or _VALUE_OF[answer] != answered:
-                decisions.append(Answer(file, name, answer, min(version, seen)))
-        refused = self.store.record(decisions, who=who)
-        self.refresh()
-        self.write()
-        return refused
+        file, place = self.sample.files[number - 1], number - 1
+        replies: list[Reply] = ["yes" if name in ticked else "no" for name in self.table.classes]
+        cells = zip(
+            self.table.classes, replies, self.answers[place].tolist(), self._versions[place].tolist(), strict=True
+        )
+        return self.record(
+            [
+                Answer(file, name, reply, min(version, seen))
+                for name, reply, answered, version in cells
+                if version > seen or _VALUE_OF[reply] != answered
+            ],
+            who=who,
+        )
 
-    def undo(self, *, who: str) -> int | None:
-        """Take somebody's last image back; which one it was."""
-        undone = self.store.undo(who=who)
-        self.refresh()
-        self.write()
-        return self._number_of.get(undone[0].file) if undone else None
+    def number_of(self, file: str) -> int | None:
+        """The number of an image by its name."""
+        return self._number_of.get(file)
 
     def last_file(self, *, who: str) -> str | None:
         """The image that `undo` would take back."""
         last = self.store.last_action(who=who)
         return last[0].file if last else None
-
-    def seconds_left(self, *, who: str) -> float | None:
-        with self._lock:
-            seconds = self._pace.seconds(who)
-        return None if seconds is None else seconds * int((~self.complete).sum())
 
     def take_sheet(self, path: Path, *, who: str) -> list[str]:
         """Take the answers of a filled-in sheet; returns the images that have blanks and were left out."""
@@ -176,23 +165,20 @@ class AuditSession:
         if strange is not None:
             raise RunError(f"{path}: {strange} was not drawn, so its labels say nothing of the others; remove its line")
         full = table.labels.row_count(UNKNOWN) == 0
-        self._answer_all(
-            {file: labels for file, labels, kept in zip(table.files, table.labels, full, strict=True) if kept}, who=who
-        )
-        self.refresh()
-        self.write()
+        sheet = zip(table.files, table.labels, full, strict=True)
+        self._answer_all({file: labels for file, labels, kept in sheet if kept}, who=who)
         return [file for file, kept in zip(table.files, full.tolist(), strict=True) if not kept]
 
     def _answer_all(self, labels: dict[str, Labels], *, who: str) -> None:
-        decisions = [
+        answers = [
             Answer(file, name, "yes" if value == POSITIVE else "no", int(self._versions[number - 1, column]))
             for file, values in labels.items()
             if (number := self._number_of.get(file)) is not None
             for column, (name, value) in enumerate(zip(self.table.classes, values.tolist(), strict=True))
             if self.answers[number - 1, column] != value
         ]
-        if decisions:
-            self.store.record(decisions, who=who)
+        if answers:
+            self.record(answers, who=who)
 
     def write(self) -> None:
         """Write what is complete to audit/audited.csv."""
@@ -204,7 +190,3 @@ class AuditSession:
 def open_store(run: FinishedRun) -> Store:
     """What keeps the answers of a run's audit."""
     return Store(audit_folder(run) / "answers.sqlite")
-
-
-def _by_name(toggle: Toggle) -> str:
-    return toggle.label.lower()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.review.answers import Answer, Entry, Opinions, Reply, Store
+from onepair.review.answers import Answer, Entry, Opinions, Place, Reply, Store
 from onepair.review.queue import ORDERS, Order, Queue
+from onepair.review.retraining import Retraining
 from onepair.runs.finished import FinishedRun
 
-BREAK = 120.0  # seconds without a decision that are a break, not time spent on one
-RECENT = 200  # decisions that the pace is measured on
+BREAK = 120.0  # seconds without an answer that are a break, not time spent on one
+RECENT = 200  # answers that the pace is measured on
 FEWEST = 5  # gaps between them
 HOLD = 120.0  # seconds for which what one person looks at is not given to another
 
@@ -26,7 +28,7 @@ HOLD = 120.0  # seconds for which what one person looks at is not given to anoth
 class Pace:
     """When everybody acted last."""
 
-    def __init__(self, *, pause: float = BREAK, fewest: int = FEWEST) -> None:
+    def __init__(self, *, pause: float, fewest: int) -> None:
         self.pause, self.fewest = pause, fewest
         self._times: dict[str, deque[datetime]] = defaultdict(lambda: deque(maxlen=RECENT))
 
@@ -35,7 +37,7 @@ class Pace:
             self._times[entry.who].append(entry.time)
 
     def seconds(self, who: str) -> float | None:
-        """How long one decision takes somebody, without breaks; None until there are a few."""
+        """How long one answer takes somebody, without breaks; None until there are a few."""
         gaps = ((later - earlier).total_seconds() for earlier, later in pairwise(tuple(self._times[who])))
         working = [gap for gap in gaps if gap < self.pause]
         return sum(working) / len(working) if len(working) >= self.fewest else None
@@ -52,12 +54,70 @@ class Claims:
 
     def others(self, who: str) -> set[int]:
         """What is before others than `who`."""
-        held = [
-            numbers
-            for other, (since, numbers) in list(self._claims.items())
-            if other != who and time.monotonic() - since < HOLD
-        ]
-        return {number for numbers in held for number in numbers}
+        now, claims = time.monotonic(), list(self._claims.items())
+        fresh = (numbers for other, (since, numbers) in claims if other != who and now - since < HOLD)
+        return {number for numbers in fresh for number in numbers}
+
+
+class Session(ABC):
+    """What people have answered so far; other processes may answer at the same time.
+
+    Args:
+        run: whose images are looked at.
+        store: what keeps the answers.
+        pause: seconds without an answer that are a break.
+        fewest: gaps between answers from which the time left is estimated.
+    """
+
+    def __init__(self, run: FinishedRun, store: Store, *, pause: float, fewest: int) -> None:
+        self.run, self.store, self.table = run, store, run.table
+        self._pace, self._claims = Pace(pause=pause, fewest=fewest), Claims()
+        self._newest = 0
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many questions there are; their numbers count from 1."""
+
+    @property
+    @abstractmethod
+    def left(self) -> int:
+        """How many of those to be answered are open."""
+
+    @abstractmethod
+    def _take(self, entry: Entry) -> None:
+        """Take an entry of the history in."""
+
+    def refresh(self) -> bool:
+        """Take in what has been answered since, here or elsewhere, and return whether there was anything."""
+        with self._lock:
+            entries = self.store.entries(after=self._newest)
+            for entry in entries:
+                self._newest = entry.id
+                self._take(entry)
+        return bool(entries)
+
+    def record(self, answers: Sequence[Answer], *, who: str) -> list[Entry]:
+        """Store answers, and return what others said otherwise in the meantime: that stays as it is."""
+        refused = self.store.record(answers, who=who)
+        self.refresh()
+        return refused
+
+    def undo(self, *, who: str) -> list[Entry]:
+        """Take back somebody's last action, and return its entries."""
+        undone = self.store.undo(who=who)
+        self.refresh()
+        return undone
+
+    def hold(self, numbers: Iterable[int], *, who: str) -> None:
+        """Note what somebody looks at now, so that others get something else."""
+        self._claims.take(numbers, who=who)
+
+    def seconds_left(self, *, who: str) -> float | None:
+        """How long the rest takes at somebody's recent pace; None until there is one."""
+        with self._lock:
+            seconds = self._pace.seconds(who)
+        return None if seconds is None else seconds * self.left
 
 
 @dataclass(frozen=True)
@@ -99,49 +159,50 @@ class Kind(NamedTuple):
     open: int
 
 
-class ReviewSession:
-    """Suggestions, and what people have decided on them so far; other processes may decide at the same time."""
+class ReviewSession(Session):
+    """Suggestions, and what people have answered to them so far."""
 
     def __init__(self, run: FinishedRun, suggestions: Queue, store: Store) -> None:
-        self.run, self.suggestions, self.store = run, suggestions, store
-        self.task, self.table = run.task, run.task.table
-        self.open: NDArray[np.bool_] = np.ones(len(self.suggestions), bool)
-        self._order = {order: self.suggestions.ordered(order) for order in ORDERS}
+        super().__init__(run, store, pause=BREAK, fewest=FEWEST)
+        self.suggestions, self.retraining = suggestions, Retraining(run, store)
+        self.open: NDArray[np.bool_] = np.ones(len(suggestions), bool)
         self.likely = suggestions.likely
         self.goal = self.likely if self.likely.any() else ~self.likely  # what is to be answered; the rest may be
-        self._kinds = _kind(suggestions.columns, suggestions.suggested, suggestions.likely)
+        self._order = {order: suggestions.ordered(order) for order in ORDERS}
         self._position = {order: np.argsort(indices) for order, indices in self._order.items()}
-        cells = zip(self.suggestions.rows.tolist(), self.suggestions.columns.tolist(), strict=True)
+        self._kinds = _kind(suggestions.columns, suggestions.suggested, suggestions.likely)
+        cells = zip(suggestions.rows.tolist(), suggestions.columns.tolist(), strict=True)
         self._suggestion_of = {
             (self.table.files[row], self.table.classes[column]): index for index, (row, column) in enumerate(cells)
         }
         self._row_of = {self.table.files[row]: row for row in run.searched.tolist()}
         self.added: tuple[str, ...] = ()  # classes that the dataset does not have
-        self._entry_of: dict[tuple[str, str], Entry] = {}
-        self._taken_back: dict[tuple[str, str], Reply | None] = {}
-        self._pace, self._claims, self.opinions = Pace(), Claims(), Opinions()
-        self._newest = 0
-        self._lock = threading.Lock()
+        self._entry_of: dict[Place, Entry] = {}
+        self._taken_back: dict[Place, Reply | None] = {}
+        self.opinions = Opinions()
         self.refresh()
 
     def __len__(self) -> int:
         return len(self.suggestions)
 
-    def refresh(self) -> None:
-        """Take in what has been decided since, here or elsewhere."""
-        with self._lock:
-            self.added = tuple(name for name in self.store.classes() if name not in self.table.classes)
-            for entry in self.store.entries(after=self._newest):
-                self._newest = entry.id
-                place = entry.file, entry.label
-                if entry.undoes is not None:
-                    self._taken_back[place] = self._entry_of[place].answer
-                self._entry_of[place] = entry
-                self.opinions.note(entry)
-                index = self._suggestion_of.get(place)
-                if index is not None:
-                    self._pace.note(entry)
-                    self.open[index] = entry.answer is None
+    @property
+    def left(self) -> int:
+        return int((self.open & self.goal).sum())
+
+    def refresh(self) -> bool:
+        self.added = tuple(name for name in self.store.classes() if name not in self.table.classes)
+        return super().refresh()
+
+    def _take(self, entry: Entry) -> None:
+        place = entry.file, entry.label
+        if entry.undoes is not None:
+            self._taken_back[place] = self._entry_of[place].answer
+        self._entry_of[place] = entry
+        self.opinions.note(entry)
+        index = self._suggestion_of.get(place)
+        if index is not None:
+            self._pace.note(entry)
+            self.open[index] = entry.answer is None
 
     # Cells
 
@@ -218,10 +279,6 @@ class ReviewSession:
         chosen[[index for place, index in answered if place not in mine]] = True
         return chosen
 
-    def hold(self, numbers: list[int], *, who: str) -> None:
-        """Note what somebody looks at now, so that others get something else."""
-        self._claims.take(numbers, who=who)
-
     def _free(self, who: str) -> NDArray[np.bool_]:
         """Which suggestions are open, and not before another person."""
         free = self.open.copy()
@@ -260,12 +317,14 @@ class ReviewSession:
             if total[kind := _kind(column, suggested, likely)]
         ]
 
-    # People
+    def next_kind(self, label: str, suggested: int, likely: bool) -> Kind | None:
+        """The kind to go on with after another one: of those with open suggestions a likely one, if there is any."""
+        kinds = self.kinds()
+        here = next((place for place, kind in enumerate(kinds) if kind[:3] == (label, suggested, likely)), -1)
+        waiting = (kind for kind in kinds[here + 1 :] + kinds[: here + 1] if kind.open)
+        return min(waiting, key=lambda kind: not kind.likely, default=None)
 
-    def record(self, answers: Sequence[Answer], *, who: str) -> list[Entry]:
-        refused = self.store.record(answers, who=who)
-        self.refresh()
-        return refused
+    # People
 
     def complete(self, row: int, *, seen: int, who: str) -> list[Entry]:
         """Say that an image shows what it is known to show and nothing else, as one action.
@@ -273,12 +332,12 @@ class ReviewSession:
         Answers every label that has none: yes if the dataset has it, else no. What others said after the version `seen`
         stays, and is returned where it is otherwise.
         """
-        decisions = [
+        answers = [
             Answer(cell.file, cell.label, "yes" if cell.observed == POSITIVE else "no", min(cell.version, seen))
             for cell in self.cells(row)
             if cell.answer is None or cell.version > seen
         ]
-        return self.record(decisions, who=who)
+        return self.record(answers, who=who)
 
     def add_class(self, name: str, *, who: str) -> None:
         self.store.add_class(name, who=who)
@@ -288,11 +347,6 @@ class ReviewSession:
         """How many images people have given a class."""
         with self._lock:
             return sum(name == label and entry.answer == "yes" for (_, name), entry in self._entry_of.items())
-
-    def undo(self, *, who: str) -> list[Entry]:
-        undone = self.store.undo(who=who)
-        self.refresh()
-        return undone
 
     def answers(self) -> Counter[Reply]:
         """How often the suggestions were answered in each way."""
@@ -318,12 +372,6 @@ class ReviewSession:
         left = self.open.copy()
         left[unsure] = True
         return max(estimated - float(missing.sum()), 0.0) + float(missing[left].sum())
-
-    def seconds_left(self, *, who: str) -> float | None:
-        """How long the rest of the goal takes at somebody's recent pace; None until there is one."""
-        with self._lock:
-            seconds = self._pace.seconds(who)
-        return None if seconds is None else seconds * int((self.open & self.goal).sum())
 
 
 def _kind(column: Any, suggested: Any, likely: Any) -> Any:
