@@ -208,11 +208,6 @@ def test_an_id_is_a_file_where_nothing_else_is(tmp_path):
     assert read(tmp_path, "id,labels", "7,dog;cat", "8,cat;cow")[0].files == ("7.png", "8")
 
 
-@pytest.mark.parametrize("joined", ["dog and cat and cow", "dog + cat & cow"])
-def test_what_joins_words_is_no_name(tmp_path, joined):
-    assert read(tmp_path, "file,labels", f"a,{joined}", "b,dog", "c,cat", "d,cow")[0].classes == ("cat", "cow", "dog")
-
-
 def test_images_in_a_folder_beside_that_of_the_table(tmp_path, monkeypatch):
     (tmp_path / "images").mkdir()
     Image.new("RGB", (2, 2)).save(tmp_path / "images" / "a.png")
@@ -292,22 +287,10 @@ def test_further_ways_to_write_a_list(tmp_path, cell):
     assert read(tmp_path, "file;labels", f'a;"{cell.replace(chr(34), "")}"')[0].classes == ("cat", "dog")
 
 
-def test_words_with_spaces_between_them_are_a_list_where_they_come_in_many_combinations(tmp_path):
-    cells = ("horse person", "person", "car", "car person", "dog car person", "dog", "horse")
-    result, found = read(tmp_path, "file,labels", *(f"{row},{cell}" for row, cell in enumerate(cells)))
-    assert result.classes == ("car", "dog", "horse", "person")
-    assert [problem.kind for problem in found] == ["spaces"]
-    result, found = read(
-        tmp_path, "file,labels", *(f"{row},{cell}" for row, cell in enumerate((*cells[1:], "horse person;")))
-    )
-    assert "horse person" in result.classes  # one ; says what separates
+def test_words_with_spaces_between_them_are_one_name(tmp_path):
     names = ("polar bear", "brown bear", "black bear", "black cat", "cat", "arctic fox", "snow leopard")
     result, found = read(tmp_path, "file,labels", *(f"{row},{cell}" for row, cell in enumerate(names)))
     assert (set(result.classes), found) == (set(names), [])
-
-
-def test_words_with_hashes(tmp_path):
-    assert read(tmp_path, "file,tags", "a,#dog #cat", "b,#car")[0].classes == ("car", "cat", "dog")
 
 
 def test_the_declared_separator_counts_as_a_line(tmp_path):

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onepair.data import LabelTable
+from onepair.data.label_table import RESERVED
 from onepair.data.tables import read_table as table
 from onepair.data.tables.cell_values import BLANK, guard, label_of, names_in, unguard, write_names
-from onepair.data.tables.column_roles import RESERVED
 
 thorough = settings(
     derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from onepair import label_matrix
-from onepair.data import DataError, LabelTable, write_table
+from onepair.data import DataError, LabelTable, read_dataset, write_table
+from onepair.data.label_table import RESERVED
+from onepair.data.quality.check import find_problems
 from onepair.data.tables import read_table as table
 from onepair.data.tables import write_table as table_writing
-from onepair.data.tables.column_roles import RESERVED
 from onepair.errors import WriteError
 from tests.data import layouts
 
@@ -161,6 +162,11 @@ def test_refuses_what_is_no_table(tmp_path, text, message):
         table.read(path)
 
 
+def test_unlisted_negative_makes_blank_cells_negative(tmp_path):
+    read = read_csv(tmp_path, "file,cat,dog", "a.jpg,1,", "b.jpg,NA,-1", "c.jpg,0,2", unlisted="negative", report=print)
+    assert read.labels.tolist() == [[1, 0], [0, -1], [0, -1]]
+
+
 # Lists of labels
 
 
@@ -206,6 +212,41 @@ def test_lists_that_name_nothing_are_refused(tmp_path):
         read_csv(tmp_path, "file,labels", "a.jpg,", "b.jpg,[]")
 
 
+@pytest.mark.parametrize("name", ["file", "Split", "labels", "complete", "asked"])
+@pytest.mark.parametrize("form", ["table", "folders"])
+def test_a_class_with_the_name_of_a_column_is_refused_at_the_door(tmp_path, name, form):
+    layouts.write(tmp_path / "photos" / name / "1.jpg", "")
+    layouts.write(tmp_path / "photos" / "dog" / "2.jpg", "")
+    path = (
+        layouts.write(tmp_path / "labels.csv", f"file,labels\na.jpg,dog;{name}\n")
+        if form == "table"
+        else tmp_path / "photos"
+    )
+    with pytest.raises(DataError, match=rf"no class can be named '{name}', because tables .*; rename the class"):
+        read_dataset(path)
+
+
+def test_names_that_are_not_utf_8_are_refused_at_the_door(tmp_path):
+    for folder, file in ((b"dog", b"1.jpg"), (b"cat", b"\xff.jpg")):
+        (tmp_path / os.fsdecode(folder)).mkdir()
+        (tmp_path / os.fsdecode(folder) / os.fsdecode(file)).touch()
+    with pytest.raises(DataError, match=r"the name of the file 'cat/\\udcff\.jpg' is not UTF-8; rename it"):
+        read_dataset(tmp_path)
+    (tmp_path / "cat").rename(tmp_path / os.fsdecode(b"\xffcat"))
+    (tmp_path / os.fsdecode(b"\xffcat") / os.fsdecode(b"\xff.jpg")).rename(tmp_path / os.fsdecode(b"\xffcat") / "1.jpg")
+    with pytest.raises(DataError, match=r"is not UTF-8; rename it"):
+        read_dataset(tmp_path)
+
+
+def test_very_many_classes_are_read_and_checked_in_linear_time(tmp_path):
+    """A quadratic step takes minutes here, which no test waits for."""
+    names = [f"class {i}" for i in range(30_000)]
+    rows = [",".join([f"{i}.jpg", *("1" if i == j % 12 else "" for j in range(len(names)))]) for i in range(12)]
+    read = read_csv(tmp_path, ",".join(["file", *names]), *rows)
+    assert read.labels.shape == (12, 30_000)
+    assert len(list(find_problems(read))) < 20
+
+
 # Parquet
 
 
@@ -220,6 +261,13 @@ def test_parquet_takes_numbers_booleans_texts_and_null(tmp_path):
 def test_parquet_lists(tmp_path):
     read = read_parquet(tmp_path, {"file": ["a", "b", "c"], "labels": [["dog", "cat"], [], None]})
     assert read.labels.tolist() == [[1, 1], [-1, -1], [-1, -1]]
+
+
+def test_nulls_in_the_lists_of_parquet_are_blank(tmp_path):
+    read = read_parquet(tmp_path, {"file": ["a", "b"], "labels": [["dog", None], [None]]})
+    assert read.labels.tolist() == [[1], [-1]]
+    with pytest.raises(DataError, match="its column labels names no class at all"):
+        read_parquet(tmp_path, {"file": ["a", "b"], "labels": [[None], [None]]})
 
 
 def test_problems_in_parquet_name_row_and_column(tmp_path):
@@ -297,6 +345,23 @@ def test_reading_gives_back_what_was_written(tmp_path, suffix, written):
     assert (read.asked is None) == (written.asked is None or not written.asked.has(1))
     assert read.asked is None or read.asked.tolist() == written.asked.tolist()
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("form", ["wide", "lists"])
+def test_a_table_is_the_same_read_as_a_small_and_as_a_large_one(tmp_path, monkeypatch, form):
+    rows = {
+        "wide": ["file,cat,dog", "a,1,", "b,0,1", "c,,"],
+        "lists": ["file,labels,negatives", "a,cat,", "b,dog,cat", "c,,"],
+    }
+    small = read_csv(tmp_path, *rows[form])
+    monkeypatch.setattr(label_matrix, "MOST_CELLS", 0)
+    monkeypatch.setattr(label_matrix, "_BLOCK", 1)
+    large = read_csv(tmp_path, *rows[form])
+    assert large.labels.is_large
+    assert large.labels.same_as(small.labels)
+    assert (large.fingerprint(), large.places) == (small.fingerprint(), small.places)
+    write_table(large, tmp_path / "written.csv")
+    assert table.read(tmp_path / "written.csv").labels.same_as(small.labels)
 
 
 def known(table):
@@ -387,7 +452,7 @@ def example(**changes):
         ({"classes": ("cat", "cat"), "labels": np.ones((1, 2), np.int8)}, "names every class once"),
         ({"files": ("a", "a"), "labels": np.ones((2, 1), np.int8)}, "every file once in a split"),
         ({"files": ("",)}, "row 0 has no file name"),
-        ({"files": ("\udcff.jpg",)}, "cannot be written as UTF-8"),
+        ({"files": ("\udcff.jpg",)}, "is not UTF-8; rename it"),
     ],
 )
 def test_refuses_to_write_what_could_not_be_read_back(tmp_path, suffix, changes, message):

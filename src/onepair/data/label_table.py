@@ -2,9 +2,11 @@
 
 import csv
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,8 @@ from onepair.label_matrix import LabelMatrix
 from onepair.labels import Indices
 
 SPLITS = ("train", "validation", "test")
+RESERVED = ("file", "split", "labels", "complete", "asked")  # names of columns, which no class can have
+_NOT_UTF8 = re.compile("[\ud800-\udfff]")  # what Python makes of bytes that are not UTF-8, and JSON may hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +76,37 @@ class LabelTable:
         """Where the image of a row lies."""
         return joined(self.root, self.files[row])
 
+    def more_columns(self) -> dict[str, Sequence[Any]]:
+        """What is written beside the labels: texts, and the numbers of vectors that nothing else tells apart."""
+        more: dict[str, Sequence[Any]] = {} if self.texts is None else {"text": self.texts}
+        if self.vectors is not None and self.vectors.ids is None and self.vectors.place is not None:
+            more["vector"] = self.vectors.place.tolist()
+        return more
+
+    def check_names(self, source: Path | str) -> None:
+        """Refuse names with which the table could not be written, so that nobody labels it in vain.
+
+        Args:
+            source: where the table comes from or goes to, for the sentence.
+
+        Raises:
+            DataError: a class has the name of a column, or a name is blank, padded with spaces, or not UTF-8.
+        """
+        taken = {*RESERVED, *self.more_columns()}
+        for name in self.classes:
+            if name.lower() in taken:
+                raise DataError(
+                    f"{source}: no class can be named {name!r}, because tables of labels and predictions have a column "
+                    f"of that name; rename the class"
+                )
+            if not name or name != name.strip():
+                raise DataError(
+                    f"{source}: no class can be named {name!r}: names are not blank and have no spaces around them"
+                )
+        for what, names in (("file", self.files), ("class", self.classes)):
+            if (bad := next(filter(_NOT_UTF8.search, names), None)) is not None:
+                raise DataError(f"{source}: the name of the {what} {bad!r} is not UTF-8; rename it")
+
     def fingerprint(self) -> str:
         """What tells this table from any other: its files, classes, splits and labels, in their order.
 
@@ -80,11 +115,7 @@ class LabelTable:
         digest = hashlib.sha256()
         for names in (self.files, self.classes, self.split.tolist()):
             digest.update(f"{len(names)}\n".encode())
-            try:
-                digest.update("\0".join(names).encode("utf-8", "surrogateescape"))
-            except UnicodeEncodeError as error:  # half of a character, as JSON can have it
-                near = error.object[max(error.start - 20, 0) : error.end + 20]
-                raise DataError(f"{near!r} is a name that is no text; rename that file or class") from None
+            digest.update("\0".join(names).encode("utf-8", "surrogatepass"))
         self.labels.update(digest)
         return digest.hexdigest()
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from onepair.data.label_table import RESERVED
 from onepair.data.quality.check import near_names, same_names
-from onepair.data.tables.column_roles import RESERVED
 from onepair.errors import ReviewError
 from onepair.files import identity
 

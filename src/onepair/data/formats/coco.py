@@ -210,9 +210,9 @@ def _read_instances(source: Path, report: Report) -> _Instances:
     columns: dict[Id, int] = {}
     names: dict[str, int] = {}
     for where, category, name in _entries(document, "categories", ("id", "name"), source, report):
-        if category in columns or str(name) in names:
+        if category in columns or str(name).strip() in names:
             report(Problem("duplicate", where, f"names category {name!r}, id {category!r}, again"))
-        columns.setdefault(category, names.setdefault(str(name), len(names)))
+        columns.setdefault(category, names.setdefault(str(name).strip(), len(names)))
     if not names:
         raise DataError(f"{source}: lists no categories")
 

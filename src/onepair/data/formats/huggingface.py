@@ -7,7 +7,7 @@ from pathlib import Path
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import Report, raise_problem
-from onepair.data.tables.cell_values import split_of
+from onepair.data.tables.cell_values import Column, split_of
 from onepair.data.tables.read_table import Unlisted, Zeros, interpret
 from onepair.data.tables.sheet import Sheet, file_column, is_sheet, read_sheet, stack
 from onepair.errors import DataError
@@ -69,8 +69,8 @@ def _placed(sheet: Sheet, folder: Path) -> Sheet:
     if column is None:
         raise DataError(f"{sheet.source}: no column named file_name among its columns {', '.join(sheet.header[:5])}")
     files = [(folder / cell).as_posix() if isinstance(cell, str) and cell else cell for cell in sheet.columns[column]]
-    header, columns = ["file", *sheet.header], [files, *sheet.columns]
+    header, columns = ["file", *sheet.header], [Column(files), *sheet.columns]
     del header[column + 1], columns[column + 1]
     if split is not None and sheet.find("split") is None:
-        header, columns = [*header, "split"], [*columns, [split] * len(files)]
+        header, columns = [*header, "split"], [*columns, Column([split] * len(files))]
     return replace(sheet, header=header, columns=columns, places=[f"{folder / place}" for place in sheet.places])

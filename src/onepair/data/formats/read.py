@@ -75,10 +75,11 @@ def read_dataset(
             raise DataError(f"{path}: is read as {reader.name}, which takes no {option}")
     found = reader.read(path, report=report, **{name: options[name] for name in reader.options})
     found = _completed(found, complete_splits, path) if complete_splits else found
-    if features is None:
-        return found
-    vectors = read_vectors(features).of_table(found.files, found.numbered, str(path))
-    return replace(found, vectors=vectors, ids=True)
+    if features is not None:
+        vectors = read_vectors(features).of_table(found.files, found.numbered, str(path))
+        found = replace(found, vectors=vectors, ids=True)
+    found.check_names(path)
+    return found
 
 
 def _completed(table: LabelTable, splits: Sequence[str], path: Path) -> LabelTable:

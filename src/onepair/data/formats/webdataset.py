@@ -19,7 +19,7 @@ from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.tables.cell_values import BAD, label_of, names_in, split_of
 from onepair.data.tables.column_roles import LIST_NAMES
 from onepair.data.tables.read_table import Unlisted, check_unlisted
-from onepair.data.tables.sheet import is_sheet
+from onepair.data.tables.sheet import is_sheet, plain_title
 from onepair.data.text_files import exists, read_lines
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
@@ -255,7 +255,7 @@ def _labels_in(document: Any, names: list[str], place: str, report: Report) -> _
     """What a JSON file says of classes; None if nothing."""
     value = document
     if isinstance(document, dict):
-        by_name = {re.sub(r"[\s_-]", "", key).lower(): key for key in document}
+        by_name = {plain_title(key): key for key in document}
         key = next((by_name[name] for name in LIST_NAMES if name in by_name), None)
         others = [label_of(each) for name, each in document.items() if name != "split"]
         if key is not None:

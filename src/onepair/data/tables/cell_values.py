@@ -4,16 +4,16 @@ import ast
 import csv
 import json
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.label_table import SPLITS
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 
 BAD = 2  # a cell that says nothing about a label
 BLANK = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>", "#n/a", "?", "-", "–", "—"})  # in lower case
@@ -34,7 +34,6 @@ _SPLIT_OF = {
     "training": "train",
     **dict.fromkeys(("testing", "holdout"), "test"),
 }
-_JOINING = {"and", "&", "+", "/"}  # between words that are names
 _NAMES_KEYS = ("categories", "category", "labels", "label", "classes")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -51,24 +50,6 @@ def label_of(cell: Any) -> int:
     if is_blank(cell):
         return UNKNOWN
     return int(cell) if isinstance(cell, int | float | Decimal) and cell in (POSITIVE, NEGATIVE, UNKNOWN) else BAD
-
-
-def labels_of(cells: Sequence[Any]) -> Labels:
-    """The labels of many cells, each spelling looked at once."""
-    try:
-        label = {cell: label_of(cell) for cell in set(cells)}
-        return np.fromiter(map(label.__getitem__, cells), np.int8, len(cells))
-    except TypeError:  # lists, mappings
-        return np.array([label_of(cell) for cell in cells], np.int8)
-
-
-def blanks_of(cells: Sequence[Any]) -> NDArray[np.bool_]:
-    """Which cells are blank."""
-    try:
-        blank = {cell: is_blank(cell) for cell in set(cells)}
-        return np.fromiter(map(blank.__getitem__, cells), bool, len(cells))
-    except TypeError:
-        return np.array([is_blank(cell) for cell in cells], bool)
 
 
 def is_blank(cell: Any) -> bool:
@@ -119,7 +100,9 @@ def names_in(cell: Any) -> list[str] | None:
         return []
     if isinstance(cell, int) and not isinstance(cell, bool):
         return [str(cell)]
-    return _in_mapping(cell) if isinstance(cell, dict) else _texts(cell) if isinstance(cell, list) else None
+    if isinstance(cell, list):
+        return _texts([name for name in cell if name is not None])  # a null of Parquet
+    return _in_mapping(cell) if isinstance(cell, dict) else None
 
 
 def may_be_one_name(cell: Any) -> bool:
@@ -133,51 +116,6 @@ def may_be_one_name(cell: Any) -> bool:
     return not isinstance(cell, list) or len(cell) < 2
 
 
-def lists_of(cells: Sequence[Any]) -> list[list[str] | None]:
-    """The names in many cells.
-
-    A name may hold a comma where other cells of the column separate names by `;` or `|`: so where one of those gives
-    the whole of a cell as a name, the cell is that name. Where nothing else separates names, spaces may: see
-    `has_spaced`.
-    """
-    try:
-        names = {cell: names_in(cell) for cell in set(cells)}
-    except TypeError:
-        return [names_in(cell) for cell in cells]
-    if has_spaced(names):
-        return [_words(cell) if names[cell] else names[cell] for cell in cells]
-    with_commas = {name for listed in names.values() for name in listed or () if "," in name}
-    for cell in with_commas & names.keys():
-        names[cell] = [cell]
-    return [names[cell] for cell in cells]
-
-
-def has_spaced(cells: Collection[Any]) -> bool:
-    """Whether cells list words with spaces between them, as `horse person` or `#horse #person`.
-
-    Nothing else separates names, the words are fewer than the cells that differ and as good as all alone in a cell or
-    in several of them, and some cells have one word, others three.
-
-    >>> has_spaced(["dog", "cat", "dog cat", "cat dog car", "car dog"]), has_spaced(["polar bear", "brown bear", "cat"])
-    (True, False)
-    """
-    texts = {cell for cell in cells if isinstance(cell, str) and not is_blank(cell)}
-    if not any(" " in text for text in texts) or not all(isinstance(cell, str) or is_blank(cell) for cell in cells):
-        return False
-    if any(text[-1] in SEPARATORS or len(names_in(text) or ()) != 1 for text in texts):
-        return False
-    words = [set(text.split()) - _JOINING for text in texts]
-    if all(word.startswith("#") for each in words for word in each):
-        return True
-    times, lengths = Counter(word for each in words for word in each), {len(each) for each in words}
-    shared = sum(number > 1 or word in texts for word, number in times.items())
-    return len(times) < len(texts) and shared >= 0.8 * len(times) and 1 in lengths and max(lengths) > 2
-
-
-def _words(cell: str) -> list[str]:
-    return [word.removeprefix("#") for word in cell.split() if word not in _JOINING]
-
-
 def is_vector(names: Sequence[str]) -> bool:
     """Whether what should be names of classes are the zeros and ones of a vector, as in `[0, 1, 0]` or `0 1 0`."""
     cells = names[0].split() if len(names) == 1 else names
@@ -185,14 +123,12 @@ def is_vector(names: Sequence[str]) -> bool:
 
 
 def write_names(names: Sequence[str]) -> str:
-    """A cell that lists names, such that `names_in` gives them back.
+    """Return a cell that lists names, such that `names_in` gives them back.
 
-    A name of several words has a `;` after it where nothing else shows that its spaces separate nothing.
-
-    >>> write_names(["dog", "cat"]), write_names(["a;b"]), write_names(["polar bear"])
-    ('dog;cat', '["a;b"]', 'polar bear;')
+    >>> write_names(["dog", "cat"]), write_names(["a;b"])
+    ('dog;cat', '["a;b"]')
     """
-    plain = ";".join(names) + (";" if len(names) == 1 and " " in names[0] else "")
+    plain = ";".join(names)
     return plain if names_in(plain) == list(names) else json.dumps(list(names), ensure_ascii=False)
 
 
@@ -252,6 +188,71 @@ def _texts(names: Any) -> list[str] | None:
 def stripped(names: Iterable[str]) -> list[str]:
     """Names without the spaces around them, and without the blank ones."""
     return [name for name in map(str.strip, names) if name]
+
+
+class Column(Sequence[Any]):
+    """The cells of a column; each way to write a cell is interpreted once."""
+
+    def __init__(self, cells: Sequence[Any]) -> None:
+        self.cells = cells
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self.cells[row]
+
+    @cached_property
+    def _spellings(self) -> tuple[Sequence[Any], Indices]:
+        """The cells that differ, and which of them each row has."""
+        try:
+            place = {cell: i for i, cell in enumerate(dict.fromkeys(self.cells))}
+        except TypeError:  # lists, mappings
+            return self.cells, np.arange(len(self.cells))
+        return list(place), np.fromiter(map(place.__getitem__, self.cells), np.intp, len(self.cells))
+
+    @cached_property
+    def labels(self) -> Labels:
+        """The label of each cell, or `BAD`."""
+        spellings, which = self._spellings
+        return np.array(list(map(label_of, spellings)), np.int8)[which]
+
+    @cached_property
+    def is_blank(self) -> NDArray[np.bool_]:
+        """Which cells are blank."""
+        spellings, which = self._spellings
+        return np.array(list(map(is_blank, spellings)), bool)[which]
+
+    @cached_property
+    def lists(self) -> list[list[str] | None]:
+        """The names in each cell.
+
+        A name may hold a comma where other cells of the column separate names by `;` or `|`: so where one of those
+        gives the whole of a cell as a name, the cell is that name.
+        """
+        spellings, which = self._spellings
+        names = list(map(names_in, spellings))
+        with_comma = {name for listed in names for name in listed or () if "," in name}
+        for i, cell in enumerate(spellings if with_comma else ()):
+            if isinstance(cell, str) and cell in with_comma:
+                names[i] = [cell]
+        return [names[i] for i in which.tolist()]
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each cell; of a blank one, nothing."""
+        return ["" if blank else str(cell) for cell, blank in zip(self.cells, self.is_blank.tolist(), strict=True)]
+
+    @property
+    def mostly_other(self) -> bool:
+        """Whether most of the cells that hold anything hold no labels."""
+        bad = self.labels == BAD
+        return bool(bad.any()) and int(bad.sum()) > int((~bad & ~self.is_blank).sum())
+
+    @property
+    def holds_labels(self) -> bool:
+        """Whether all cells are labels, and some are known."""
+        return bool((self.labels != BAD).all() and (self.labels != UNKNOWN).any())
 
 
 # Formulas

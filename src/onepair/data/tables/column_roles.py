@@ -1,7 +1,7 @@
 """What the columns of a table are about: files, splits, classes, lists of names, or something else."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from onepair.data.label_table import RESERVED
 from onepair.data.problems import Problem, Report
-from onepair.data.tables.cell_values import BAD, blanks_of, label_of, labels_of, lists_of, split_of
-from onepair.data.tables.sheet import SAMPLE, Sheet, file_column, names_images
+from onepair.data.tables.cell_values import BAD, Column, label_of, split_of
+from onepair.data.tables.sheet import SAMPLE, Sheet, file_column, names_images, plain_title
 from onepair.errors import DataError
 from onepair.labels import POSITIVE, UNKNOWN
 
-RESERVED = ("file", "split", "labels", "complete", "asked")  # column names with a meaning of their own
 LIST_NAMES = (  # without spaces, - and _; all but the first only where they do not hold 1 and 0
     *("labels", "label", "tags", "classes", "tag", "class", "categories", "category", "keywords"),
     *("labelnames", "labelname", "classnames", "classname", "choice", "choices"),
@@ -68,7 +68,7 @@ def find_columns(
         with_vectors: whether rows have vectors beside them, so that any name will do for them.
     """
     text = sheet.find("text")
-    text = None if text is not None and not _other_values(sheet, text) else text  # a class may be called text
+    text = None if text is not None and not sheet.columns[text].mostly_other else text  # a class may be called text
     file = _file(sheet, report, has_names=with_vectors or text is not None, needs_files=text is None)
     split, complete, asked = (sheet.find(name) for name in ("split", "complete", "asked"))
     split = _split_by_values(sheet, report) if split is None else split
@@ -89,16 +89,16 @@ def find_columns(
 def with_split(sheet: Sheet, report: Report) -> Sheet:
     """A sheet with a column split where it has one is_valid, as fastai's, which is true of validation images."""
     column = sheet.find("is_valid")
-    labels = None if column is None else labels_of(sheet.columns[column])
+    labels = None if column is None else sheet.columns[column].labels
     if column is None or labels is None or sheet.find("split") is not None or set(labels.tolist()) != {0, 1}:
         return sheet
     report(
         Problem(
-            "split", _title(sheet, column), "taken for the column split: true is validation, false train", remark=True
+            "split", sheet.title(column), "taken for the column split: true is validation, false train", remark=True
         )
     )
     header, columns = list(sheet.header), list(sheet.columns)
-    header[column], columns[column] = "split", np.where(labels == POSITIVE, "validation", "train").tolist()
+    header[column], columns[column] = "split", Column(np.where(labels == POSITIVE, "validation", "train").tolist())
     return replace(sheet, header=header, columns=columns)
 
 
@@ -115,7 +115,7 @@ def _file(sheet: Sheet, report: Report, *, has_names: bool, needs_files: bool) -
         return identity
     fitting = fitting or [i for i, name in enumerate(sheet.header) if name.lower() in ("id", "name")]
     if len(fitting) == 1:
-        report(Problem("file", _title(sheet, fitting[0]), "taken for the column file", remark=True))
+        report(Problem("file", sheet.title(fitting[0]), "taken for the column file", remark=True))
         return fitting[0]
     if needs_files:
         there = f" among its columns {', '.join(sheet.header[:5])}" if any(sheet.header) else ""
@@ -139,7 +139,7 @@ def _split_by_values(sheet: Sheet, report: Report) -> int | None:
     fitting = [i for i, cells in enumerate(sheet.columns) if _holds_splits(cells)]
     if len(fitting) != 1:
         return None
-    report(Problem("split", _title(sheet, fitting[0]), "holds splits; taken for the column split", remark=True))
+    report(Problem("split", sheet.title(fitting[0]), "holds splits; taken for the column split", remark=True))
     return fitting[0]
 
 
@@ -153,14 +153,18 @@ def _holds_splits(cells: Sequence[Any]) -> bool:
 
 
 def _as_named(sheet: Sheet, label_columns: Sequence[str]) -> tuple[int | None, list[int]]:
-    classes = []
+    classes, places = [], defaultdict[str, list[int]](list)
+    for i, title in enumerate(sheet.header):
+        places[title].append(i)
     for name in label_columns:
-        if name not in sheet.header:
+        if name not in places:
             near = get_close_matches(name, sheet.header, n=1)
             advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(sheet.header[:8])}"
             raise DataError(f"{sheet.source}: has no column {name}; {advice}")
-        classes += [i for i, title in enumerate(sheet.header) if title == name]
-    lists = len(classes) == 1 and (sheet.header[classes[0]].lower() == "labels" or _other_values(sheet, classes[0]))
+        classes += places[name]
+    lists = len(classes) == 1 and (
+        sheet.header[classes[0]].lower() == "labels" or sheet.columns[classes[0]].mostly_other
+    )
     return (classes[0], []) if lists else (None, classes)
 
 
@@ -173,18 +177,18 @@ def _as_recognised(sheet: Sheet, others: list[int], report: Report) -> tuple[int
     names = _list_column(sheet, others)
     if names is not None:
         return names, []
-    beside = [i for i in others if is_no_class(sheet.header[i]) and sheet.find("asked") is None]
-    classes = [i for i in others if sheet.header[i] and i not in beside and not _other_values(sheet, i)]
-    left_out = [i for i in others if i not in classes]
+    ours = sheet.find("asked") is not None  # such a table holds classes alone, whatever their names
+    beside = set() if ours else {i for i in others if is_no_class(sheet.header[i])}
+    classes = [i for i in others if sheet.header[i] and i not in beside and not sheet.columns[i].mostly_other]
     if not classes:
         return _only_words(sheet, others, report), []
-    for i in left_out:
+    for i in sorted(set(others) - set(classes)):
         why = (
             "is no class by its name, unless --label-columns takes it"
-            if i in beside and not _other_values(sheet, i)
+            if i in beside and not sheet.columns[i].mostly_other
             else _why_not(sheet, i)
         )
-        report(Problem("column left out", _title(sheet, i), f"{why}; left out", remark=True))
+        report(Problem("column left out", sheet.title(i), f"{why}; left out", remark=True))
     _doubt(sheet, classes, report)
     return None, classes
 
@@ -193,7 +197,7 @@ def _only_words(sheet: Sheet, others: list[int], report: Report) -> int:
     """The only column with words in it, where none is called labels and none has classes."""
     fitting = [i for i in others if sheet.header[i] and _has_words(sheet.columns[i]) and _repeats(sheet.columns[i])]
     if len(fitting) == 1:
-        report(Problem("labels", _title(sheet, fitting[0]), "holds words; taken for the column labels", remark=True))
+        report(Problem("labels", sheet.title(fitting[0]), "holds words; taken for the column labels", remark=True))
         return fitting[0]
     found = f"; column {sheet.header[others[0]]} {_why_not(sheet, others[0])}; {_ADVICE}" if others else ""
     raise DataError(f"{sheet.source}: has no columns of classes and no column named labels{found}")
@@ -206,9 +210,9 @@ def _has_words(cells: Sequence[Any]) -> bool:
     return 2 * len(words) > len(held)
 
 
-def _repeats(cells: Sequence[Any]) -> bool:
+def _repeats(cells: Column) -> bool:
     """Whether the names that are listed come again: those of classes do, descriptions do not."""
-    names = [name for listed in lists_of(cells) for name in listed or ()]
+    names = [name for listed in cells.lists for name in listed or ()]
     return len(names) > len(set(names))
 
 
@@ -216,14 +220,14 @@ def _doubt(sheet: Sheet, classes: list[int], report: Report) -> None:
     """Remark on columns that may hold something else: always 1, or filled in every row while most others are not."""
     if len(sheet.places) < FEW:
         return
-    values = {i: set(labels_of(sheet.columns[i]).tolist()) for i in classes}
-    full = [i for i in classes if UNKNOWN not in values[i]]
-    odd = [i for i in classes if values[i] == {POSITIVE} or (i in full and 3 * len(full) <= len(classes))]
+    values = {i: set(sheet.columns[i].labels.tolist()) for i in classes}
+    full = {i for i in classes if UNKNOWN not in values[i]}
+    odd = {i for i in classes if values[i] == {POSITIVE} or (i in full and 3 * len(full) <= len(classes))}
     rest = ",".join(sheet.header[i] for i in classes if i not in odd) if len(classes) - len(odd) < FEW else "…"
-    for i in odd if len(odd) < len(classes) else ():
+    for i in sorted(odd) if len(odd) < len(classes) else ():
         what = "1" if values[i] == {POSITIVE} else "1 or 0"
         what = f"holds {what} in every row; taken for a class; if it is none: --label-columns {rest}"
-        report(Problem("is it a class", _title(sheet, i), what, remark=True))
+        report(Problem("is it a class", sheet.title(i), what, remark=True))
 
 
 def is_no_class(name: str) -> bool:
@@ -232,15 +236,11 @@ def is_no_class(name: str) -> bool:
     >>> is_no_class("is public"), is_no_class("dog")
     (True, False)
     """
-    return _plain(name) in _NO_CLASSES
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\s_-]", "", name).lower()
+    return plain_title(name) in _NO_CLASSES
 
 
 def _list_column(sheet: Sheet, others: list[int]) -> int | None:
-    by_name = {_plain(sheet.header[i]): i for i in reversed(others)}
+    by_name = {plain_title(sheet.header[i]): i for i in reversed(others)}
     fitting = [
         by_name[name]
         for name in LIST_NAMES
@@ -256,33 +256,28 @@ def _list_column(sheet: Sheet, others: list[int]) -> int | None:
 
 def _names_classes(sheet: Sheet, column: int) -> bool:
     """Whether a column that is called like a list of labels holds one: words, or numbers of classes beyond 1 and 0."""
-    if _other_values(sheet, column):
+    if sheet.columns[column].mostly_other:
         return True
     cells = sheet.columns[column]
-    held = [str(cell).strip() for cell, blank in zip(cells, blanks_of(cells).tolist(), strict=True) if not blank]
+    held = [str(cell).strip() for cell, blank in zip(cells, cells.is_blank.tolist(), strict=True) if not blank]
     more = [cell for cell in held if label_of(cell) == BAD]
     return len(more) > _TYPING_ERRORS * len(held) and all(map(_NUMBER.fullmatch, held))
 
 
 def _value(sheet: Sheet, others: list[int]) -> int | None:
     """The column that says of the label in each row whether it is there: 1 or 0."""
-    named = [i for i in others if _plain(sheet.header[i]) in _VALUE_NAMES]
-    fitting = [i for i in named if _holds_labels(sheet.columns[i])]
+    named = [i for i in others if plain_title(sheet.header[i]) in _VALUE_NAMES]
+    fitting = [i for i in named if sheet.columns[i].holds_labels]
     return fitting[0] if len(fitting) == 1 else None
-
-
-def _holds_labels(cells: Sequence[Any]) -> bool:
-    labels = labels_of(cells)
-    return bool((labels != BAD).all() and (labels != UNKNOWN).any())
 
 
 def _leave_out(sheet: Sheet, others: list[int], file: int | None, report: Report) -> None:
     """Of a table with lists of names, all other columns; one that says 1 and 0 of one image may be about its labels."""
     for i in others:
         if not sheet.header[i]:
-            report(Problem("column left out", _title(sheet, i), "has no name; left out", remark=True))
-        elif is_no_class(sheet.header[i]) or not _holds_labels(sheet.columns[i]):
-            report(Problem("column left out", _title(sheet, i), "is not the list of labels; left out", remark=True))
+            report(Problem("column left out", sheet.title(i), "has no name; left out", remark=True))
+        elif is_no_class(sheet.header[i]) or not sheet.columns[i].holds_labels:
+            report(Problem("column left out", sheet.title(i), "is not the list of labels; left out", remark=True))
         elif file is not None and _varies(sheet.columns[file], sheet.columns[i]):
             raise DataError(
                 f"{sheet.source}: has a list of labels and a column {sheet.header[i]} of labels; call it value if it "
@@ -290,7 +285,7 @@ def _leave_out(sheet: Sheet, others: list[int], file: int | None, report: Report
             )
         else:
             what = "holds labels beside the list of them; left out; --label-columns names those to take instead"
-            report(Problem("column left out", _title(sheet, i), what, remark=True))
+            report(Problem("column left out", sheet.title(i), what, remark=True))
 
 
 def _varies(files: Sequence[Any], cells: Sequence[Any]) -> bool:
@@ -298,23 +293,12 @@ def _varies(files: Sequence[Any], cells: Sequence[Any]) -> bool:
     return len(set(zip(files, cells, strict=True))) > len(set(files))
 
 
-def _other_values(sheet: Sheet, column: int) -> bool:
-    """Whether most of the cells that hold anything hold no labels."""
-    cells = sheet.columns[column]
-    bad = labels_of(cells) == BAD
-    return bool(bad.any()) and int(bad.sum()) > int((~bad & ~blanks_of(cells)).sum())
-
-
 def _why_not(sheet: Sheet, column: int) -> str:
     if not sheet.header[column]:
         return "has no name"
-    row = int(np.argmax(labels_of(sheet.columns[column]) == BAD))
+    row = int(np.argmax(sheet.columns[column].labels == BAD))
     place = sheet.places[row].rpartition(", ")[2]
     return f"holds values that are no labels, as {sheet.columns[column][row]!r} in {place}"
-
-
-def _title(sheet: Sheet, column: int) -> str:
-    return f"{sheet.source.name}, column {sheet.header[column] or column + 1}"
 
 
 def _without_repeats(sheet: Sheet, classes: list[int], report: Report) -> list[int]:

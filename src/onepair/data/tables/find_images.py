@@ -1,20 +1,25 @@
-"""Where the images are that another program names: it may have had them elsewhere, or on a server."""
+"""The names of a table's rows, and where the images are that they name: perhaps in another folder than it says."""
 
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from itertools import takewhile
-from pathlib import Path
+from functools import cached_property, partial
+from itertools import islice, takewhile
+from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.tar import joined
+from onepair.data.problems import Problem, Report
+from onepair.data.tables.column_roles import Columns
+from onepair.data.tables.sheet import Sheet
 from onepair.data.text_files import exists
-from onepair.remote import is_remote
+from onepair.remote import all_at_once, is_remote
+from onepair.words import counted
 
+_LOOKED_FOR = 100  # files, to tell whether any is there
 SAMPLE = 200  # names by which a folder is chosen
 MOST = 200_000  # files and folders that are looked through for images
 _UPLOADED = re.compile(r"[0-9a-f]{8}-(?=.)")  # what Label Studio puts before the name of a file
@@ -43,6 +48,8 @@ def locate(names: Sequence[str], folders: Sequence[Path]) -> tuple[Path, list[st
     place = max(places, key=lambda place: sum(place.here(name) is not None for name in some))
     if not any(map(place.here, some)):
         place = max(places, key=lambda place: sum(place.find(name) is not None for name in some))
+        if not any(map(place.find, some)):
+            return folders[0], list(names)
     found = {name: place.find(name) or name for name in different}
     times = Counter(found.values())
     return place.folder, [found[name] if times[found[name]] == 1 else name for name in names]
@@ -136,3 +143,70 @@ def _path_in(name: str) -> str:
         return name
     local = parse_qs(url.query).get("d")
     return local[0] if local else unquote(url.path)
+
+
+# The rows of a table
+
+
+def has_ids(sheet: Sheet, columns: Columns, folders: Sequence[Path], report: Report) -> bool:
+    """Whether rows are texts and nothing else: they name no files, or none that is there."""
+    if columns.text is None or columns.file is None:
+        return columns.text is not None
+    cells = (cell for cell in sheet.columns[columns.file] if isinstance(cell, str) and cell.strip())
+    root, names = locate([_as_found(folders[0], cell) for cell in islice(cells, _LOOKED_FOR)], folders)
+    if any(exists(joined(root, name)) for name in names):
+        return False
+    what = f"none of its files is in {folders[0]}; taken for texts with names"
+    report(Problem("texts", sheet.source.name, what, remark=True))
+    return True
+
+
+def row_names(
+    sheet: Sheet, column: int | None, folders: Sequence[Path] | None, report: Report
+) -> tuple[Path | None, list[str | None]]:
+    """The folder of the files, and the file of each row as it is found there: it may have another name or place.
+
+    Without folders, rows have the names that they say; without a column, their numbers.
+    """
+    if column is None:
+        return None, [str(number) for number in sheet.numbers]
+    cells = [str(cell) if type(cell) is int else cell for cell in sheet.columns[column]]
+    written = {row: cell for row, cell in enumerate(cells) if isinstance(cell, str) and cell.strip()}
+    for row, cell in enumerate(cells):
+        if row not in written:
+            report(Problem("no file name", sheet.where(row, column), f"holds {cell!r}, not the name of a file"))
+    if folders is None:
+        return None, [written.get(row) for row in range(len(cells))]
+    odd = list({cell for cell in written.values() if "\\" in cell or cell != cell.strip() or _has_detours(cell)})
+    found = dict(zip(odd, all_at_once(partial(_as_found, folders[0]), odd, remote=is_remote(folders[0])), strict=True))
+    names = [found.get(cell, cell) for cell in written.values()]
+    root, located = locate(names, folders)
+    if root != folders[0]:
+        report(Problem("found elsewhere", sheet.source.name, f"the images are in {root}", remark=True))
+    moved = {old: new for old, new in zip(names, located, strict=True) if old != new}
+    if moved:
+        old, new = next(iter(moved.items()))
+        what = f"{counted(len(moved), 'file')} found by the end of the name, as {old}, which is {new}"
+        report(Problem("found elsewhere", sheet.source.name, what, remark=True))
+    file_of = dict(zip(written, located, strict=True))
+    return root, [file_of.get(row) for row in range(len(cells))]
+
+
+def _has_detours(file: str) -> bool:
+    return "://" not in file and ("//" in file or "./" in file)
+
+
+def _as_found(root: Path, file: str) -> str:
+    """The name of a file as it was written, unless only one without spaces around it or backslashes is there.
+
+    Without detours, so that one file has one name.
+
+    >>> _as_found(Path("photos"), "./cats//tom.jpg")
+    'cats/tom.jpg'
+    """
+    if _has_detours(file):
+        file = str(PurePosixPath(file))
+    if "\\" not in file and file == file.strip():
+        return file
+    forms = (file, file.strip(), file.replace("\\", "/"), file.strip().replace("\\", "/"))
+    return next((form for form in dict.fromkeys(forms) if exists(joined(root, form))), file)

@@ -1,9 +1,8 @@
 """Label tables from files: a row per image, with a column per class or a list of labels; or a row per label."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,22 +10,12 @@ from numpy.typing import NDArray
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import Problem, Report, raise_problem
-from onepair.data.tables.cell_values import (
-    BAD,
-    blanks_of,
-    has_spaced,
-    is_vector,
-    labels_of,
-    lists_of,
-    may_be_one_name,
-    names_in,
-    split_of,
-)
+from onepair.data.tables.cell_values import BAD, Column, is_vector, may_be_one_name, names_in, split_of
 from onepair.data.tables.column_roles import Columns, find_columns, with_split
-from onepair.data.tables.plain_lists import is_large, read_plain_lists
-from onepair.data.tables.row_names import has_ids, numbered, row_names, texts_of
+from onepair.data.tables.find_images import has_ids, row_names
 from onepair.data.tables.sheet import Sheet, is_sheet, read_sheet
 from onepair.data.text_files import is_file
+from onepair.data.vectors.align import Numbered
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
@@ -89,24 +78,18 @@ def read(
 
     Args:
         path: the file.
-        unlisted: what a class that a list leaves out is: "unknown" or "negative". A blank list names nothing, so that
-            with "negative" it is an image verified to show none of the classes. Wide tables say it cell by cell.
+        unlisted: what a class that a list leaves out is, or of a wide table a blank cell: "unknown" or "negative". A
+            blank list names nothing, so that with "negative" it is an image verified to show none of the classes.
         zeros: what a 0 is, also as false or no: "negative", or "unknown" where it means no more than "not tagged".
         images: the folder that file names are relative to, if not that of the table.
         label_columns: the columns of classes, or the one with lists, if they are not to be recognised.
         with_vectors: whether vectors are given for the rows, which then need no files.
         report: called with every problem; the default stops at the first one.
     """
-    check_unlisted(unlisted)
     above = path.absolute().parent.parent
     folders = [images] if images else [path.parent, *(above / name for name in _IMAGE_FOLDERS)]
-    if label_columns is None and is_large(path):
-        plain = read_plain_lists(path, folders, unlisted=unlisted, with_vectors=with_vectors)
-        if plain is not None:
-            return plain
-    sheet = read_sheet(path, report)
     return interpret(
-        sheet,
+        read_sheet(path, report),
         folders,
         unlisted=unlisted,
         zeros=zeros,
@@ -126,49 +109,49 @@ def interpret(
     with_vectors: bool = False,
     report: Report = raise_problem,
 ) -> LabelTable:
-    """The table that a sheet holds, with the files of the first folder that has them; see `read`."""
+    """Return the table that a sheet holds, with the files of the first folder that has them; see `read`."""
     check_unlisted(unlisted)
     sheet = with_split(sheet, report)
     columns = find_columns(sheet, label_columns, report, with_vectors=with_vectors)
     ids = with_vectors or has_ids(sheet, columns, folders, report)
-    root, named = _named_images(sheet, columns, None if ids else folders, report)
-    if not named:
+    splits = _splits(sheet, columns.split, report)
+    root, files = row_names(sheet, columns.file, None if ids else folders, report)
+    images = _Images.of_rows(files, splits)
+    if not images.names:
         what = f"; none of its {counted(len(sheet.places), 'row')} has a file and a split" if sheet.places else ""
         raise DataError(f"{sheet.source}: lists no image{what}")
-    repeated = [row for found in named.values() if len(found) > 1 for row in found]
-    lists = None if columns.names is None else _lists(sheet.columns[columns.names], len(repeated))
-    if lists is not None and has_spaced(sheet.columns[columns.names or 0]):
-        where = f"{sheet.source.name}, column {sheet.header[columns.names or 0]}"
-        report(Problem("spaces", where, "taken for names with spaces between them; a ; would keep them", remark=True))
+    lists = None if columns.names is None else _lists(sheet.columns[columns.names], images.repeated)
     is_long = lists is not None and all(names is None or len(names) < 2 for names in lists)
-    _report_repeats(sheet, named, is_long, report)
-    rows = [found if is_long else found[:1] for found in named.values()]
-    complete = _complete(sheet, columns.complete, rows, report)
+    _report_repeats(sheet, images, is_long, report)
+    if not is_long:
+        images = images.first_rows_alone()
+    complete = _complete(sheet, columns.complete, images, report)
     if lists is None:
-        classes, labels = _read_wide(sheet, np.array(rows)[:, 0], columns.classes, zeros, complete, report)
-        if columns.asked is None:
-            _remark_on_zeros(sheet, labels, report)
+        classes, labels = _read_wide(sheet, images, columns, zeros, unlisted, complete, report)
     else:
         complete |= unlisted == "negative"
         says = None if columns.value is None else _said(sheet.columns[columns.value], zeros)
-        if says is not None and not is_long:
-            where = f"{sheet.source.name}, column {sheet.header[columns.value or 0]}"
+        if columns.value is not None and not is_long:
             what = "says nothing of rows with several labels; left out"
-            report(Problem("column left out", where, what, remark=True))
+            report(Problem("column left out", sheet.title(columns.value), what, remark=True))
             says = None
-        classes, labels = _read_lists(sheet, rows, columns, lists, says, complete, report)
-    files, splits = zip(*named, strict=True)
-    texts = None if columns.text is None else texts_of(sheet.columns[columns.text])
+        classes, labels = _read_lists(sheet, images, columns, lists, says, complete, report)
+    first = images.first.tolist()
+    if columns.vector is not None:
+        numbered = Numbered(np.array([int(sheet.columns[columns.vector][row]) for row in first]), None)
+    else:
+        numbered = Numbered(np.where(images.row_counts == 1, np.array(sheet.numbers)[first], -1), sheet.total)
+    texts = None if columns.text is None else sheet.columns[columns.text].texts
     return LabelTable(
-        files=files,
+        files=tuple(file for file, _ in images.names),
         classes=tuple(classes),
         labels=labels,
-        split=np.array(splits),
+        split=np.array([split for _, split in images.names]),
         root=root or folders[0],
-        asked=None if columns.asked is None else _asked(sheet, columns.asked, rows, classes, report),
-        places=tuple(sheet.places[found[0]] for found in rows),
-        texts=None if texts is None else tuple(texts[found[0]] for found in rows),
-        numbered=numbered(sheet, columns.vector, rows),
+        asked=None if columns.asked is None else _asked(sheet, columns.asked, images, classes, report),
+        places=tuple(sheet.places[row] for row in first),
+        texts=None if texts is None else tuple(texts[row] for row in first),
+        numbered=numbered,
         ids=ids,
     )
 
@@ -178,20 +161,47 @@ def check_unlisted(unlisted: str) -> None:
         raise ValueError(f"unlisted must be 'unknown' or 'negative', got {unlisted!r}")
 
 
-def _named_images(
-    sheet: Sheet, columns: Columns, folders: Sequence[Path] | None, report: Report
-) -> tuple[Path | None, dict[tuple[str, str], list[int]]]:
-    """The folder of the images; and these, each a file in a split, and the rows that are about it.
+class _Images(NamedTuple):
+    """Which image each row is about: a file in a split."""
 
-    Without folders, each goes by any name.
-    """
-    rows: dict[tuple[str, str], list[int]] = defaultdict(list)
-    splits = _splits(sheet, columns.split, report)
-    root, files = row_names(sheet, columns.file, folders, report)
-    for row, (file, split) in enumerate(zip(files, splits, strict=True)):
-        if file is not None and split is not None:
-            rows[file, split].append(row)
-    return root, rows
+    names: list[tuple[str, str]]  # (N,) file and split, in the order of the table
+    of_row: Indices  # (R,) the image of each row, -1 if it is left out
+    first: Indices  # (N,) the first row of each image
+
+    @classmethod
+    def of_rows(cls, files: Sequence[str | None], splits: Sequence[str | None]) -> "_Images":
+        place: dict[tuple[str, str], int] = {}
+        of_row = np.array(
+            [
+                -1 if file is None or split is None else place.setdefault((file, split), len(place))
+                for file, split in zip(files, splits, strict=True)
+            ],
+            np.intp,
+        )
+        found, first = np.unique(of_row, return_index=True)
+        return cls(list(place), of_row, first[found >= 0])
+
+    @property
+    def rows(self) -> Indices:
+        """The rows that are not left out."""
+        return np.flatnonzero(self.of_row >= 0)
+
+    @property
+    def row_counts(self) -> Indices:
+        """How many rows are about each image, (N,)."""
+        return np.bincount(self.of_row[self.rows], minlength=len(self.names))
+
+    @property
+    def repeated(self) -> int:
+        """How many rows are about an image that others are about, too."""
+        counts = self.row_counts
+        return int(counts[counts > 1].sum())
+
+    def first_rows_alone(self) -> "_Images":
+        """Leave out all rows but the first of each image."""
+        of_row = np.full(len(self.of_row), -1)
+        of_row[self.first] = np.arange(len(self.names))
+        return self._replace(of_row=of_row)
 
 
 def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str | None]:
@@ -199,7 +209,7 @@ def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str | None
     if column is None:
         return ["train"] * len(sheet.places)
     cells = sheet.columns[column]
-    blank = blanks_of(cells).tolist()
+    blank = cells.is_blank.tolist()
     splits = ["train" if nothing else split_of(str(cell)) for cell, nothing in zip(cells, blank, strict=True)]
     for row, split in enumerate(splits):
         if split is None:
@@ -212,69 +222,86 @@ def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str | None
     return splits
 
 
-def _lists(cells: Sequence[Any], repeated: int) -> list[list[str] | None]:
+def _lists(cells: Column, repeated: int) -> list[list[str] | None]:
     """The names in each cell, by how many rows are about an image that others are about, too.
 
     Where more rows are than have a comma, and nothing else separates names, each holds one name with its comma.
     """
+    if not repeated:
+        return cells.lists
     with_comma = [isinstance(cell, str) and "," in cell for cell in cells]
     if sum(with_comma) >= repeated or not all(map(may_be_one_name, cells)):
-        return lists_of(cells)
+        return cells.lists
     return [[cell.strip()] if comma else names_in(cell) for cell, comma in zip(cells, with_comma, strict=True)]
 
 
-def _report_repeats(sheet: Sheet, named: dict[tuple[str, str], list[int]], is_long: bool, report: Report) -> None:
-    repeated = {file: rows for (file, _), rows in named.items() if len(rows) > 1}
-    if is_long and repeated:
+def _report_repeats(sheet: Sheet, images: _Images, is_long: bool, report: Report) -> None:
+    counts = images.row_counts
+    repeated = np.flatnonzero(counts > 1)
+    if is_long and len(repeated):
         what = f"has several rows for {counted(len(repeated), 'image')}; each has all the labels of its rows"
         report(Problem("rows merged", sheet.source.name, what, remark=True))
         return
-    for file, rows in repeated.items():
+    by_image = images.rows[np.argsort(images.of_row[images.rows], kind="stable")]
+    ends = np.cumsum(counts)
+    for image in repeated.tolist():
+        rows = by_image[ends[image] - counts[image] : ends[image]].tolist()
         source, _, first = sheet.places[rows[0]].rpartition(", ")
-        unit = first.split()[0]
         numbers = [sheet.places[row].split()[-1] for row in rows]
         times = "twice" if len(rows) == 2 else f"{len(rows)} times"
-        what = f"lists {file} {times} ({unit}s {', '.join(numbers[:-1])} and {numbers[-1]})"
-        report(Problem("duplicate", source, what))
+        lines = f"{first.split()[0]}s {', '.join(numbers[:-1])} and {numbers[-1]}"
+        report(Problem("duplicate", source, f"lists {images.names[image][0]} {times} ({lines})"))
 
 
-def _complete(sheet: Sheet, column: int | None, rows: list[list[int]], report: Report) -> NDArray[np.bool_]:
+def _complete(sheet: Sheet, column: int | None, images: _Images, report: Report) -> NDArray[np.bool_]:
     """For each image, whether a row says that it names all positive classes."""
-    if column is None:
-        return np.zeros(len(rows), bool)
-    labels = labels_of(sheet.columns[column])
-    for row in np.flatnonzero(labels == BAD).tolist():
-        what = f"holds {sheet.columns[column][row]!r}; a row is complete, true, or not, false"
-        report(Problem("bad value", sheet.where(row, column), what))
-    return np.array([(labels[found] == POSITIVE).any() for found in rows])
+    complete = np.zeros(len(images.names), bool)
+    if column is not None:
+        labels = sheet.columns[column].labels
+        for row in np.flatnonzero(labels == BAD).tolist():
+            what = f"holds {sheet.columns[column][row]!r}; a row is complete, true, or not, false"
+            report(Problem("bad value", sheet.where(row, column), what))
+        rows = images.rows
+        complete[images.of_row[rows[labels[rows] == POSITIVE]]] = True
+    return complete
 
 
 def _read_wide(
-    sheet: Sheet, rows: Indices, columns: list[int], zeros: Zeros, complete: NDArray[np.bool_], report: Report
+    sheet: Sheet,
+    images: _Images,
+    columns: Columns,
+    zeros: Zeros,
+    unlisted: Unlisted,
+    complete: NDArray[np.bool_],
+    report: Report,
 ) -> tuple[list[str], LabelMatrix]:
-    labels = np.stack([_said(sheet.columns[column], zeros)[rows] for column in columns], axis=1)
+    cells = [sheet.columns[column] for column in columns.classes]
+    labels = np.stack([_said(column, zeros)[images.first] for column in cells], axis=1)
     bad = labels == BAD
     for i, j in np.argwhere(bad):
-        row, column = int(rows[i]), columns[j]
+        row, column = int(images.first[i]), columns.classes[j]
         what = f"holds {sheet.columns[column][row]!r}; a label is 1 or 0, and the cell stays blank where it is unknown"
         report(Problem("bad value", sheet.where(row, column), what))
     labels[bad] = UNKNOWN
-    _remark_on_minus_one(sheet, columns, labels, report)
+    _remark_on_minus_one(sheet, columns.classes, report)
     labels[(labels == UNKNOWN) & ~bad & complete[:, None]] = NEGATIVE
-    return [sheet.header[column] for column in columns], LabelMatrix.of(labels)
+    if unlisted == "negative":
+        labels[np.stack([column.is_blank[images.first] for column in cells], axis=1)] = NEGATIVE
+    elif columns.asked is None:
+        _remark_on_zeros(sheet, labels, report)
+    return [sheet.header[column] for column in columns.classes], LabelMatrix.of(labels)
 
 
-def _said(cells: Sequence[Any], zeros: Zeros) -> Labels:
+def _said(column: Column, zeros: Zeros) -> Labels:
     """The label that each cell says, with 0 as what it means."""
-    labels = labels_of(cells)
+    labels = column.labels
     return np.where(labels == NEGATIVE, UNKNOWN, labels).astype(np.int8) if zeros == "unknown" else labels
 
 
-def _remark_on_zeros(sheet: Sheet, labels: LabelMatrix, report: Report) -> None:
+def _remark_on_zeros(sheet: Sheet, labels: Labels, report: Report) -> None:
     """A program that knows tags alone writes 0 for whatever is not tagged, and then nothing looks missing."""
-    rows, classes = labels.shape
-    few = labels.count(POSITIVE).sum() <= FEW_POSITIVES * rows * classes
-    if classes >= MANY_CLASSES and few and not labels.has(UNKNOWN):
+    few = (labels == POSITIVE).mean() <= FEW_POSITIVES
+    if labels.shape[1] >= MANY_CLASSES and few and not (labels == UNKNOWN).any():
         what = (
             "has no blank, so every 0 is taken for 'somebody looked, and it is not there'; "
             "if it means no more than 'not tagged', add --zeros unknown"
@@ -282,11 +309,11 @@ def _remark_on_zeros(sheet: Sheet, labels: LabelMatrix, report: Report) -> None:
         report(Problem("every label is known", sheet.source.name, what, remark=True))
 
 
-def _remark_on_minus_one(sheet: Sheet, columns: list[int], labels: Labels, report: Report) -> None:
+def _remark_on_minus_one(sheet: Sheet, columns: list[int], report: Report) -> None:
     """-1 is unknown here, and negative elsewhere."""
     for column in columns:
         cells = sheet.columns[column]
-        found = np.flatnonzero((labels_of(cells) == UNKNOWN) & ~blanks_of(cells))
+        found = np.flatnonzero((cells.labels == UNKNOWN) & ~cells.is_blank)
         if len(found):
             what = f"holds {cells[found[0]]!r}, as other cells may: that is unknown, and negative is 0"
             report(Problem("-1 is unknown", sheet.where(int(found[0]), column), what, remark=True))
@@ -295,76 +322,72 @@ def _remark_on_minus_one(sheet: Sheet, columns: list[int], labels: Labels, repor
 
 def _read_lists(
     sheet: Sheet,
-    rows: list[list[int]],
+    images: _Images,
     columns: Columns,
     lists: list[list[str] | None],
     says: Labels | None,
     complete: NDArray[np.bool_],
     report: Report,
 ) -> tuple[list[str], LabelMatrix]:
-    column, used = columns.names or 0, [[lists[row] for row in found] for found in rows]
+    column = columns.names or 0
     if any(lists) and all(not names or is_vector(names) for names in lists):
         raise DataError(
             f"{sheet.source}: column {sheet.header[column]} holds zeros and ones without the names of what they are "
             "about; write a column per class, or lists of names"
         )
-    denied = _denied(sheet, columns.negatives, rows, report)
-    classes = sorted({name for found in used for names in found for name in names or ()} | {name for _, name in denied})
+    rows, named = _names_by_row(sheet, column, lists, images, report)
+    complete[[images.of_row[row] for row in images.rows.tolist() if lists[row] is None]] = False
+    denied_rows, denied = rows[:0], list[str]()
+    if columns.negatives is not None:
+        negatives = sheet.columns[columns.negatives].lists
+        denied_rows, denied = _names_by_row(sheet, columns.negatives, negatives, images, report)
+    classes = sorted({*named, *denied})
     if not classes:
         raise DataError(f"{sheet.source}: its column {sheet.header[column]} names no class at all")
     position = {name: i for i, name in enumerate(classes)}
-    for image, found in enumerate(used):
-        if None in found:
-            row = rows[image][found.index(None)]
-            what = f"holds {sheet.columns[column][row]!r}; write names separated by ; or a JSON list of names"
-            report(Problem("bad value", sheet.where(row, column), what))
-            complete[image] = False
-    counts = [sum(len(names or ()) for names in found) for found in used]
-    positives = [position[name] for found in used for names in found for name in names or ()]
-    images = np.repeat(np.arange(len(rows)), counts)
-    said = np.full(len(images), POSITIVE, np.int8)
-    if says is not None:
-        said = says[[row for found in rows for row in found for _ in lists[row] or ()]]
-    images = np.concatenate([np.array([image for image, _ in denied], np.intp), images])
-    named = np.array([*(position[name] for _, name in denied), *positives], np.intp)
-    said = np.concatenate([np.full(len(denied), NEGATIVE, np.int8), said])
-    places = images * len(classes) + named
-    both = np.intersect1d(places[said == POSITIVE], places[said == NEGATIVE])
+    said = np.concatenate(
+        [
+            np.full(len(denied), NEGATIVE, np.int8),
+            np.full(len(named), POSITIVE, np.int8) if says is None else says[rows],
+        ]
+    )
+    images_named = images.of_row[np.concatenate([denied_rows, rows])]
+    cells = images_named * len(classes) + np.array([position[name] for name in (*denied, *named)], np.intp)
+    negative = said == NEGATIVE
+    both = np.intersect1d(cells[said == POSITIVE], cells[negative]) if negative.any() else cells[:0]
     for image, name in zip(*np.divmod(both, len(classes)), strict=True):
         what = f"says both that {classes[name]} is there and that it is not"
-        report(Problem("contradiction", sheet.places[rows[image][0]], what))
+        report(Problem("contradiction", sheet.places[images.first[image]], what))
     order = np.argsort(said, kind="stable")  # of several labels of a cell the last counts
     values = np.append(said[order], np.full(len(both), UNKNOWN, np.int8))
-    cells = np.divmod(np.append(places[order], both), len(classes))
-    return classes, LabelMatrix.from_entries((len(rows), len(classes)), *cells, values, complete=complete)
+    entries = np.divmod(np.append(cells[order], both), len(classes))
+    shape = len(images.names), len(classes)
+    return classes, LabelMatrix.from_entries(shape, *entries, values, complete=complete)
 
 
-def _denied(sheet: Sheet, column: int | None, rows: list[list[int]], report: Report) -> list[tuple[int, str]]:
-    """The image and the name of each class that a column lists as not there."""
-    lists = [] if column is None else lists_of(sheet.columns[column])
-    denied = []
-    for image, row in ((image, row) for image, found in enumerate(rows) for row in found if lists):
-        names = lists[row]
-        if names is None:
-            what = f"holds {sheet.columns[column or 0][row]!r}; write names separated by ; or a JSON list of names"
-            report(Problem("bad value", sheet.where(row, column or 0), what))
-        denied += [(image, name) for name in names or ()]
-    return denied
+def _names_by_row(
+    sheet: Sheet, column: int, lists: list[list[str] | None], images: _Images, report: Report
+) -> tuple[Indices, list[str]]:
+    """The names that the rows list, one after another, and the row of each."""
+    rows = images.rows.tolist()
+    for row in rows:
+        if lists[row] is None:
+            what = f"holds {sheet.columns[column][row]!r}; write names separated by ; or a JSON list of names"
+            report(Problem("bad value", sheet.where(row, column), what))
+    counts = [len(lists[row] or ()) for row in rows]
+    return np.repeat(images.rows, counts), [name for row in rows for name in lists[row] or ()]
 
 
-def _asked(
-    sheet: Sheet, column: int, rows: list[list[int]], classes: Sequence[str], report: Report
-) -> LabelMatrix | None:
+def _asked(sheet: Sheet, column: int, images: _Images, classes: Sequence[str], report: Report) -> LabelMatrix | None:
     position = {name: i for i, name in enumerate(classes)}
-    lists = lists_of(sheet.columns[column])
     cells = []
-    for image, row in ((image, row) for image, found in enumerate(rows) for row in found):
-        names = lists[row]
+    for row, image in zip(images.rows.tolist(), images.of_row[images.rows].tolist(), strict=True):
+        names = sheet.columns[column].lists[row]
         if names is None or not position.keys() >= set(names):
             what = f"holds {sheet.columns[column][row]!r}; it lists names of classes"
             report(Problem("bad value", sheet.where(row, column), what))
         cells += [(image, position[name]) for name in names or () if name in position]
     if not cells:
         return None
-    images, columns = zip(*cells, strict=True)
-    return LabelMatrix.from_entries((len(rows), len(classes)), images, columns, POSITIVE, complete=True)
+    of_image, of_class = zip(*cells, strict=True)
+    return LabelMatrix.from_entries((len(images.names), len(classes)), of_image, of_class, POSITIVE, complete=True)

@@ -7,12 +7,13 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
 from onepair.data.images.decode import SUFFIXES as IMAGES
 from onepair.data.problems import Problem, Report
-from onepair.data.tables.cell_values import blanks_of, is_blank, unguard
+from onepair.data.tables.cell_values import Column, is_blank, unguard
 from onepair.data.text_files import check_rows, exists, read_bytes
 from onepair.errors import DataError
 from onepair.words import counted
@@ -32,23 +33,29 @@ _UNNAMED = re.compile(r"Unnamed: \d+")  # what pandas calls a column without a n
 _DECLARED = re.compile(r"sep=([,;\t|])\r?\n", re.IGNORECASE)  # the line by which a spreadsheet is told the separator
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sheet:
     """A file as columns of cells: texts from CSV; numbers, texts, lists or None from the others."""
 
     source: Path
     header: list[str]
-    columns: list[Sequence[Any]]
-    places: list[str]  # of each row, as "labels.csv, line 7"
+    columns: Sequence[Column]
+    places: list[str]  # of each row, for example "labels.csv, line 7"
     numbers: list[int]  # of each row, how many stood before it in the file, those that were left out among them
     total: int  # rows of the file
+
+    def __post_init__(self) -> None:
+        self._position = {title.lower(): i for i, title in reversed(list(enumerate(self.header)))}
 
     def where(self, row: int, column: int) -> str:
         return f"{self.places[row]}, column {self.header[column] or column + 1}"
 
+    def title(self, column: int) -> str:
+        return f"{self.source.name}, column {self.header[column] or column + 1}"
+
     def find(self, name: str) -> int | None:
-        """The first column of that name, in lower or upper case."""
-        return next((i for i, title in enumerate(self.header) if title.lower() == name), None)
+        """Return the first column of that name, in lower or upper case."""
+        return self._position.get(name)
 
 
 def is_sheet(path: Path) -> bool:
@@ -67,6 +74,15 @@ def read_sheet(path: Path, report: Report) -> Sheet:
     return _without_unnamed_blanks(sheet)
 
 
+def plain_title(name: str) -> str:
+    """Return a column's name in lower case without spaces, - and _.
+
+    >>> plain_title("File_Name")
+    'filename'
+    """
+    return re.sub(r"[\s_-]", "", name).lower()
+
+
 def file_column(header: Sequence[str]) -> int | None:
     """Which column names the files, by its name: file, else the only or the first one called image, path and so on.
 
@@ -75,7 +91,7 @@ def file_column(header: Sequence[str]) -> int | None:
     >>> file_column(["cat", "File"]), file_column(["", "File name", "cat"]), file_column(["cat", "dog"])
     (1, 1, None)
     """
-    names = [re.sub(r"[\s_-]", "", name).lower() for name in header]
+    names = list(map(plain_title, header))
     if "file" in names:
         return names.index("file")
     fitting = [i for i, name in enumerate(names) if name in _FILE_NAMES]
@@ -112,13 +128,12 @@ def row_column(header: Sequence[str]) -> int | None:
 def stack(sheets: Sequence[Sheet], source: Path) -> Sheet:
     """One sheet under the other; columns that one of them lacks are blank there."""
     header = list(dict.fromkeys(name for sheet in sheets for name in sheet.header))
-    columns: list[Sequence[Any]] = []
+    columns = []
     starts = [sum(sheet.total for sheet in sheets[:i]) for i in range(len(sheets) + 1)]
     for name in header:
         found = [(sheet, sheet.header.index(name) if name in sheet.header else None) for sheet in sheets]
-        columns.append(
-            [cell for sheet, i in found for cell in ([None] * len(sheet.places) if i is None else sheet.columns[i])]
-        )
+        cells = ([None] * len(sheet.places) if i is None else sheet.columns[i].cells for sheet, i in found)
+        columns.append(Column(list(chain.from_iterable(cells))))
     places = [place for sheet in sheets for place in sheet.places]
     numbers = [start + number for start, sheet in zip(starts, sheets, strict=False) for number in sheet.numbers]
     return Sheet(source, header, columns, places, numbers, starts[-1])
@@ -171,26 +186,27 @@ def _read_csv(path: Path, text: str, report: Report) -> Sheet:
         places, cells, numbers = [], [], []
         line, number, total = rows.line_num + 1, -1, 0
         for row in rows:
+            place, line, holds_any = f"{name}, line {line + skipped}", rows.line_num + 1, any(row)
             number += 1 if row else 0
-            total = number + 1 if any(row) else total
-            place, line = f"{name}, line {line + skipped}", rows.line_num + 1
+            if not holds_any:
+                continue
+            total = number + 1
             while len(row) > len(header) and not row[-1].strip():
                 del row[-1]
             if len(row) == len(header):
-                if any(row):
-                    places.append(place)
-                    cells.append(row)
-                    numbers.append(number)
-            elif any(row):
+                places.append(place)
+                cells.append(row)
+                numbers.append(number)
+            else:
                 what = f"has {counted(len(row), 'cell')} for {counted(len(header), 'column')}"
                 advice = f"; a cell with {delimiter!r} in it needs quotes" if len(row) > len(header) else ""
                 report(Problem("bad line", place, what + advice))
     except csv.Error as error:
         raise DataError(f"{path}, line {rows.line_num + skipped}: is not CSV ({error})") from None
-    columns: list[Sequence[Any]] = list(zip(*cells, strict=True)) or [()] * len(header)
+    columns: list[Sequence[str]] = list(zip(*cells, strict=True)) or [()] * len(header)
     if "'" in text:
         columns = [[unguard(cell) for cell in column] for column in columns]
-    return Sheet(path, header, columns, places, numbers, total)
+    return Sheet(path, header, list(map(Column, columns)), places, numbers, total)
 
 
 def _layout(text: str) -> tuple[str, int]:
@@ -246,7 +262,7 @@ def _read_lines(path: Path, text: str, report: Report) -> Sheet:
         else:
             report(Problem("bad line", place, "is no JSON object, as {...}"))
     header = list(dict.fromkeys(key for found in objects for key in found))
-    columns: list[Sequence[Any]] = [[found.get(key) for found in objects] for key in header]
+    columns = [Column([found.get(key) for found in objects]) for key in header]
     return Sheet(path, [key.strip() for key in header], columns, places, numbers, total)
 
 
@@ -256,7 +272,7 @@ def _read_parquet(path: Path) -> Sheet:
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content))
         check_rows(path, file.metadata.num_rows)
         table = file.read()
-        columns = [column.to_pylist() for column in table.columns]
+        columns = [Column(column.to_pylist()) for column in table.columns]
     except DataError:
         raise
     except Exception as error:  # a damaged file ends in errors of many kinds
@@ -268,5 +284,5 @@ def _read_parquet(path: Path) -> Sheet:
 
 def _without_unnamed_blanks(sheet: Sheet) -> Sheet:
     names = ["" if _UNNAMED.fullmatch(name) else name for name in sheet.header]
-    kept = [i for i, name in enumerate(names) if name or not blanks_of(sheet.columns[i]).all()]
+    kept = [i for i, name in enumerate(names) if name or not sheet.columns[i].is_blank.all()]
     return replace(sheet, header=[names[i] for i in kept], columns=[sheet.columns[i] for i in kept])

@@ -10,7 +10,7 @@ import numpy as np
 
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.cell_values import guard, write_names
-from onepair.data.tables.column_roles import RESERVED, is_no_class
+from onepair.data.tables.column_roles import is_no_class
 from onepair.data.tables.sheet import pyarrow_for
 from onepair.errors import DataError
 from onepair.files import write_atomically
@@ -29,24 +29,15 @@ def write_table(table: LabelTable, path: Path) -> None:
     In CSV, what a spreadsheet would take for a formula gets an apostrophe, which `read` takes away. The file appears
     complete or not at all.
     """
-    _check_writable(table)
+    _check_writable(table, path)
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise DataError(f"{path}: a table is written as .csv or .parquet; name it so")
-    try:
-        content = _render_csv(table) if path.suffix.lower() == ".csv" else _render_parquet(table, pyarrow_for(path))
-        write_atomically(path, content)
-    except UnicodeEncodeError as error:
-        near = error.object[max(error.start - 20, 0) : error.end + 20]
-        raise DataError(f"{path}: {near!r} cannot be written as UTF-8; rename that file or class") from None
+    content = _render_csv(table) if path.suffix.lower() == ".csv" else _render_parquet(table, pyarrow_for(path))
+    write_atomically(path, content)
 
 
-def _check_writable(table: LabelTable) -> None:
-    for name in table.classes:
-        if name.lower() in (*RESERVED, *_more(table)) or not name or name != name.strip():
-            raise DataError(
-                f"no class in a table can be named {name!r}: {', '.join(RESERVED)} mean something else there, and "
-                "names are not blank and have no spaces around them"
-            )
+def _check_writable(table: LabelTable, path: Path) -> None:
+    table.check_names(path)
     images = list(zip(table.files, table.split.tolist(), strict=True))
     if len(set(table.classes)) < len(table.classes) or len(set(images)) < len(images):
         raise DataError("a table names every class once, and every file once in a split; the one to write repeats some")
@@ -94,7 +85,7 @@ def _lists(table: LabelTable) -> dict[str, list[list[str]]]:
 
 def _columns(table: LabelTable) -> dict[str, Sequence[Any]]:
     """All columns before those of classes."""
-    columns: dict[str, Sequence[Any]] = {"file": table.files, "split": table.split.tolist(), **_more(table)}
+    columns: dict[str, Sequence[Any]] = {"file": table.files, "split": table.split.tolist(), **table.more_columns()}
     if table.labels.is_large:
         columns["complete"] = (table.labels.row_count(UNKNOWN) == 0).astype(int).tolist()
     return columns | _lists(table)
@@ -132,12 +123,3 @@ def _render_parquet(table: LabelTable, pyarrow: Any) -> bytes:
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(arrays, names=names), sink)
     return bytes(sink.getvalue())
-
-
-def _more(table: LabelTable) -> dict[str, Sequence[Any]]:
-    """What else rows have, by the names of the columns: texts, and vectors by number where nothing else tells them."""
-    more: dict[str, Sequence[Any]] = {} if table.texts is None else {"text": table.texts}
-    vectors = table.vectors
-    if vectors is not None and vectors.ids is None and vectors.place is not None:
-        more["vector"] = vectors.place.tolist()
-    return more

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from onepair.data.images.blocks import Row
 from onepair.data.problems import raise_problem
-from onepair.data.tables.cell_values import blanks_of
-from onepair.data.tables.row_names import texts_of
 from onepair.data.tables.sheet import file_column, is_sheet, pyarrow_for, read_sheet
 from onepair.data.text_files import exists, read_text
 from onepair.data.vectors.align import Vectors
@@ -323,9 +321,11 @@ def _texts_in(path: Path, alone: bool) -> Iterator[Row]:
     names = [_numbered(number, path, alone) for number in sheet.numbers]
     if named is not None:
         cells = sheet.columns[named]
-        blank = blanks_of(cells).tolist()
-        names = [name if none else str(cell) for name, cell, none in zip(names, cells, blank, strict=True)]
-    yield from map(Row, names, texts_of(sheet.columns[column]))
+        names = [
+            name if blank else str(cell)
+            for name, cell, blank in zip(names, cells, cells.is_blank.tolist(), strict=True)
+        ]
+    yield from map(Row, names, sheet.columns[column].texts)
 
 
 def _require_width(found: int, width: int, source: str) -> None:
