@@ -7,7 +7,8 @@ DATA_FOLDER holds voc2012, coco80.npz, cub312.npz and the folder tabular. Every 
 training rows, columns in units of their own, the penalty by estimated mAP out of fold; options are the defaults. Where
 a set names no test rows, three tenths are. Labels of training rows are hidden by four processes: one positive of each
 row; a tenth and three tenths of all labels known; and none hidden. Sets of more training rows than --rows are cut to so
-many. The default is chosen on the sets of HALF, and the others confirm it. What is in the file is not measured anew.
+many. The default is chosen on the sets of HALF, and the others confirm it. What is in the file is not measured anew;
+--methods and --sets without a measurement left print the tables of docs/results.md.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import csv
 import statistics
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -102,28 +104,41 @@ def cells(sets: Sequence[str], methods: Sequence[str], draws: int) -> Iterator[t
             yield name, known, draw, method
 
 
-def summarise(rows: Sequence[dict[str, str]]) -> None:
-    """For each process, how far each method is behind the best of each set: on average and at most."""
-    for half, of_half in (("chosen on", True), ("confirmed on", False)):
-        print(f"\n{half}: points behind the best method of the set, mean (most), by what is known")
-        methods = [each for each in (*FAST, *SLOW) if any(row["method"] == each for row in rows)]
-        means: dict[tuple[str, str, str], float] = {}
-        for row in rows:
-            if (row["set"] in HALF) == of_half:
-                key = row["set"], row["known"], row["method"]
-                same = [float(each["map"]) for each in rows if (each["set"], each["known"], each["method"]) == key]
-                means[key] = 100 * statistics.mean(same)
-        for method in methods:
-            told = []
-            for known in KNOWN:
-                sets = sorted({key[0] for key in means if key[1] == known})
-                behind = [
-                    max(means[each] for each in means if each[:2] == (name, known)) - means[name, known, method]
-                    for name in sets
-                    if (name, known, method) in means
-                ]
-                told.append(f"{statistics.mean(behind):5.2f} ({max(behind):5.2f})" if behind else " " * 13)
-            print(f"  {method:10}", "  ".join(told))
+def means(rows: Sequence[dict[str, str]]) -> dict[tuple[str, str, str], float]:
+    """Test mAP in points by set, what is known and method: the mean over draws."""
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        values[row["set"], row["known"], row["method"]].append(100 * float(row["map"]))
+    return {key: statistics.mean(each) for key, each in values.items()}
+
+
+def print_table(found: dict[tuple[str, str, str], float], methods: Sequence[str]) -> None:
+    """All means as Markdown, the best of each line in bold."""
+    print("\n|", " | ".join(("set", "known", *(METHODS[each].title for each in methods))), "|")
+    print("|" + "---|" * (len(methods) + 2))
+    for name, known in product(SETS, KNOWN):
+        line = [found.get((name, known, each)) for each in methods]
+        there = [f"{each:.2f}" for each in line if each is not None]
+        if there:
+            best = max(there, key=float)
+            words = ["–" if each is None else f"{each:.2f}" for each in line]
+            print("|", " | ".join((name, known, *(f"**{word}**" if word == best else word for word in words))), "|")
+
+
+def print_behind(found: dict[tuple[str, str, str], float], methods: Sequence[str]) -> None:
+    """How far each method is behind the best one of a set, as Markdown: on average over sets, and at most."""
+    print("\n| | one positive | 10 % known | 30 % known | all |\n|---|---|---|---|---|")
+    for method, chosen in product(methods, (True, False)):
+        words = []
+        for known in KNOWN:
+            sets = [name for name in SETS if (name in HALF) == chosen and (name, known, method) in found]
+            behind = [
+                max(value for key, value in found.items() if key[:2] == (name, known)) - found[name, known, method]
+                for name in sets
+            ]
+            words.append(f"{statistics.mean(behind):.2f} ({max(behind):.2f})" if behind else "–")
+        which = "sets it was chosen on" if chosen else "other sets"
+        print(f"| {METHODS[method].title}, {which} |", " | ".join(words), "|")
 
 
 def main() -> None:
@@ -158,7 +173,10 @@ def main() -> None:
             writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-    summarise(rows)
+    found = means(rows)
+    there = [each for each in (*FAST, *SLOW) if any(key[2] == each for key in found)]
+    print_table(found, there)
+    print_behind(found, there)
 
 
 if __name__ == "__main__":
