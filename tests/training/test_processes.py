@@ -6,27 +6,28 @@ import shutil
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import safetensors.torch
+import timm
 import torch
 from lightning_fabric import Fabric
+from torch import nn
 
-from onepair.errors import BusyError, ConfigError
+from onepair.errors import BusyError
 from onepair.finding.find import find_labels
 from onepair.inference.scoring import gather, shard_of
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.training.distributed import on_first
+from onepair.training.distributed import on_first, share_norms
 from onepair.training.hardware import Hardware
-from onepair.training.run import train
 from tests.training.processes import dying_command, exit_codes, run_command, start, together
 from tests.training.test_run import model_scores
-from tests.training.tiny import SETTINGS, TEST, TRAIN, tiny_config, train_tiny
+from tests.training.tiny import SETTINGS, TEST, TRAIN, train_tiny
 
 TWO = ("--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--workers", "0")
-SHARDED = tuple("fsdp" if word == "ddp" else word for word in TWO)
 
 
 def arguments(images, cache, out, *settings, hardware=TWO):
@@ -101,40 +102,18 @@ def test_two_machines_train_as_one(images, cache, tmp_path):
     assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
 
 
-@pytest.mark.parametrize(
-    ("hardware", "settings"),
-    [(TWO, ("model.mode=finetune", "finetune.optimiser.ema=0.5")), (SHARDED, ("model.mode=linear-init",))],
-    ids=["ddp", "fsdp"],
-)
-def test_the_model_of_two_processes_is_the_one_that_was_scored(images, cache, tmp_path, hardware, settings):
-    settings = (*settings, "method.name=opml-sp", "linear.batch_size=29", "finetune.batch_size=29")
-    codes, logs = in_two(
-        tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings, hardware=hardware)
-    )
+def test_the_model_of_two_processes_is_the_one_that_was_scored(images, cache, tmp_path):
+    settings = ("model.mode=finetune", "finetune.optimiser.ema=0.5", "method.name=opml-sp", "finetune.batch_size=29")
+    codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings))
     assert codes == [0, 0], logs
     folder = RunFolder(tmp_path / "two")
     expected = model_scores(folder, np.arange(TRAIN, TRAIN + TEST), images)
     np.testing.assert_allclose(folder.scores("test"), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("method.name=opml-sp", "method.options.label_num=2"),
-        ("method.name=bce-l2", "linear.optimiser.name=sgd"),
-        ("method.name=role", "linear.batch_size=29"),
-    ],
-    ids=lambda settings: settings[0],
-)
-def test_processes_that_each_hold_a_part_of_the_weights_train_as_one(images, cache, tmp_path, settings):
-    codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings, hardware=SHARDED))
-    assert codes == [0, 0], logs
-    assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
-
-
-def test_processes_with_parts_of_the_weights_go_on_after_a_kill(images, cache, tmp_path):
+def test_two_processes_go_on_after_a_kill(images, cache, tmp_path):
     settings = ("method.name=opml-sp",)
-    given = arguments(images, cache, tmp_path / "two", *settings, hardware=SHARDED)
+    given = arguments(images, cache, tmp_path / "two", *settings)
     codes, logs = in_two(tmp_path, dying_command, given, ("batch", 6))  # in the second of three epochs
     assert codes == [-9, -9], logs
     codes, logs = in_two(tmp_path, run_command, given)
@@ -143,10 +122,29 @@ def test_processes_with_parts_of_the_weights_go_on_after_a_kill(images, cache, t
     assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
 
 
-def test_averaged_weights_are_not_spread(images, tmp_path):
-    hardware = Hardware(accelerator="cpu", devices=1, strategy="fsdp")
-    with pytest.raises(ConfigError, match=r"optimiser\.ema .* leave one of them out"):
-        train(tiny_config(images, "linear.optimiser.ema=0.5"), RunFolder(tmp_path), hardware=hardware, callbacks=())
+# 30 rows in batches of 7 and 29: parts of 4 and 3, of 15 and 14, and at the end of 1 and none.
+@pytest.mark.parametrize("batch_size", [7, 29])
+def test_two_processes_on_cpus_fine_tune_as_one_that_holds_its_norms(images, cache, tmp_path, batch_size):
+    settings = (
+        "model.mode=finetune",
+        "finetune.epochs=3",
+        "finetune.optimiser.name=sgd",
+        "finetune.optimiser.ema=0.5",
+        f"finetune.batch_size={batch_size}",
+    )
+    codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings))
+    assert codes == [0, 0], logs
+    assert logs[0].count("batch norms keep the means and variances") == 1
+    one = train_tiny(images, *settings, "finetune.hold_norms=true", out=tmp_path / "one", cache=cache).folder
+    assert_same(RunFolder(tmp_path / "two"), one)
+
+
+def test_batch_norms_of_several_gpus_are_torchs_own():
+    network = nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm2d(4), timm.layers.BatchNormAct2d(5))
+    names = network.state_dict().keys()
+    share_norms(SimpleNamespace(world_size=2, device=torch.device("cuda")), network)
+    assert all(isinstance(norm, nn.SyncBatchNorm) for norm in network)
+    assert network.state_dict().keys() == names
 
 
 def refuse_at_opening(given):
@@ -213,7 +211,7 @@ def test_the_first_process_acts_for_all(tmp_path):
 
 
 def test_finding_with_two_processes_is_finding_with_one(images, cache, tmp_path):
-    settings = ("model.mode=finetune", "method.name=opml-sp")
+    settings = ("model.mode=finetune", "method.name=opml-sp", "finetune.hold_norms=true")
     run = train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder
     shutil.copytree(run.path, tmp_path / "two")
     find_labels(

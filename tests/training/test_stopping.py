@@ -17,7 +17,7 @@ from onepair.training import loop
 from onepair.training.checkpoint import Requests
 from onepair.training.loop import Trainer
 from tests.training.processes import run_command
-from tests.training.test_processes import SHARDED, TWO, arguments, assert_same, in_two
+from tests.training.test_processes import arguments, assert_same, in_two
 from tests.training.test_resume import records
 from tests.training.tiny import Listener, train_tiny
 
@@ -190,10 +190,10 @@ def ask_one(given, rank, number):
     run_command(given)
 
 
-@pytest.mark.parametrize(("rank", "hardware"), [(0, TWO), (1, SHARDED)], ids=["ddp", "fsdp"])
-def test_processes_stop_together_whichever_is_asked(images, cache, tmp_path, rank, hardware):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_processes_stop_together_whichever_is_asked(images, cache, tmp_path, rank):
     settings = ("method.name=opml-sp", "linear.epochs=6")
-    given = arguments(images, cache, tmp_path / "two", *settings, hardware=hardware)
+    given = arguments(images, cache, tmp_path / "two", *settings)
     codes, logs = in_two(tmp_path, ask_one, given, rank, signal.SIGTERM)
     assert codes == [143, 0], logs
     assert logs[0].count("onepair: stopped by SIGTERM; saved in") == 1

@@ -52,7 +52,7 @@ def train(
     devices: Devices = "auto",
     nodes: Annotated[int, typer.Option(help="How many machines.")] = 1,
     accelerator: Accelerator = "auto",
-    strategy: Annotated[str, typer.Option(help="auto, ddp, or fsdp, which shards the weights.")] = "auto",
+    strategy: Annotated[str, typer.Option(help="auto, or a strategy of Lightning Fabric, for example ddp.")] = "auto",
     workers: Workers = None,
     cache: Cache = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")] = False,

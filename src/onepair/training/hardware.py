@@ -12,7 +12,6 @@ from onepair.errors import ConfigError
 from onepair.files import cache_folder
 from onepair.inference.engine import Over, here
 from onepair.runs.task import Shared
-from onepair.training.distributed import fsdp
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Hardware:
                 accelerator=self.accelerator,
                 devices=1 if one_cpu else self.devices,
                 num_nodes=self.num_nodes,
-                strategy=fsdp() if self.strategy == "fsdp" else self.strategy,
+                strategy=self.strategy,
                 precision=precision,
             )
         except (ValueError, RuntimeError, ImportError) as error:  # Fabric's words on a machine that is not this one

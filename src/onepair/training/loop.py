@@ -25,7 +25,7 @@ from onepair.runs.task import Task
 from onepair.score_blocks import ScoreBlocks
 from onepair.training.callbacks import Callback, EpochRecord
 from onepair.training.checkpoint import Agreement, Requests, Saved, Weights, stopped
-from onepair.training.distributed import cpu_state, hold_norms, load_whole, whole, whole_batch_norms
+from onepair.training.distributed import cpu_state, hold_norms, holds_norms
 from onepair.training.optim import Group, averaged, lr_factor, make_optimiser, restore, set_lr
 from onepair.words import counted
 
@@ -199,7 +199,7 @@ class Trainer:
         config, optimiser = stage.config, stage.config.optimiser
         moving_lr = optimiser.schedule != "constant" or optimiser.warmup_epochs > 0
         self.model.train()
-        if stage.hold_norms:
+        if stage.hold_norms or holds_norms(self.fabric):
             hold_norms(self.model)
         self.method.train()
         last = time.perf_counter()
@@ -262,15 +262,14 @@ class Trainer:
 
         What is not finite shows in that value: on a GPU, any other look at a number would wait for it.
         """
-        with whole_batch_norms(self.fabric):
-            own = self.model(part.inputs)
+        own = self.model(part.inputs)
         logits = gather(self.fabric, own, len(part.rows))
         total = logits.detach().sum(dtype=torch.float32)
         if total.device.type == "cpu" and not math.isfinite(total):  # before a loss refuses them, less helpfully
             return logits.sum(), total
         loss: Tensor = self.method(logits, self.position[part.rows])
         penalty = self.method.penalty(self.stage.classifier)
-        loss = loss if penalty is None else loss + whole(penalty)
+        loss = loss if penalty is None else loss + penalty
         return loss, loss.detach() + 0 * total
 
     def _score(self, rows: Indices, epoch: int) -> Tensor:
@@ -325,7 +324,7 @@ class Trainer:
             "progress": vars(self.progress),
             "model": weights,
             "average": {} if self.average is None else self.average.state_dict(),
-            "optimiser": whole(self.optimiser.state_dict()),
+            "optimiser": self.optimiser.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
             "method": self.method.state_dict(),
         }
@@ -337,7 +336,7 @@ class Trainer:
         state, self.best = self.saved.load()
         try:
             self.progress = TypeAdapter(Progress).validate_python(state["progress"])
-            load_whole(self.stage.model, state["model"])
+            self.stage.model.load_state_dict(state["model"])
             restore(self.optimiser, state["optimiser"])
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.method.load_state_dict(state["method"])

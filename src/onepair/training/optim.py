@@ -10,7 +10,6 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from onepair.runs.config import OptimiserConfig
-from onepair.training.distributed import is_spread, spread_like
 
 
 class Group(NamedTuple):
@@ -38,8 +37,7 @@ def make_optimiser(config: OptimiserConfig, groups: Iterable[Group]) -> Optimize
         if (members := group.members())
     ]
     if config.name == "sgd":
-        fused = not any(is_spread(member) for group in parameters for member in group["params"])
-        return SGD(parameters, momentum=config.momentum, fused=fused)
+        return SGD(parameters, momentum=config.momentum, fused=True)
     kind = Adam if config.name == "adam" else AdamW
     return kind(parameters, fused=True)
 
@@ -58,7 +56,7 @@ def restore(optimiser: Optimizer, state: Mapping[str, Any]) -> None:
             raise ValueError("the state of the optimiser is that of another one")
         for name in values.keys() - {"step"}:
             own = torch.empty_like(parameter, dtype=values[name].dtype)
-            values[name] = own.copy_(spread_like(values[name], own))
+            values[name] = own.copy_(values[name])
 
 
 def lr_factor(config: OptimiserConfig, progress: float, epochs: int) -> float:

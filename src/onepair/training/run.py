@@ -38,7 +38,15 @@ from onepair.runs.method_factory import knows_negatives, method_of
 from onepair.runs.task import Shared, Skipped, Split, Task, skipped_cells, skipped_images, task_of
 from onepair.training.callbacks import Callback, EpochRecord
 from onepair.training.checkpoint import Requests
-from onepair.training.distributed import cpu_state, first_logger, gathered, load_whole, on_first, patiently
+from onepair.training.distributed import (
+    cpu_state,
+    first_logger,
+    gathered,
+    holds_norms,
+    on_first,
+    patiently,
+    share_norms,
+)
 from onepair.training.frozen_features import Fixed, TrialRecords, features_of, solve_task
 from onepair.training.hardware import Hardware
 from onepair.training.loop import Stage, Trainer
@@ -104,11 +112,6 @@ def train(
     if config.model.mode == "linear":
         _require_fixed(config, method)
     fabric = hardware.fabric(config.precision)
-    for name, stage in config.stages.items():
-        if hardware.strategy == "fsdp" and stage.optimiser.ema is not None:
-            raise ConfigError(
-                f"{name}.optimiser.ema averages whole weights, which strategy fsdp spreads; leave one of them out"
-            )
     folder.require_usable(config)
     if folder.finished:
         FinishedRun(folder.path, shared=hardware.shared).require_same_data()
@@ -263,7 +266,7 @@ class _Run:
                 requests=self.requests,
             )
             trainer.run()
-            load_whole(trainer.stage.model, trainer.best)
+            trainer.stage.model.load_state_dict(trainer.best)
             if name == "linear":
                 self.classifier.head.load_state_dict(trainer.best)
             self.records += trainer.progress.records
@@ -348,6 +351,9 @@ class _Run:
 
     def _finetune(self) -> Stage:
         config, head = self.config.finetune, self.classifier.to(self.fabric.device).head
+        share_norms(self.fabric, self.classifier)
+        if holds_norms(self.fabric) and not config.hold_norms:
+            self.log("several processes on CPUs: batch norms keep the means and variances that they have")
         images = ImageSource(
             self.task.table,
             self.backbone.preprocessing,
