@@ -42,7 +42,7 @@ def test_the_grid_takes_all_but_those_marked(site):
 def test_the_grid_shows_24_at_a_time(tmp_path):
     run = small_run(tmp_path)
     session = open_app(run)[1]
-    cells = [(session.table.files[row], "cross") for row in session.task.train.tolist()]
+    cells = [(session.table.files[row], "cross") for row in session.run.task.train.tolist()]
     unknown = [cell for cell in cells if session.find(*cell).observed < 0]
     write_suggestions(run, [(*cell, 0.5, "missing") for cell in unknown])
     app, session = open_app(run)

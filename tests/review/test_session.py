@@ -73,7 +73,7 @@ def test_the_cells_of_an_image_are_all_its_labels(session):
     row = session.suggestion(1).row
     cells = session.cells(row)
     assert [cell.label for cell in cells] == list(session.table.classes)
-    observed = session.task.observed[session.task.train.tolist().index(row)]
+    observed = session.run.task.observed[session.run.task.train.tolist().index(row)]
     assert [cell.observed for cell in cells] == observed.tolist()
     assert session.first_of_image(row) == min(cell.number for cell in cells if cell.number)
 
