@@ -21,7 +21,7 @@ from onepair.data.images.batches import image_batches, normalise
 from onepair.data.images.blocks import cores
 from onepair.data.label_table import LabelTable
 from onepair.features.extract import extract_features
-from onepair.inference.torch_engine import Engines
+from onepair.inference.engine_selector import EngineSelector
 from onepair.label_matrix import LabelMatrix
 from onepair.models import Backbone, create_backbone
 
@@ -84,7 +84,7 @@ def bare_speed(backbone: Backbone, tensors: list[torch.Tensor]) -> float:
 
 
 def cache_speed(backbone: Backbone, table: LabelTable, workers: int) -> float:
-    engines = Engines(backbone, devices=[torch.device("cpu")])
+    engines = EngineSelector(backbone, devices=[torch.device("cpu")])
     engines(1)  # what is done once takes no part
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()

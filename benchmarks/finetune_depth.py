@@ -18,13 +18,13 @@ import torch
 from training import CLASSES, make_task, make_trainer
 
 from onepair.data.label_table import LabelTable
-from onepair.inference.scoring import ActivationSource, FeatureSource, ImageSource, Kept
 from onepair.models import Backbone, Classifier, create_backbone
-from onepair.models.frozen_prefix import LearningPart, cut_at
+from onepair.models.frozen_prefix import TrainableSuffix, split_at
 from onepair.runs.config import Config, FinetuneConfig, LinearConfig
 from onepair.runs.task import Task
 from onepair.training.loop import Progress, Stage, Trainer
 from onepair.training.optim import Group
+from onepair.training.sources import ActivationSource, CachedActivations, FeatureSource, ImageSource
 
 CPU = torch.device("cpu")
 STAGES = "blocks.2,blocks.3,blocks.4,blocks.5,blocks.6,conv_head"
@@ -37,8 +37,8 @@ def with_pixels(task: Task, size: int) -> LabelTable:
     return LabelTable(table.files, table.classes, table.labels, table.split, table.root, pixels)
 
 
-def kept(rows: int, features: int) -> Kept:
-    return Kept(np.random.default_rng(0).random((rows, features)).astype(np.float16), np.arange(rows))
+def kept(rows: int, features: int) -> CachedActivations:
+    return CachedActivations(np.random.default_rng(0).random((rows, features)).astype(np.float16), np.arange(rows))
 
 
 def stage_of(depth: str, backbone: Backbone, task: Task, batch: int) -> tuple[Stage, int]:
@@ -54,10 +54,10 @@ def stage_of(depth: str, backbone: Backbone, task: Task, batch: int) -> tuple[St
     if depth == "all":
         images = ImageSource(with_pixels(task, backbone.preprocessing.size), backbone.preprocessing, CPU, workers=0)
         return Stage("finetune", classifier, classifier.head, images, groups, learning, 64), 0
-    cut = cut_at(backbone, depth)
-    size = cut.before.feature_dim
+    cut = split_at(backbone, depth)
+    size = cut.backbone.feature_dim
     source = ActivationSource(kept(rows, size), kept(rows, size), 0.5, CPU)
-    return Stage("finetune", LearningPart(classifier, cut), classifier.head, source, groups, learning, 64), 4 * size
+    return Stage("finetune", TrainableSuffix(classifier, cut), classifier.head, source, groups, learning, 64), 4 * size
 
 
 def epoch_seconds(trainer: Trainer) -> float:

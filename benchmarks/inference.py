@@ -22,8 +22,7 @@ from PIL import Image
 from onepair.data.images.batches import normalise
 from onepair.data.images.blocks import image_blocks, stream_scores
 from onepair.inference.engine import Engine, Float32
-from onepair.inference.graphs import backbone_in_onnx
-from onepair.inference.torch_engine import TorchEngine
+from onepair.inference.engine_selector import TorchEngine, backbone_in_onnx
 from onepair.models import Backbone, create_backbone
 
 CPU = [torch.device("cpu")]
@@ -31,8 +30,6 @@ CPU = [torch.device("cpu")]
 
 class Compiled:
     """A network that torch.compile has made faster."""
-
-    name = "torch, compiled"
 
     def __init__(self, backbone: Backbone, batch_size: int) -> None:
         self.batch_size, self.preprocessing = batch_size, backbone.preprocessing
@@ -47,8 +44,6 @@ class Compiled:
 
 class OpenVino:
     """An ONNX graph computed by OpenVINO."""
-
-    name = "OpenVINO"
 
     def __init__(self, graph: Path, batch_size: int) -> None:
         openvino = import_module("openvino")

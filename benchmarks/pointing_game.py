@@ -33,10 +33,10 @@ from onepair.data.formats.read import read_dataset
 from onepair.data.images.batches import image_batches, normalise
 from onepair.data.label_table import LabelTable
 from onepair.files import cache_folder
+from onepair.inference.heat_maps import activation_maps, evidence
 from onepair.inference.model_files import load_model
 from onepair.labels import POSITIVE, Indices
 from onepair.models import Classifier
-from onepair.models.maps import activation_maps, evidence
 from onepair.probability.thresholds import Thresholds
 from onepair.runs.config import resolve_config
 from onepair.runs.folder import RunFolder

@@ -16,8 +16,8 @@ import numpy as np
 
 from onepair.data.images.blocks import stream_images
 from onepair.inference.engine import Engine
+from onepair.inference.engine_selector import EngineSelector
 from onepair.inference.ray_engine import Cluster
-from onepair.inference.torch_engine import Engines
 from onepair.models import Backbone, create_backbone
 
 
@@ -30,12 +30,12 @@ def main() -> None:
     arguments = parser.parse_args()
     files = sorted(arguments.photos.rglob("*.jpg"))[: arguments.images]
     backbone = create_backbone(arguments.backbone)
-    engines = Engines(backbone)
+    engines = EngineSelector(backbone)
     here = engines(len(files))
     with Cluster() as over:
         start = time.perf_counter()
         there = over(engines)(len(files))
-        print(f"{len(files)} files, {here.name}; the cluster took {time.perf_counter() - start:.1f} s to start")
+        print(f"{len(files)} files; the cluster took {time.perf_counter() - start:.1f} s to start")
         speeds: dict[str, list[float]] = {"one process": [], "Ray": []}
         for _ in range(arguments.rounds):
             expected, waited, speed = measure(here, files, backbone)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from onepair.data.label_table import LabelTable
-from onepair.inference.scoring import FeatureSource, Shard
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import observe_positives
 from onepair.methods import METHODS, create_method
@@ -27,6 +26,7 @@ from onepair.training.checkpoint import Requests
 from onepair.training.hardware import Hardware
 from onepair.training.loop import Progress, Stage, Trainer
 from onepair.training.optim import Group
+from onepair.training.sources import FeatureSource, Shard
 
 TRAIN, VALIDATION, CLASSES, FEATURES, BATCH = 4574, 1143, 20, 1280, 16
 

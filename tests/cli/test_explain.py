@@ -7,8 +7,8 @@ from PIL import Image
 
 from onepair.data.formats.digits import CLASSES as DIGITS
 from onepair.data.images.decode import decode
+from onepair.inference.engine_selector import score_images
 from onepair.inference.model_files import load_model, save_model
-from onepair.inference.scoring import score_images
 from onepair.models import Classifier, create_backbone
 from onepair.report import explain_images as picture
 from onepair.report.explain_images import MOST

@@ -7,7 +7,7 @@ import pytest
 
 from onepair.errors import ConfigError, DataError, RunError
 from onepair.finding.folds import score_out_of_sample
-from onepair.inference.scoring import score_images
+from onepair.inference.engine_selector import score_images
 from onepair.labels import UNKNOWN
 from onepair.runs.audit import draw, write_audit
 from onepair.runs.config import DataConfig

@@ -8,13 +8,10 @@ import pytest
 import torch
 
 from onepair.data.images.blocks import feature_blocks, image_blocks, stream_scores
-from onepair.inference import graphs
-from onepair.inference import torch_engine as choice
-from onepair.inference.engine import OnnxEngine, WithHead
-from onepair.inference.graphs import backbone_in_onnx
+from onepair.inference import engine_selector as choice
+from onepair.inference.engine import LinearHead, OnnxEngine
+from onepair.inference.engine_selector import EngineSelector, TorchEngine, backbone_in_onnx, score_images
 from onepair.inference.model_files import load_model, read_description
-from onepair.inference.scoring import score_images
-from onepair.inference.torch_engine import Engines, TorchEngine
 from tests.saved import SCENES, save_model, tensors
 
 TEST = SCENES.pixels[SCENES.rows("test")]
@@ -44,7 +41,7 @@ def everything_is_much(monkeypatch):
 
 @pytest.mark.parametrize("devices", [1, 3])
 def test_torch_computes_the_network(classifier, expected, devices):
-    engine = Engines(classifier, devices=[CPU] * devices)(1)
+    engine = EngineSelector(classifier, devices=[CPU] * devices)(1)
     assert isinstance(engine, TorchEngine)
     assert engine.batch_size == 8 * devices
     for count in (1, 2, 7, len(TEST)):  # also less than one for each device
@@ -53,11 +50,10 @@ def test_torch_computes_the_network(classifier, expected, devices):
 
 
 def test_onnx_runtime_computes_the_network(classifier, expected, cache, everything_is_much):
-    engine = Engines(classifier, devices=[CPU], cache=cache)(len(TEST))
-    assert isinstance(engine, WithHead)
-    assert engine.name == "ONNX Runtime"
+    engine = EngineSelector(classifier, devices=[CPU], cache=cache)(len(TEST))
+    assert isinstance(engine, LinearHead)
     np.testing.assert_allclose(engine(TEST), expected, rtol=0, atol=1e-4)
-    alone = Engines(classifier.backbone, devices=[CPU], cache=cache)(len(TEST))
+    alone = EngineSelector(classifier.backbone, devices=[CPU], cache=cache)(len(TEST))
     assert isinstance(alone, OnnxEngine)
     with torch.inference_mode():
         features = classifier.backbone(tensors(classifier, TEST)).numpy()
@@ -66,12 +62,12 @@ def test_onnx_runtime_computes_the_network(classifier, expected, cache, everythi
 
 def test_a_graph_is_made_once(classifier, cache, monkeypatch):
     assert backbone_in_onnx(classifier.backbone, cache=cache) is not None
-    monkeypatch.setattr(graphs, "to_onnx", lambda *_, **__: pytest.fail("made again"))
+    monkeypatch.setattr(choice, "to_onnx", lambda *_, **__: pytest.fail("made again"))
     assert backbone_in_onnx(classifier.backbone, cache=cache) is not None
 
 
 def test_what_decides_a_graph_decides_its_name(classifier, tmp_path, monkeypatch):
-    monkeypatch.setattr(graphs, "_checked_graph", lambda _: b"")
+    monkeypatch.setattr(choice, "_checked_graph", lambda _: b"")
     other = copy.deepcopy(classifier.backbone)
     with torch.no_grad():
         next(other.parameters()).add_(1)
@@ -96,9 +92,9 @@ def refuse(*_, **__):
 def test_where_there_is_no_right_graph_torch_computes(
     classifier, expected, tmp_path, monkeypatch, everything_is_much, name, value
 ):
-    monkeypatch.setattr(graphs, name, value)
+    monkeypatch.setattr(choice, name, value)
     for _ in range(2):  # the second time it is known
-        engine = Engines(classifier, devices=[CPU], cache=tmp_path)(1000)
+        engine = EngineSelector(classifier, devices=[CPU], cache=tmp_path)(1000)
         assert isinstance(engine, TorchEngine)
         np.testing.assert_allclose(engine(TEST), expected, rtol=0, atol=1e-4)
 
@@ -113,7 +109,7 @@ def test_a_damaged_graph_is_done_without_and_made_anew(classifier, tmp_path):
 
 def test_few_images_need_no_graph(classifier, tmp_path, monkeypatch):
     monkeypatch.setattr(choice, "backbone_in_onnx", lambda *_, **__: pytest.fail("made a graph"))
-    assert Engines(classifier, devices=[CPU], cache=tmp_path)(choice.MANY - 1).name == "torch"
+    assert isinstance(EngineSelector(classifier, devices=[CPU], cache=tmp_path)(choice.MANY - 1), TorchEngine)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +159,7 @@ def test_scores_of_a_table_are_those_of_its_images(classifier, expected):
 
 
 def test_one_scorer_for_images_and_for_features(classifier, expected):
-    images = Engines(classifier, devices=[CPU])(1)
+    images = EngineSelector(classifier, devices=[CPU])(1)
     blocks = image_blocks(TEST, classifier.backbone.preprocessing, batch_size=7, workers=0)
     from_images = [scored.scores for scored in stream_scores(images, blocks)]
     with torch.inference_mode():
@@ -184,8 +180,8 @@ def test_a_model_keeps_the_precision_of_its_run(tmp_path, classifier):
 
 
 def test_scoring_does_not_need_onnx(classifier, expected, monkeypatch, tmp_path, everything_is_much):
-    for name in graphs.PACKAGES:
+    for name in choice.PACKAGES:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(graphs, "missing_packages", lambda: list(graphs.PACKAGES))
-    found = Engines(classifier, devices=[CPU], cache=tmp_path)(5000)(TEST)
+    monkeypatch.setattr(choice, "missing_packages", lambda: list(choice.PACKAGES))
+    found = EngineSelector(classifier, devices=[CPU], cache=tmp_path)(5000)(TEST)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)

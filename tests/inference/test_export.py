@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from onnxruntime import quantization
 from PIL import Image
 
 import onepair
@@ -165,3 +166,27 @@ def test_python_of_the_page(run, tmp_path, monkeypatch):
         names["prediction"].probabilities, abs=1e-4
     )
     assert names["found"] == list(names["prediction"].labels)
+
+
+class Reader(quantization.CalibrationDataReader):
+    """Gives some images to calibrate by."""
+
+    def __init__(self, images):
+        self.batches = iter([{"images": images}])
+
+    def get_next(self):
+        return next(self.batches, None)
+
+
+def test_file_can_be_quantised(exported, tmp_path):
+    run, _, float_input = exported
+    classifier, _ = load_model(run)
+    squares = np.stack([scale(each, classifier.backbone.preprocessing) for each in TEST])
+    images = tensors(classifier, TEST).contiguous().numpy() if float_input else squares
+    file = run / "model.onnx"
+    quantization.quantize_dynamic(file, tmp_path / "dynamic.onnx")
+    quantization.quantize_static(file, tmp_path / "static.onnx", Reader(images))
+    expected = onnxruntime.InferenceSession(file).run(["logits"], {"images": images})[0]
+    for name in ("dynamic", "static"):
+        (found,) = onnxruntime.InferenceSession(tmp_path / f"{name}.onnx").run(["logits"], {"images": images})
+        assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.7, name  # of random weights

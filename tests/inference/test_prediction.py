@@ -14,9 +14,9 @@ import onepair
 from onepair.data.images.batches import table_of_files
 from onepair.errors import DataError, UserError
 from onepair.inference.engine import OnnxEngine
+from onepair.inference.engine_selector import score_images
 from onepair.inference.export import export_onnx
 from onepair.inference.prediction import Model, Prediction, load
-from onepair.inference.scoring import score_images
 from tests.saved import SCENES, save_model
 
 TEST = SCENES.pixels[SCENES.rows("test")]

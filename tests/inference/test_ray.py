@@ -26,14 +26,14 @@ from onepair.data.images.decode import Preprocessing
 from onepair.data.images.walk import image_files
 from onepair.errors import MissingExtraError, RayError
 from onepair.features.extract import extract_features
+from onepair.inference import engine_selector as choice
 from onepair.inference import ray_engine
 from onepair.inference import ray_engine as ray_cluster
-from onepair.inference import torch_engine as choice
+from onepair.inference.engine_selector import EngineSelector
 from onepair.inference.export import export_onnx
 from onepair.inference.prediction import load
 from onepair.inference.prediction_files import write_predictions
 from onepair.inference.ray_engine import Cluster
-from onepair.inference.torch_engine import Engines
 from onepair.models import create_backbone
 from tests.cli.command import onepair
 from tests.inference.deadly import Deadly
@@ -94,7 +94,7 @@ def files(tmp_path):
 class Colours:
     """An engine that needs no torch: an image's first pixel, and how many images it was computed with."""
 
-    name, batch_size = "colours", BATCH
+    batch_size = BATCH
 
     def __call__(self, inputs):
         return np.column_stack([inputs[:, 0, 0], np.full(len(inputs), len(inputs))]).astype(np.float32)
@@ -144,7 +144,7 @@ def test_rows_values_and_problems_are_those_of_one_process(over, files, monkeypa
     monkeypatch.setattr(ray_engine, "WINDOW", 28)
     given = [*files, np.full((8, 8, 3), 7, np.uint8)]
     engine = over(lambda _: Colours())(len(given))
-    assert (engine.name, engine.batch_size) == ("colours", BATCH)
+    assert engine.batch_size == BATCH
     found, expected = outcome(engine, given, flip=True), outcome(Colours(), given, flip=True)
     assert found == expected
     assert found[1] == [row for row in range(COUNT + 1) if row not in TORN]
@@ -221,12 +221,12 @@ def test_features_of_a_cluster_are_found_by_a_run(over, images, tmp_path, monkey
     backbone = create_backbone("small-cnn", weights="none", image_size=16)
     table = read_dataset(str(images))
     options = {"table": table, "backbone": backbone, "preprocessing": backbone.preprocessing}
-    engines = over(Engines(backbone, cache=tmp_path))
+    engines = over(EngineSelector(backbone, cache=tmp_path))
     found = extract_features(**options, engines=engines, folder=tmp_path / "features")
     assert (found.new, found.there) == (len(table), 0)
-    alone = extract_features(**options, engines=Engines(backbone, cache=tmp_path), folder=tmp_path / "alone")
+    alone = extract_features(**options, engines=EngineSelector(backbone, cache=tmp_path), folder=tmp_path / "alone")
     np.testing.assert_array_equal(found.features, alone.features)
-    monkeypatch.setattr(choice.Engines, "__call__", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(choice.EngineSelector, "__call__", lambda *_: pytest.fail("computed again"))
     train_tiny(images, out=tmp_path / "run", cache=tmp_path)
 
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from onepair.inference.engine import MANY
+from onepair.inference.engine_selector import EngineSelector
+from onepair.inference.heat_maps import activation_maps
 from onepair.inference.model_files import load_model, save_model
-from onepair.inference.torch_engine import Engines
 from onepair.models import Classifier, create_backbone
-from onepair.models.frozen_prefix import LearningPart, cut_at
-from onepair.models.maps import activation_maps
+from onepair.models.frozen_prefix import TrainableSuffix, split_at
 from tests.decisions import plain
 
 BOOST, SIZE = 5.0, 24
@@ -63,10 +63,10 @@ def test_it_comes_back_from_its_files(classifier, images, tmp_path):
 
 
 def test_it_may_be_cut(classifier, images):
-    cut = cut_at(classifier.backbone, "6")
-    torch.testing.assert_close(LearningPart(classifier, cut)(cut.before(images)), slow_logits(classifier, images))
+    cut = split_at(classifier.backbone, "6")
+    torch.testing.assert_close(TrainableSuffix(classifier, cut)(cut.backbone(images)), slow_logits(classifier, images))
 
 
 def test_only_torch_computes_it(classifier, tmp_path):
-    engines = Engines(classifier, devices=[torch.device("cpu")], cache=tmp_path)
+    engines = EngineSelector(classifier, devices=[torch.device("cpu")], cache=tmp_path)
     assert engines(MANY) is engines(1)

@@ -5,7 +5,7 @@ import torch
 
 from onepair.errors import ConfigError
 from onepair.models import Classifier, create_backbone
-from onepair.models.frozen_prefix import LearningPart, cut_at
+from onepair.models.frozen_prefix import TrainableSuffix, split_at
 
 # One of each kind: convolutions, residuals, tokens, channels last, dense connections, and our own.
 STAGES = [
@@ -27,22 +27,22 @@ def classifier_of(name):
 def test_both_parts_compute_what_the_whole_does(name, stage):
     torch.manual_seed(0)
     classifier = classifier_of(name).eval()
-    cut = cut_at(classifier.backbone, stage)
+    cut = split_at(classifier.backbone, stage)
     size = classifier.backbone.preprocessing.size
     images = torch.randn(3, 3, size, size)
-    activations = cut.before(images)
-    assert activations.shape == (3, cut.before.feature_dim)
-    torch.testing.assert_close(LearningPart(classifier, cut)(activations), classifier(images), rtol=1e-5, atol=1e-5)
+    activations = cut.backbone(images)
+    assert activations.shape == (3, cut.backbone.feature_dim)
+    torch.testing.assert_close(TrainableSuffix(classifier, cut)(activations), classifier(images), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "stage"), STAGES)
 def test_what_lies_before_the_stage_does_not_learn(name, stage):
     torch.manual_seed(0)
     classifier = classifier_of(name)
-    cut = cut_at(classifier.backbone, stage)
-    part = LearningPart(classifier, cut).train()
+    cut = split_at(classifier.backbone, stage)
+    part = TrainableSuffix(classifier, cut).train()
     size = classifier.backbone.preprocessing.size
-    part(cut.before(torch.randn(3, 3, size, size)).detach()).square().sum().backward()
+    part(cut.backbone(torch.randn(3, 3, size, size)).detach()).square().sum().backward()
     learns = {name for name, weight in classifier.backbone.network.named_parameters() if weight.grad is not None}
     allowed = {name for name, weight in classifier.backbone.network.named_parameters() if weight.requires_grad}
     assert learns == allowed
@@ -54,21 +54,21 @@ def test_what_lies_before_the_stage_does_not_learn(name, stage):
 
 def test_the_part_before_a_stage_is_known_by_its_own_weights():
     backbone = create_backbone("small-cnn")
-    before = cut_at(backbone, "6").before.weights_id()
+    before = split_at(backbone, "6").backbone.weights_id()
     with torch.no_grad():
         backbone.network[9].weight += 1
-    assert cut_at(backbone, "6").before.weights_id() == before
+    assert split_at(backbone, "6").backbone.weights_id() == before
     with torch.no_grad():
         backbone.network[3].weight += 1
-    assert cut_at(backbone, "6").before.weights_id() != before
+    assert split_at(backbone, "6").backbone.weights_id() != before
 
 
 def test_places_lie_beside_each_other_as_fast_convolutions_want_them():
     backbone = create_backbone("small-cnn")
-    cut = cut_at(backbone, "6")
+    cut = split_at(backbone, "6")
     taken = []
     backbone.network[6].register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0]))
-    LearningPart(Classifier(backbone, "ab"), cut)(cut.before(torch.randn(2, 3, 32, 32)))
+    TrainableSuffix(Classifier(backbone, "ab"), cut)(cut.backbone(torch.randn(2, 3, 32, 32)))
     assert taken[0].is_contiguous(memory_format=torch.channels_last)
 
 
@@ -83,13 +83,13 @@ def test_places_lie_beside_each_other_as_fast_convolutions_want_them():
 )
 def test_where_a_network_cannot_be_cut(name, stage, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        cut_at(classifier_of(name).backbone, stage)
+        split_at(classifier_of(name).backbone, stage)
 
 
 def test_a_cut_leaves_the_network_as_it_was():
     backbone = create_backbone("small-cnn").train()
     before = backbone.weights_id()
-    cut_at(backbone, "3")
+    split_at(backbone, "3")
     assert backbone.network.training
     assert backbone.weights_id() == before
     assert not backbone.network[3]._forward_hooks

@@ -67,7 +67,7 @@ def test_whether_it_is_kept_makes_no_difference(train, monkeypatch):
     monkeypatch.setattr(
         running._Run,
         "_source_of_stage",
-        lambda run, cut, images: running.FrozenSource(images, cut.before),
+        lambda run, cut, images: running.FrozenSource(images, cut.backbone),
     )
     anew = train(*FROM_6, out="anew")
     torch.testing.assert_close(weights_of(kept), weights_of(anew), rtol=1e-5, atol=1e-5)

@@ -6,13 +6,11 @@ import torch
 
 from onepair.data.formats.read import read_dataset
 from onepair.features.extract import extract_features
-from onepair.inference.heat_maps import suggestion_maps
+from onepair.inference.engine_selector import EngineSelector, score_images
+from onepair.inference.heat_maps import activation_maps, suggestion_maps
 from onepair.inference.prediction import Model
-from onepair.inference.scoring import score_images
-from onepair.inference.torch_engine import Engines
 from onepair.methods import METHODS
 from onepair.models import Classifier, create_backbone
-from onepair.models.maps import activation_maps
 from onepair.probability.thresholds import fit_decisions
 from onepair.training.loop import Trainer
 from tests.elsewhere import DEVICE, Elsewhere, MixedDevicesError, other_device
@@ -55,7 +53,7 @@ def test_gradients_reach_the_other_device(waits):
 
 
 def extracted(table, backbone, rows, folder, device):
-    engines = Engines(backbone, devices=[device], cache=folder)
+    engines = EngineSelector(backbone, devices=[device], cache=folder)
     return extract_features(
         table, backbone, backbone.preprocessing, engines, folder=folder, rows=rows, workers=0
     ).features
@@ -74,11 +72,11 @@ def test_scores_maps_and_features(images, classifier, tmp_path, monkeypatch):
         classifier.to(DEVICE)
         np.testing.assert_array_equal(suggestion_maps(classifier, table, rows, labels, workers=0), maps)
         for pooled in (True, False):  # class activation maps, then Grad-CAM
-            monkeypatch.setattr("onepair.models.maps._is_mean", lambda spatial, pooled=pooled: pooled)
+            monkeypatch.setattr("onepair.inference.heat_maps._is_mean", lambda spatial, pooled=pooled: pooled)
             assert activation_maps(classifier, torch.rand(2, 3, SIZE, SIZE).to(DEVICE)).device == DEVICE
         features = extracted(table, backbone, rows, tmp_path / "elsewhere", DEVICE)
         decisions = fit_decisions(scores, table.labels[rows])
-        engines = Engines(classifier, devices=[DEVICE], cache=tmp_path / "graphs")
+        engines = EngineSelector(classifier, devices=[DEVICE], cache=tmp_path / "graphs")
         model = Model(tmp_path, CLASSES, decisions, scaling, engines, classifier)
         np.testing.assert_array_equal(model.scores([table.path(row) for row in rows]), scores)
         weights = {name: tensor.cpu() for name, tensor in backbone.state_dict().items()}

@@ -18,11 +18,11 @@ from torch import nn
 
 from onepair.errors import BusyError
 from onepair.finding.find import find_labels
-from onepair.inference.scoring import gather, shard_of
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.distributed import on_first, share_norms
 from onepair.training.hardware import Hardware
+from onepair.training.sources import gather, shard_of
 from tests.training.processes import dying_command, exit_codes, run_command, start, together
 from tests.training.test_run import model_scores
 from tests.training.tiny import SETTINGS, TEST, TRAIN, train_tiny

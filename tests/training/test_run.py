@@ -13,8 +13,8 @@ from onepair.data.formats.read import read_dataset
 from onepair.data.images.batches import image_batches, normalise
 from onepair.errors import ConfigError, DataError, RunError, TrainingError, WriteError
 from onepair.features.extract import extract_features
+from onepair.inference.engine_selector import EngineSelector
 from onepair.inference.model_files import load_model
-from onepair.inference.torch_engine import Engines
 from onepair.labels import UNKNOWN, observe_positives
 from onepair.methods import METHODS
 from onepair.methods.large_loss import LargeLoss
@@ -160,7 +160,7 @@ def test_linear_training_is_that_of_a_plain_loop(train, images, cache, tmp_path)
     rows = np.arange(len(task.table))
     backbone = classifier.backbone
     features = extract_features(
-        task.table, backbone, backbone.preprocessing, Engines(backbone), folder=cache / "features", rows=rows
+        task.table, backbone, backbone.preprocessing, EngineSelector(backbone), folder=cache / "features", rows=rows
     ).features
     inputs, head = torch.from_numpy(np.array(features)).float(), classifier.head
     targets = torch.zeros(len(rows), len(CLASSES))

@@ -9,13 +9,13 @@ import torch
 from lightning_fabric import Fabric
 
 from onepair.errors import Stopped
-from onepair.inference.scoring import FeatureSource, score
 from onepair.models.backbone import SmallCNN
 from onepair.runs.folder import RunFolder, load_state
 from onepair.training import checkpoint as stopping
 from onepair.training import loop
 from onepair.training.checkpoint import Requests
 from onepair.training.loop import Trainer
+from onepair.training.sources import FeatureSource, score
 from tests.training.processes import run_command
 from tests.training.test_processes import arguments, assert_same, in_two
 from tests.training.test_resume import records

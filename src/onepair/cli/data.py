@@ -230,19 +230,19 @@ def features(
     from onepair.data.problems import announce
     from onepair.features.extract import extract_features
     from onepair.files import cache_folder
-    from onepair.inference.torch_engine import Engines
+    from onepair.inference.engine_selector import EngineSelector
     from onepair.models import create_backbone, parse_weights
     from onepair.models.packages import best_at_hand
     from onepair.training.callbacks import progress_of
 
     network = create_backbone(backbone or best_at_hand(), weights=parse_weights(weights), image_size=image_size)
     kept_in = cache or cache_folder()
-    with ProgressCallback() as progress, place as over:
+    with ProgressCallback() as progress, place as executor:
         found = extract_features(
             table,
             network,
             network.preprocessing,
-            over(Engines(network, cache=kept_in)),
+            executor(EngineSelector(network, cache=kept_in)),
             folder=kept_in / "features",
             view="flipped" if flipped else "plain",
             workers=workers,

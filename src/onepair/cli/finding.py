@@ -89,13 +89,13 @@ def find(
     from onepair.finding.find import find_labels
     from onepair.training.hardware import Hardware
 
-    with ProgressCallback(short_epochs=False) as progress, place as over:
+    with ProgressCallback(short_epochs=False) as progress, place as executor:
         hardware = Hardware(
             accelerator=accelerator,
             devices=number_or_auto(devices),
             workers=workers,
             cache=cache or cache_folder(),
-            over=over,
+            executor=executor,
             shared=shared,
         )
         found = find_labels(

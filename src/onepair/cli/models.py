@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from onepair.data.images.blocks import Input
     from onepair.data.label_table import LabelTable
-    from onepair.inference.engine import Over
+    from onepair.inference.engine import Executor
     from onepair.inference.prediction import Model
     from onepair.inference.prediction_files import Written
     from onepair.labels import Indices, Labels
@@ -153,7 +153,7 @@ def _other(run: "FinishedRun", table: "LabelTable", data: str, split: str, worke
         typer.echo(f"judged by a random sample of {len(some):,} of {counted(len(rows), f'{split} image')}", err=True)
         rows = some
     report = announce(lambda sentence: typer.echo(sentence, err=True), strict=strict)
-    from onepair.inference.scoring import score_images
+    from onepair.inference.engine_selector import score_images
 
     precision = run.description.precision
     scores = score_images(run.classifier, table, rows, precision=precision, workers=workers, report=report)
@@ -334,15 +334,17 @@ def predict(
     Images that cannot be read are named, and listed in a file beside the predictions, as predictions.skipped.csv.
     """
     alone = None if probabilities is None else probabilities == "predicted"
-    with computed(engine, address) as over:
-        _predict(model, images, out, alone, strict, over)
+    with computed(engine, address) as executor:
+        _predict(model, images, out, alone, strict, executor)
 
 
-def _predict(model: Path, images: list[str], out: Path | None, alone: bool | None, strict: bool, over: "Over") -> None:
+def _predict(
+    model: Path, images: list[str], out: Path | None, alone: bool | None, strict: bool, executor: "Executor"
+) -> None:
     from onepair.data.images.tar import in_tar
     from onepair.data.vectors.vector_files import chosen
     from onepair.errors import DataError
-    from onepair.inference.engine import here
+    from onepair.inference.engine import local
     from onepair.inference.prediction import load
     from onepair.inference.prediction_files import require_writer, skipped_file
     from onepair.remote import as_path
@@ -357,8 +359,8 @@ def _predict(model: Path, images: list[str], out: Path | None, alone: bool | Non
             raise DataError(f"{path}: cannot be read, there is no such file or folder")
     loaded = load(model)
     if loaded.preprocessing is not None:
-        loaded = replace(loaded, engines=over(loaded.engines))
-    elif over is not here:
+        loaded = replace(loaded, engines=executor(loaded.engines))
+    elif executor is not local:
         raise UserError(f"{model}: takes {plural(loaded.noun)}, and --engine ray is for images; leave it out")
     files = loaded.each(given)
     if out is None:

@@ -16,7 +16,7 @@ from onepair.errors import ConfigError, UserError
 if TYPE_CHECKING:
     from onepair.data.label_table import LabelTable
     from onepair.data.problems import Report
-    from onepair.inference.engine import Over
+    from onepair.inference.engine import Executor
     from onepair.runs.config import Config
 
 R = TypeVar("R")
@@ -278,7 +278,7 @@ def number_or_auto(devices: str) -> int | Literal["auto"]:
     return int(devices)
 
 
-def computed(engine: str, address: str | None) -> "AbstractContextManager[Over]":
+def computed(engine: str, address: str | None) -> "AbstractContextManager[Executor]":
     """Where images are computed. What cannot be is refused at once; a cluster is started when it is needed."""
     if engine == "ray":
         from onepair.inference.ray_engine import Cluster
@@ -286,9 +286,9 @@ def computed(engine: str, address: str | None) -> "AbstractContextManager[Over]"
         return Cluster(address, say=lambda sentence: typer.echo(sentence, err=True))
     if address is not None:
         raise UserError(f"--address {address}: is that of a Ray cluster; add --engine ray, or leave it out")
-    from onepair.inference.engine import here
+    from onepair.inference.engine import local
 
-    return nullcontext(here)
+    return nullcontext(local)
 
 
 def say_how_to_train(written: Path, table: "LabelTable") -> None:

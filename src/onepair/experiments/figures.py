@@ -17,8 +17,8 @@ from onepair.data.images.blocks import pixels_of
 from onepair.experiments.overrides import Dataset
 from onepair.experiments.records import Picture, Row, published_best, values_text
 from onepair.experiments.study import Outcome
+from onepair.inference.engine_selector import score_images
 from onepair.inference.heat_maps import suggestion_maps
-from onepair.inference.scoring import score_images
 from onepair.labels import POSITIVE, Labels
 from onepair.metrics import Floats
 from onepair.report.colours import INK, MUTED, RULE

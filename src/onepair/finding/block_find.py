@@ -12,8 +12,7 @@ from onepair.errors import RunError
 from onepair.finding.folds import apart, models_of
 from onepair.finding.suggestions import Suggestions
 from onepair.finding.summary import MOST, ClassSummary, Finding, choose
-from onepair.inference.scoring import score_images
-from onepair.inference.torch_engine import Engines, TorchEngine
+from onepair.inference.engine_selector import EngineSelector, TorchEngine, score_images
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
@@ -340,9 +339,9 @@ def _of_features(fold: Classifier, features: torch.Tensor) -> Score:
 
 
 def _of_inputs(run: FinishedRun, fold: Classifier, hardware: Hardware) -> Score:
-    engines = Engines(fold, precision=run.description.precision)
+    engines = EngineSelector(fold, precision=run.description.precision)
     return lambda rows: score_images(
-        fold, run.table, rows, engines=engines, workers=hardware.workers, over=hardware.over
+        fold, run.table, rows, engines=engines, workers=hardware.workers, executor=hardware.executor
     )
 
 

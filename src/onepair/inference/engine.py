@@ -1,8 +1,8 @@
-"""The interface of an engine, which computes a network, and the engine by ONNX Runtime, without torch."""
+"""Engines, which compute a network: their interface, and the one by ONNX Runtime, without torch."""
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,28 +20,24 @@ class Engine(Protocol):
     """Computes a network on uint8 images (B, S, S, 3), scaled but not normalised, or on features (B, D)."""
 
     @property
-    def name(self) -> str:
-        """What it is, in a word for people."""
-
-    @property
     def batch_size(self) -> int:
         """How many inputs at a time it is fast with."""
 
     def __call__(self, inputs: NDArray[Any]) -> Float32:
-        """What the network makes of the inputs, (B, K)."""
+        """Compute the outputs (B, K) of the network."""
 
 
-Choice = Callable[[int], Engine]  # the engine for so many images
-Over = Callable[[Choice], Choice]  # the same engines, computed elsewhere
+EngineFactory = Callable[[int], Engine]  # gives the engine for so many images
+Executor = Callable[[EngineFactory], EngineFactory]  # gives the same engines, computed elsewhere
 
 
-def here(engines: Choice) -> Choice:
-    """The same engines, computed in this process."""
+def local(engines: EngineFactory) -> EngineFactory:
+    """Compute engines in this process: the `Executor` that is the default."""
     return engines
 
 
 @dataclass(frozen=True, eq=False)
-class WithHead:
+class LinearHead:
     """The engine of a backbone, and the linear layer of a classifier on top of it.
 
     A linear layer costs next to nothing, so classifiers on one backbone share its graph.
@@ -50,10 +46,6 @@ class WithHead:
     backbone: Engine
     weight: Float32  # (L, D)
     bias: Float32  # (L,)
-
-    @property
-    def name(self) -> str:
-        return self.backbone.name
 
     @property
     def batch_size(self) -> int:
@@ -70,7 +62,6 @@ class OnnxEngine:
     session: Any  # an onnxruntime.InferenceSession
     output: str
     preprocessing: Preprocessing | None = None  # where the graph takes images that are normalised
-    name: str = "ONNX Runtime"
     batch_size: int = 8
     input: str = "images"
     file: Path | None = None  # that the session was opened from: what another process is given in its place
@@ -78,23 +69,16 @@ class OnnxEngine:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.file is None:
             raise TypeError("a session of ONNX Runtime stays in its process")
-        return _reopened, (
-            self.file.read_bytes(),
-            self.output,
-            self.preprocessing,
-            self.name,
-            self.batch_size,
-            self.input,
-        )
+        return _reopen, (self.file.read_bytes(), replace(self, session=None, file=None).__dict__)
 
     def __call__(self, inputs: NDArray[Any]) -> Float32:
-        images = inputs if self.preprocessing is None else _normalised(inputs, self.preprocessing)
-        found: Float32 = self.session.run([self.output], {self.input: np.ascontiguousarray(images)})[0]
-        return found
+        images = inputs if self.preprocessing is None else _normalise(inputs, self.preprocessing)
+        outputs: Float32 = self.session.run([self.output], {self.input: np.ascontiguousarray(images)})[0]
+        return outputs
 
 
 def open_session(model: Path | bytes) -> Any:
-    """A session of ONNX Runtime, with as many threads as OMP_NUM_THREADS says, as torch has it."""
+    """Open a session of ONNX Runtime, with as many threads as OMP_NUM_THREADS says, as torch has it."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -104,12 +88,12 @@ def open_session(model: Path | bytes) -> Any:
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def _reopened(content: bytes, *others: Any) -> OnnxEngine:
-    return OnnxEngine(open_session(content), *others)
+def _reopen(content: bytes, fields: dict[str, Any]) -> OnnxEngine:
+    return OnnxEngine(**{**fields, "session": open_session(content)})
 
 
-def _normalised(images: NDArray[Any], preprocessing: Preprocessing) -> Float32:
-    """Images (B, S, S, 3) as float32 (B, 3, S, S)."""
+def _normalise(images: NDArray[Any], preprocessing: Preprocessing) -> Float32:
+    """Make float32 (B, 3, S, S) of images (B, S, S, 3)."""
     mean, std = (np.array(values, np.float32) * np.float32(255) for values in (preprocessing.mean, preprocessing.std))
     normalised: Float32 = (images - mean) / std
     return normalised.transpose(0, 3, 1, 2)

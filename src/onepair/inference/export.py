@@ -1,6 +1,7 @@
-"""A run's model as an ONNX file, which needs neither torch nor onepair to be used."""
+"""Networks as ONNX graphs, and a run's model as an ONNX file, which needs neither torch nor onepair to be used."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,18 +11,73 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from onepair.data.images.batches import normalise
+from onepair.data.images.decode import Preprocessing
 from onepair.errors import ModelError
 from onepair.files import write_atomically, writing
 from onepair.inference.engine import open_session
-from onepair.inference.graphs import fits, missing_packages, random_images, to_onnx
 from onepair.inference.model_files import load_model, read_description
 from onepair.inference.prediction import METADATA
 from onepair.metrics import Floats
-from onepair.models import Classifier, GivenVectors
+from onepair.models import Classifier, IdentityBackbone
 from onepair.probability.calibration import Isotonic, Platt
 from onepair.probability.thresholds import Thresholds
 
-_TOLERANCE = 1e-4
+PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+
+_OPSET = 18
+_TOLERANCE = 1e-4  # between logits of the file and of torch, relative to the largest
+_LARGEST = 2**31  # bytes of a protocol buffer
+
+
+def missing_packages() -> list[str]:
+    """Return those that ONNX graphs need and that are not installed."""
+    return [name for name in PACKAGES if find_spec(name) is None]
+
+
+def fits(network: nn.Module) -> bool:
+    """Say whether a network's weights fit into an ONNX file."""
+    return sum(int(tensor.nbytes) for tensor in network.state_dict().values()) <= _LARGEST
+
+
+def to_onnx(
+    network: nn.Module,
+    images: Tensor,
+    *,
+    outputs: list[str],
+    metadata: dict[str, str] | None = None,
+    input: str = "images",
+) -> bytes:
+    """Make an ONNX graph of a network, for any number of images, that says nothing of this machine."""
+    import onnx
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+
+    program: Any = torch.onnx.export(
+        network,
+        (images,),
+        dynamo=True,
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        input_names=[input],
+        output_names=outputs,
+        opset_version=_OPSET,
+        external_data=False,
+        verbose=False,
+    )
+    ClearMetadataAndDocStringPass()(program.model)  # of every node, where in the code on this machine it comes from
+    model = program.model_proto
+    weights = {tensor.name for tensor in model.graph.initializer}
+    for place in reversed(range(len(model.graph.value_info))):  # tools that quantise take all that is here for computed
+        if model.graph.value_info[place].name in weights:
+            del model.graph.value_info[place]
+    if metadata:
+        onnx.helper.set_model_props(model, metadata)
+    onnx.checker.check_model(model, full_check=True)
+    return bytes(model.SerializeToString())
+
+
+def random_images(preprocessing: Preprocessing, count: int) -> Tensor:
+    """Make pixels (count, S, S, 3) to try a network with, always the same."""
+    shape = (count, preprocessing.size, preprocessing.size, 3)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
 class Exported(NamedTuple):
@@ -84,7 +140,7 @@ class _Graph(nn.Module):
         self.calibrator = _Line(calibrator) if isinstance(calibrator, Platt) else _Curve(calibrator)
         self.register_buffer("thresholds", torch.from_numpy(_rounded_up(decisions.thresholds)))
         self.float_input = float_input
-        self.of_vectors = isinstance(classifier.backbone, GivenVectors)
+        self.of_vectors = isinstance(classifier.backbone, IdentityBackbone)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if not self.float_input and not self.of_vectors:

@@ -123,10 +123,10 @@ def save_model(
 
     Weights are the classifier's own, unless they are spread over processes and were gathered by the caller.
     """
-    from onepair.models import GivenVectors, TextBackbone, save_weights
+    from onepair.models import IdentityBackbone, TextBackbone, save_weights
 
     backbone = classifier.backbone
-    given = isinstance(backbone, GivenVectors)
+    given = isinstance(backbone, IdentityBackbone)
     save_weights(folder / WEIGHTS, classifier.state_dict() if weights is None else weights)
     described = Description(
         backbone.name,

@@ -16,7 +16,7 @@ from onepair.data.images.walk import image_files
 from onepair.data.problems import Report, raise_problem
 from onepair.data.vectors.vector_files import text_rows, vector_rows
 from onepair.errors import DataError, ModelError
-from onepair.inference.engine import MANY, Choice, Float32, OnnxEngine, open_session
+from onepair.inference.engine import MANY, EngineFactory, Float32, OnnxEngine, open_session
 from onepair.inference.model_files import load_model, parse_description, read_description
 from onepair.probability.thresholds import Thresholds
 from onepair.remote import as_path
@@ -51,7 +51,7 @@ class Model:
     classes: tuple[str, ...]
     decisions: Thresholds
     preprocessing: Preprocessing | None  # None where the inputs are no images
-    engines: Choice
+    engines: EngineFactory
     classifier: "Classifier | None" = None  # the network, where it is one of torch's
     width: int = 0  # of vectors, where those are the inputs
     encode: Callable[[Sequence[str]], Float32] | None = None  # from texts to vectors, where those are the inputs
@@ -169,10 +169,10 @@ def _load_torch(folder: Path) -> Model:
     described = read_description(folder)
     precision = described.precision
 
-    from onepair.inference.torch_engine import Engines  # and torch with it, once there is a model
+    from onepair.inference.engine_selector import EngineSelector  # and torch with it, once there is a model
 
     classifier, decisions = load_model(folder)
-    engines, backbone = Engines(classifier, precision=precision), classifier.backbone
+    engines, backbone = EngineSelector(classifier, precision=precision), classifier.backbone
     model = Model(folder, classifier.classes, decisions, described.preprocessing, engines, classifier)
     return replace(model, width=described.width or 0, encode=getattr(backbone, "encode", None))
 

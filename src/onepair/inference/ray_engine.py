@@ -34,7 +34,7 @@ from onepair.errors import RayError, UserError, require_extra
 from onepair.inference.engine import Engine, Float32
 
 if TYPE_CHECKING:
-    from onepair.inference.engine import Choice, Engine, Over
+    from onepair.inference.engine import Engine, EngineFactory, Executor
 
 OBJECT_STORE = 512 * 2**20  # bytes for blocks that are on their way; Ray writes to disk what is more
 PATIENCE = 5.0  # seconds for a cluster to answer at all
@@ -61,7 +61,7 @@ class Cluster:
         if address is not None:
             _require_answer(address)
 
-    def __enter__(self) -> "Over":
+    def __enter__(self) -> "Executor":
         return self.over
 
     def __exit__(
@@ -69,7 +69,7 @@ class Cluster:
     ) -> None:
         self._held.close()
 
-    def over(self, engines: "Choice") -> "Choice":
+    def over(self, engines: "EngineFactory") -> "EngineFactory":
         """The same engines, computed by the cluster; on its GPUs, if it has any."""
 
         def chosen(images: int) -> "Engine":
@@ -300,10 +300,6 @@ class RayEngine:
 
     engine: Engine
     cluster: Cluster
-
-    @property
-    def name(self) -> str:
-        return self.engine.name
 
     @property
     def batch_size(self) -> int:

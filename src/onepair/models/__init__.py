@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         Spatial,
         register_backbone,
     )
-    from onepair.models.vectors import GivenVectors, TextBackbone
+    from onepair.models.vectors import IdentityBackbone, TextBackbone
     from onepair.models.weights import (
         State,
         create_backbone,
@@ -26,7 +26,7 @@ __all__ = [
     "BACKBONES",
     "Backbone",
     "Classifier",
-    "GivenVectors",
+    "IdentityBackbone",
     "SmallCNN",
     "Spatial",
     "State",
@@ -41,7 +41,7 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("BACKBONES", "Backbone", "Classifier", "SmallCNN", "Spatial", "register_backbone"), "backbone"),
-    **dict.fromkeys(("GivenVectors", "TextBackbone"), "vectors"),
+    **dict.fromkeys(("IdentityBackbone", "TextBackbone"), "vectors"),
 }  # all others are in weights
 
 

@@ -1,4 +1,4 @@
-"""A network cut in two at a stage: what lies before it stays as it is, what follows learns."""
+"""A network split at a stage: what lies before it stays frozen, what follows is trained."""
 
 import copy
 import difflib
@@ -16,26 +16,26 @@ _MOST_NAMED = 24  # stages in a sentence
 _TOLERANCE = 1e-4  # of the largest feature
 
 
-class Cut(NamedTuple):
-    """Where a network is cut."""
+class FrozenPrefix(NamedTuple):
+    """The part of a network before a stage, and what follows it."""
 
-    before: Backbone  # a copy of what lies before the stage: from images to what the stage takes of them, (B, D)
+    backbone: Backbone  # a copy of what lies before the stage: from images to what the stage takes of them, (B, D)
     shape: tuple[int, ...]  # of what the stage takes of one image
     steps: tuple[str, ...]  # the modules that follow each other from the stage to the last features
-    learning: tuple[str, ...]  # the modules that learn: the steps, and what makes one vector of the features
+    trainable: tuple[str, ...]  # the modules that learn: the steps, and what makes one vector of the features
 
 
-class LearningPart(nn.Module):
+class TrainableSuffix(nn.Module):
     """A classifier that begins at a stage: from what the stage takes (B, D) to logits (B, L).
 
     Its weights are the classifier's own, and those that lie before the stage do not learn.
     """
 
-    def __init__(self, classifier: Classifier, cut: Cut) -> None:
+    def __init__(self, classifier: Classifier, cut: FrozenPrefix) -> None:
         super().__init__()
         self.classifier, self.shape, self.steps = classifier, cut.shape, cut.steps
         network = classifier.backbone.network.requires_grad_(False)
-        for name in cut.learning:
+        for name in cut.trainable:
             network.get_submodule(name).requires_grad_()
 
     def forward(self, activations: Tensor) -> Tensor:
@@ -43,8 +43,8 @@ class LearningPart(nn.Module):
         return self.classifier.of_features(_after(self.classifier.backbone.network, self.steps, given))
 
 
-def cut_at(backbone: Backbone, stage: str) -> Cut:
-    """Cut a backbone at one of its modules, as "blocks.5" of an EfficientNet or "layer4" of a ResNet.
+def split_at(backbone: Backbone, stage: str) -> FrozenPrefix:
+    """Split a backbone at one of its modules, as "blocks.5" of an EfficientNet or "layer4" of a ResNet.
 
     Which modules follow each other is seen in one forward pass: each takes what the one before has given. So any module
     will do that all information goes through; of others it is said that they will not.
@@ -62,7 +62,7 @@ def cut_at(backbone: Backbone, stage: str) -> Cut:
         network.train(was_training)
 
 
-def _cut(backbone: Backbone, stage: str, probe: Tensor) -> Cut:
+def _cut(backbone: Backbone, stage: str, probe: Tensor) -> FrozenPrefix:
     network: Any = backbone.network
     calls, features = _watch(network, lambda: network.forward_features(probe))
     steps = _steps(calls, stage, features)
@@ -79,7 +79,7 @@ def _cut(backbone: Backbone, stage: str, probe: Tensor) -> Cut:
             f"{backbone.name} cannot be cut at {stage}, past which other information goes; name a whole stage"
         )
     before = Backbone(f"{backbone.name}-before-{stage}", cut_off, backbone.preprocessing).eval()
-    return Cut(before, shape, steps, (*steps, *names))
+    return FrozenPrefix(before, shape, steps, (*steps, *names))
 
 
 class _CutOff(nn.Module):

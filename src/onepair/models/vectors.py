@@ -18,7 +18,7 @@ WIDTH = 512  # of the vectors that texts become, at most
 TERMS = 30_000  # words and pairs of words that count, at most
 
 
-class GivenVectors(Backbone):
+class IdentityBackbone(Backbone):
     """No network at all: what it gives is what it is given. It has no preprocessing, as it sees no image."""
 
     def __init__(self, width: int, name: str = VECTORS) -> None:
@@ -37,7 +37,7 @@ class GivenVectors(Backbone):
         return table.vectors.take(rows)
 
 
-class TextBackbone(GivenVectors):
+class TextBackbone(IdentityBackbone):
     """Texts as vectors: their words and pairs of words, weighted by TF-IDF and brought to fewer dimensions by an SVD.
 
     What it has learned from texts are tensors, saved as those of any network, and the list of terms.

@@ -18,7 +18,7 @@ from onepair.errors import ConfigError, ModelError
 from onepair.files import write_atomically
 from onepair.models import packages
 from onepair.models.backbone import BACKBONES, Backbone, Classifier
-from onepair.models.vectors import GivenVectors, TextBackbone
+from onepair.models.vectors import IdentityBackbone, TextBackbone
 from onepair.words import counted
 
 Weights = Literal["pretrained", "none"] | Path | None
@@ -180,7 +180,7 @@ def load_classifier(
         vocabulary: the terms of its texts.
     """
     if preprocessing is None:
-        network: Backbone = TextBackbone(vocabulary, width or 0) if vocabulary else GivenVectors(width or 0)
+        network: Backbone = TextBackbone(vocabulary, width or 0) if vocabulary else IdentityBackbone(width or 0)
     else:
         network = create_backbone(backbone, weights="none", image_size=preprocessing.size)
         network.preprocessing = preprocessing

@@ -24,8 +24,8 @@ from onepair.data.images.blocks import pixels_of
 from onepair.data.label_table import LabelTable
 from onepair.data.text_files import is_file, real
 from onepair.errors import DataError, ReportError, UserError
+from onepair.inference.engine_selector import score_images
 from onepair.inference.heat_maps import suggestion_maps
-from onepair.inference.scoring import score_images
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.remote import as_path
 from onepair.report.charts import short

@@ -238,7 +238,7 @@ class FinishedRun:
             return kept
         if split == "train" and self.config.solves:
             return self._out_of_fold(rows, workers)
-        from onepair.inference.scoring import score_images
+        from onepair.inference.engine_selector import score_images
 
         return score_images(self.classifier, self.table, rows, precision=self.description.precision, workers=workers)
 
@@ -248,7 +248,7 @@ class FinishedRun:
         return read_folds(self.path, rows=len(self.task.train), classes=len(self.table.classes))
 
     def _out_of_fold(self, rows: Indices, workers: int | None) -> NDArray[np.float32]:
-        from onepair.inference.scoring import score_images
+        from onepair.inference.engine_selector import score_images
 
         models = self.folds()
         if models is None:

@@ -14,8 +14,7 @@ from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.vectors.align import TFIDF
 from onepair.features.extract import OnProgress, View, extract_features
 from onepair.features.store import Features
-from onepair.inference.scoring import FeatureSource, Kept
-from onepair.inference.torch_engine import Engines
+from onepair.inference.engine_selector import EngineSelector
 from onepair.labels import Indices
 from onepair.linear.fit import Judges, LinearFit, Trial, fit_linear
 from onepair.methods import METHODS
@@ -27,6 +26,7 @@ from onepair.training.callbacks import Callback, progress_of
 from onepair.training.checkpoint import Requests
 from onepair.training.distributed import first_logger, patiently
 from onepair.training.hardware import Hardware
+from onepair.training.sources import CachedActivations, FeatureSource
 
 Made = TypeVar("Made")
 _log = first_logger(__name__)
@@ -45,8 +45,8 @@ class FixedFeatures(NamedTuple):
 class FixedActivations(NamedTuple):
     """What the fixed part of a backbone gives, too much to be held in memory."""
 
-    plain: Kept
-    flipped: Kept | None  # of training images alone
+    plain: CachedActivations
+    flipped: CachedActivations | None  # of training images alone
     unreadable: list[Problem]
 
 
@@ -80,13 +80,13 @@ class Fixed:
         def extract() -> FixedActivations:
             used = self._used(task)
             activations, unreadable = self._extract(before, task, used)
-            plain = Kept(activations, _places(used, len(task.table)))
+            plain = CachedActivations(activations, _places(used, len(task.table)))
             if before.preprocessing.flip == 0:
                 return FixedActivations(plain, None, unreadable)
             # What a fold holds out, the others learn from.
             learned = np.union1d(task.train, task.test) if task.holds_out else task.train
             mirrored, _ = self._extract(before, task, learned, view="flipped")
-            return FixedActivations(plain, Kept(mirrored, _places(learned, len(task.table))), unreadable)
+            return FixedActivations(plain, CachedActivations(mirrored, _places(learned, len(task.table))), unreadable)
 
         return self._once("activations", before, self.config.data, extract)
 
@@ -118,11 +118,12 @@ class Fixed:
         def extract(some: Indices, report: Report) -> Features:
             if len(some) == 0:  # fewer images than processes
                 return np.empty((0, backbone.feature_dim), np.float16)
+            engines = EngineSelector(backbone, devices=[self.fabric.device], cache=self.hardware.cache)
             return extract_features(
                 task.table,
                 backbone,
                 backbone.preprocessing,
-                self.hardware.over(Engines(backbone, devices=[self.fabric.device], cache=self.hardware.cache)),
+                self.hardware.executor(engines),
                 folder=self.hardware.cache / "features",
                 rows=some,
                 view=view,

@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 
 from onepair.errors import ConfigError
 from onepair.files import cache_folder
-from onepair.inference.engine import Over, here
+from onepair.inference.engine import Executor, local
 from onepair.runs.task import Shared
 
 
@@ -24,7 +24,7 @@ class Hardware:
     strategy: str = "auto"
     workers: int | None = None  # processes that read images; None: as many as there are cores to spare
     cache: Path = field(default_factory=cache_folder)
-    over: Over = here  # where the features of images are computed
+    executor: Executor = local  # where the features of images are computed
     shared: Shared = field(default_factory=Shared)  # by the runs that are done with this very object, one after another
 
     def fabric(self, precision: Any) -> Fabric:

@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from onepair.errors import Stopped, TrainingError
-from onepair.inference.scoring import Inputs, ScoredBlocks, Source, gather, score, shard_of
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import Method
 from onepair.probability.infer import class_priors
@@ -27,6 +26,7 @@ from onepair.training.callbacks import Callback, EpochRecord
 from onepair.training.checkpoint import Agreement, Requests, Saved, Weights, stopped
 from onepair.training.distributed import cpu_state, hold_norms, holds_norms
 from onepair.training.optim import Group, averaged, lr_factor, make_optimiser, restore, set_lr
+from onepair.training.sources import Inputs, ScoredBlocks, Source, gather, score, shard_of
 from onepair.words import counted
 
 

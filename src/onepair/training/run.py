@@ -16,16 +16,15 @@ from onepair.data.images.batches import image_batches
 from onepair.data.problems import Problem
 from onepair.data.vectors.align import TFIDF
 from onepair.errors import ConfigError
+from onepair.inference.heat_maps import averages_places
 from onepair.inference.model_files import save_model
-from onepair.inference.scoring import ActivationSource, FeatureSource, FrozenSource, ImageSource, Source, score
 from onepair.label_matrix import too_many
 from onepair.labels import POSITIVE, Indices
 from onepair.linear.fit import LinearFit, Trial
 from onepair.methods import METHODS, Method
 from onepair.methods.method import Observed, SparseObserved
-from onepair.models import Backbone, Classifier, GivenVectors, TextBackbone, create_backbone, parse_weights
-from onepair.models.frozen_prefix import Cut, LearningPart, cut_at
-from onepair.models.maps import averages_places
+from onepair.models import Backbone, Classifier, IdentityBackbone, TextBackbone, create_backbone, parse_weights
+from onepair.models.frozen_prefix import FrozenPrefix, TrainableSuffix, split_at
 from onepair.probability.evaluation import evaluate
 from onepair.probability.observation import Process, recognise
 from onepair.probability.selection_score import estimated_map
@@ -51,6 +50,7 @@ from onepair.training.frozen_features import Fixed, TrialRecords, features_of, s
 from onepair.training.hardware import Hardware
 from onepair.training.loop import Stage, Trainer
 from onepair.training.optim import Group
+from onepair.training.sources import ActivationSource, FeatureSource, FrozenSource, ImageSource, Source, score
 from onepair.words import counted, itemised, listed
 
 _log = first_logger(__name__)
@@ -181,7 +181,7 @@ def _create_classifier(config: Config, task: Task, shared: Shared, *, boost: flo
     def make() -> tuple[Backbone, torch.Tensor]:
         torch.manual_seed(config.seed)
         if task.table.vectors is not None:
-            return GivenVectors(task.table.vectors.width), torch.get_rng_state()
+            return IdentityBackbone(task.table.vectors.width), torch.get_rng_state()
         if wanted.backbone == TFIDF:
             texts = task.table.texts or ()
             return TextBackbone.fit([texts[row] for row in task.train.tolist()]), torch.get_rng_state()
@@ -201,9 +201,9 @@ def _create_classifier(config: Config, task: Task, shared: Shared, *, boost: flo
     return Classifier(backbone, task.table.classes, boost=boost)
 
 
-def _cut(wanted: ModelConfig, backbone: Backbone) -> Cut | None:
+def _cut(wanted: ModelConfig, backbone: Backbone) -> FrozenPrefix | None:
     """Where the part that learns begins, if not at the images."""
-    return None if wanted.train_from is None else cut_at(backbone, wanted.train_from)
+    return None if wanted.train_from is None else split_at(backbone, wanted.train_from)
 
 
 class _Run:
@@ -218,7 +218,7 @@ class _Run:
         task: Task,
         method: Method,
         classifier: Classifier,
-        cut: Cut | None,
+        cut: FrozenPrefix | None,
         callbacks: Sequence[Callback],
         requests: Requests,
         test: bool,
@@ -242,7 +242,7 @@ class _Run:
                 data=data,
                 weights=weights,
                 processes=self.fabric.world_size,
-                vectors=self.task.given if isinstance(self.backbone, GivenVectors) else None,
+                vectors=self.task.given if isinstance(self.backbone, IdentityBackbone) else None,
                 with_all_negatives=knows_negatives(self.config),
             ),
         )
@@ -343,7 +343,7 @@ class _Run:
 
     def _features(self) -> FeatureSource:
         backbone, table, device = self.backbone, self.task.table, self.fabric.device
-        if not isinstance(backbone, GivenVectors):
+        if not isinstance(backbone, IdentityBackbone):
             return FeatureSource(self.fixed.features(backbone, self.task).by_row)
         if table.vectors is not None:
             return FeatureSource(table.vectors, device)
@@ -363,7 +363,7 @@ class _Run:
         )
         return Stage(
             name="finetune",
-            model=self.classifier if self.cut is None else LearningPart(self.classifier, self.cut),
+            model=self.classifier if self.cut is None else TrainableSuffix(self.classifier, self.cut),
             classifier=head,
             source=images if self.cut is None else self._source_of_stage(self.cut, images),
             groups=[Group(self.backbone), Group(head, config.optimiser.head_lr_multiplier)],
@@ -372,21 +372,21 @@ class _Run:
             hold_norms=config.hold_norms,
         )
 
-    def _source_of_stage(self, cut: Cut, images: ImageSource) -> Source:
+    def _source_of_stage(self, cut: FrozenPrefix, images: ImageSource) -> Source:
         """What the first stage that learns takes: computed before, or where images are augmented, each time anew."""
         if self.config.model.augment is not None:
-            return FrozenSource(images, cut.before.to(self.fabric.device))
-        kept = self.fixed.activations(cut.before, self.task)
+            return FrozenSource(images, cut.backbone.to(self.fabric.device))
+        kept = self.fixed.activations(cut.backbone, self.task)
         return ActivationSource(kept.plain, kept.flipped, self.backbone.preprocessing.flip, self.fabric.device)
 
     def _unreadable(self) -> list[Problem]:
         """What is wrong with images, found before anything is learned: a method needs to know their number."""
-        if self.task.table.pixels is not None or isinstance(self.backbone, GivenVectors):
+        if self.task.table.pixels is not None or isinstance(self.backbone, IdentityBackbone):
             return []
         if "linear" in self.config.stages:
             return self.fixed.features(self.backbone, self.task).unreadable
         if self.cut is not None and self.config.model.augment is None:
-            return self.fixed.activations(self.cut.before, self.task).unreadable
+            return self.fixed.activations(self.cut.backbone, self.task).unreadable
         problems: list[Problem] = []
         with patiently(self.fabric):
             for _ in image_batches(

@@ -1,4 +1,4 @@
-"""Inputs of a model (features in memory, images on disk), and the scores of all of them."""
+"""Inputs of a model that learns (features in memory, images on disk), and the scores of all of them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,16 +12,12 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from onepair.data.images.batches import BatchSpec, ImageReader, batch_specs, normalise
-from onepair.data.images.blocks import images_of, stream_images
 from onepair.data.images.decode import Augmentation, Preprocessing
 from onepair.data.label_table import LabelTable
-from onepair.data.problems import Report, raise_problem
+from onepair.data.problems import raise_problem
 from onepair.data.vectors.align import Vectors
 from onepair.features.store import Features
-from onepair.inference.engine import Engine, Over, here
-from onepair.inference.torch_engine import Engines
 from onepair.labels import Indices
-from onepair.models import Classifier, GivenVectors
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric  # which takes its time, and whoever only evaluates has none
@@ -134,7 +130,7 @@ class ImageSource:
             yield Inputs(images, torch.from_numpy(whole.rows).to(self.device))
 
 
-class Kept(NamedTuple):
+class CachedActivations(NamedTuple):
     """What a frozen part of a network makes of images, or of their mirrored selves."""
 
     activations: Features  # (n, D), mapped from a file
@@ -148,8 +144,8 @@ class ActivationSource:
     The order of rows and the mirrored ones are those of an `ImageSource`.
     """
 
-    plain: Kept
-    flipped: Kept | None  # None where no image is mirrored
+    plain: CachedActivations
+    flipped: CachedActivations | None  # None where no image is mirrored
     flip: float
     device: torch.device
 
@@ -284,45 +280,3 @@ def _batches(
             after_batch()
     finally:
         model.train(was_training)
-
-
-def score_images(
-    classifier: Classifier,
-    table: LabelTable,
-    rows: Indices,
-    *,
-    precision: Any = "32-true",
-    engines: Engines | None = None,
-    workers: int | None = None,
-    report: Report = raise_problem,
-    over: Over = here,
-) -> NDArray[np.float32]:
-    """The logits (N, L) of rows of a table, on the best devices at hand. The classifier stays as it is.
-
-    Args:
-        classifier: on any device.
-        table, rows: which images.
-        precision: on GPUs, as Fabric calls it; that of the run, if the scores are to be its own.
-        engines: those of the classifier, where it is asked more than once.
-        workers: threads that read images; None is one per core.
-        report: told of each image that cannot be read; if it returns, the image's scores are NaN.
-        over: says where they are computed, as `onepair.inference.ray_engine.Cluster.over`.
-    """
-    engines = engines or Engines(classifier, precision=precision)
-    if isinstance(classifier.backbone, GivenVectors):
-        return _score_vectors(engines(len(rows)), classifier.backbone, table, rows)
-    engine = over(engines)(len(rows))
-    images, preprocessing = images_of(table, rows), classifier.backbone.preprocessing
-    scores = np.full((len(rows), len(classifier.classes)), np.nan, np.float32)
-    for scored in stream_images(engine, images, preprocessing, workers=workers, report=report):
-        scores[scored.rows] = scored.scores
-    return scores
-
-
-def _score_vectors(engine: Engine, backbone: GivenVectors, table: LabelTable, rows: Indices) -> NDArray[np.float32]:
-    """The same of rows whose vectors are given, or made of texts."""
-    at_once = engine.batch_size
-    parts = [
-        engine(backbone.vectors_of(table, rows[start : start + at_once])) for start in range(0, len(rows), at_once)
-    ]
-    return np.concatenate(parts)
