@@ -25,7 +25,7 @@ from onepair.data.formats.read import read_dataset
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.write_table import write_table
 from onepair.files import write_atomically
-from onepair.finding.folds import OutOfSample, read_solved
+from onepair.finding.folds import OutOfSample, read_out_of_sample
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN, Labels, observe_positives, split_validation
 from onepair.metrics import average_precision
@@ -97,7 +97,7 @@ def measure(scored: OutOfSample, truth: Labels) -> dict[str, Any]:
 
 def limits(scored: OutOfSample, truth: Labels) -> dict[str, float]:
     """Average precision of what is inferred before labels say anything of each other, and with lines by the truth."""
-    observed, rows = scored.observed, len(scored.observed)
+    observed, rows = scored.observed.dense(), len(scored.observed)
     number = np.arange(len(scored.sample))
     by_turns = scored.sample_scores[number % len(scored.sample_scores), number]
     known = np.concatenate([observed, scored.sample])
@@ -137,7 +137,8 @@ def main() -> None:
             for seed in range(arguments.draws if 0 < images < everything else 1):
                 audited = audit(run, truth, images, seed)
                 after = FinishedRun(folder.path, shared=hardware.shared)
-                scored = read_solved(after)
+                fabric = hardware.fabric(after.config.precision)
+                scored = read_out_of_sample(after, (), fabric=fabric, hardware=hardware, callbacks=[progress])
                 if arguments.limits:
                     print(audited, seed, limits(scored, truth.labels[scored.rows]), flush=True)
                     continue

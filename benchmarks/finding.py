@@ -24,7 +24,7 @@ from onepair.data.formats.read import read_dataset
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.write_table import write_table
 from onepair.files import write_atomically
-from onepair.finding.folds import OutOfSample, read_solved
+from onepair.finding.folds import OutOfSample, read_out_of_sample
 from onepair.labels import POSITIVE, UNKNOWN, Labels, split_validation
 from onepair.metrics import average_precision
 from onepair.probability.calibration import expected_calibration_error
@@ -112,7 +112,7 @@ def cleanlab_rankings(observed: Labels, probabilities: Floats) -> dict[str, Floa
 
 
 def rows_of(method: str, scored: OutOfSample) -> list[dict[str, str]]:
-    observed, scores = scored.observed, scored.scores.astype(np.float64)
+    observed, scores = scored.observed.dense(), scored.scores.astype(np.float64)
     truth = scored.run.table.labels[scored.rows]
     plain = expit(scores)
     rankings = {"scores": plain, **cleanlab_rankings(observed, plain)}
@@ -139,7 +139,8 @@ def main() -> None:
             folder = RunFolder(arguments.runs / method)
             train(configuration(source, method), folder, hardware=hardware, callbacks=[progress])
             run = FinishedRun(folder.path, shared=hardware.shared)
-            scored = read_solved(run)
+            fabric = hardware.fabric(run.config.precision)
+            scored = read_out_of_sample(run, (), fabric=fabric, hardware=hardware, callbacks=[progress])
             rows += rows_of(method, scored)
     missing = (run.table.labels[scored.rows] == POSITIVE).sum() - (scored.observed == POSITIVE).sum()
     print(f"{missing:,} labels missing among {len(scored.rows):,} images\n")

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from onepair import label_matrix
 from onepair.errors import ConfigError, DataError, RunError
-from onepair.finding.folds import score_out_of_sample
+from onepair.finding.folds import read_out_of_sample, train_folds
 from onepair.inference.engine_selector import score_images
 from onepair.labels import UNKNOWN
 from onepair.runs.audit import draw, write_audit
@@ -40,14 +41,16 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def scored(place):
     """A run, its out-of-sample scores, and all that was told meanwhile."""
-    hardware, listener = Hardware(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
     run = train_tiny(place / "labels.csv", "linear.epochs=8", out=place / "run", cache=place / "cache").folder
-    return run, score_out_of_sample(FinishedRun(run.path), FOLDS, hardware=hardware, callbacks=[listener]), listener
+    return run, *again(run, place)
 
 
 def again(run, place, folds=FOLDS):
-    hardware, listener = Hardware(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
-    return score_out_of_sample(FinishedRun(run.path), folds, hardware=hardware, callbacks=[listener]), listener
+    machine, watch = Hardware(accelerator="cpu", devices=1, workers=0, cache=place / "cache"), Listener()
+    opened = FinishedRun(run.path)
+    configs = train_folds(opened, folds, hardware=machine, callbacks=[watch])
+    fabric = machine.fabric("32-true")
+    return read_out_of_sample(opened, configs, fabric=fabric, hardware=machine, callbacks=[watch]), watch
 
 
 @pytest.mark.parametrize("observe", ["given", "single-positive"])
@@ -105,8 +108,8 @@ def test_the_scores_are_not_those_of_the_run_itself(scored, place):
 def test_a_second_time_nothing_is_trained(scored, place):
     run, found, first = scored
     assert first.epochs
-    repeated, listener = again(run, place)
-    assert not listener.epochs
+    repeated, watch = again(run, place)
+    assert not watch.epochs
     np.testing.assert_array_equal(repeated.scores, found.scores)
     np.testing.assert_array_equal(repeated.sample_scores, found.sample_scores)
 
@@ -115,6 +118,32 @@ def test_finished_folds_keep_no_weights(scored):
     run, _, _ = scored
     assert not list((run.path / "finding").rglob("*.safetensors"))
     assert (run.path / "model.safetensors").exists()
+
+
+KINDS = {
+    "features": ("linear.epochs=3",),
+    "network": ("model.mode=finetune",),
+    "vectors": ("data.features='{folder}/vectors.npy'", "model.backbone=vectors", "model.image_size=none"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_that_were_kept_say_what_kept_scores_say(kind, tmp_path, monkeypatch):
+    source = write_images(tmp_path)
+    labels = np.loadtxt(source, delimiter=",", skiprows=1, usecols=range(2, 6))
+    np.save(tmp_path / "vectors.npy", labels + np.random.default_rng(0).normal(size=labels.shape))
+    settings = [each.format(folder=tmp_path) for each in KINDS[kind]]
+    run = train_tiny(source, *settings, out=tmp_path / "run", cache=tmp_path / "cache").folder
+    kept, _ = again(run, tmp_path)
+    for fold in (tmp_path / "run" / "finding" / "folds").iterdir():
+        (fold / "results.json").unlink()  # so that it is trained again, and keeps its model this time
+    monkeypatch.setattr(label_matrix, "MOST_CELLS", 10)
+    computed, _ = again(run, tmp_path)
+    np.testing.assert_array_equal(computed.rows, kept.rows)
+    np.testing.assert_allclose(computed.scores, kept.scores, atol=1e-5)
+    np.testing.assert_allclose(computed.sample_scores, kept.sample_scores, atol=1e-5)
+    some = np.array([29, 2, 17, 3])
+    np.testing.assert_allclose(computed.score(some), kept.scores[some], atol=1e-5)
 
 
 def test_images_that_were_left_out_stay_left_out(place, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from onepair import label_matrix
 from onepair.errors import ConfigError, RunError
 from onepair.finding.find import find_labels
-from onepair.finding.folds import read_solved
+from onepair.finding.folds import read_out_of_sample
 from onepair.review.completion import write_completed
 from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
@@ -57,12 +57,17 @@ def apart(one, other):
     return np.linalg.norm(one - other) / np.linalg.norm(one)
 
 
+def out_of_sample(run, hardware):
+    fabric = hardware.fabric("32-true")
+    return read_out_of_sample(run, (), fabric=fabric, hardware=hardware, callbacks=[Listener()])
+
+
 def test_finding_trains_nothing(solved, cache):
     hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
     found = find_labels(solved, hardware=hardware, callbacks=[Listener()], maps=False)
     assert found.folds == 5
     assert not (solved.path / "finding" / "folds").exists()
-    np.testing.assert_array_equal(read_solved(solved).scores, solved.scores("train"))
+    np.testing.assert_array_equal(out_of_sample(solved, hardware).scores, solved.scores("train"))
 
 
 def test_scores_that_were_not_kept_are_those_of_the_folds(solved):
@@ -81,6 +86,8 @@ def test_small_and_large_find_the_same_images(solved, cache, monkeypatch):
     large = find_labels(again, hardware=hardware, callbacks=[Listener()], maps=False)
     np.testing.assert_array_equal(small.rows, large.rows)
     assert large.folds == small.folds
+    np.testing.assert_array_equal(small.suggestions.kind, large.suggestions.kind)
+    np.testing.assert_allclose(small.suggestions.probability, large.suggestions.probability, atol=0.01)
 
 
 def test_a_validation_split_that_the_table_names_is_kept_to_judge_by(train, tmp_path):
@@ -91,7 +98,8 @@ def test_a_validation_split_that_the_table_names_is_kept_to_judge_by(train, tmp_
     assert (len(run.task.train), len(run.task.validation)) == (TRAIN - 10, 10)
     assert run.scores("validation").shape == (10, len(CLASSES))
     assert run.results.selected_on == "full validation labels"
-    assert len(read_solved(run).sample) == 10
+    hardware = Hardware(accelerator="cpu", devices=1, workers=0)
+    assert len(out_of_sample(run, hardware).sample) == 10
 
 
 def test_the_labels_that_a_run_has_hidden_are_not_judged_by(images):

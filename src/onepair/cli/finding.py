@@ -149,11 +149,10 @@ def print_finding(found: "Finding") -> None:
         count = "none can be missing: all labels are known"
     console.print(f"beside {beside}, {count}", soft_wrap=True)
     missing, wrong = (int((kinds == kind).sum()) for kind in ("missing", "wrong"))
-    others = f", {wrong:,} of wrong ones" if found.suspects else "; of so many labels, wrong ones are not looked for"
     likely = int((found.suggestions.probability >= LIKELY).sum())
     first = f"; more likely right than not, and first, {'is' if likely == 1 else 'are'} {likely:,}" if likely else ""
-    console.print(f"{counted(missing, 'suggestion')} of missing labels{others}{first}", soft_wrap=True)
-    if found.in_the_dark:
+    console.print(f"{counted(missing, 'suggestion')} of missing labels, {wrong:,} of wrong ones{first}", soft_wrap=True)
+    if found.uninformed:
         console.print(
             "the labels do not tell how many are missing: suggested are the most probable, and answers will tell",
             soft_wrap=True,

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onepair.files import locked, write_atomically, writing
-from onepair.finding.block_find import find_large
-from onepair.finding.folds import OutOfSample, is_large, read_folds, read_solved, train_folds
-from onepair.finding.suggestions import rank
+from onepair.finding import search
+from onepair.finding.folds import OutOfSample, read_out_of_sample, train_folds
+from onepair.finding.suggestions import MOST
 from onepair.finding.summary import Finding, choose, summarise
-from onepair.probability.cell_posterior import judge
 from onepair.runs.config import Config
 from onepair.runs.config_types import WITHOUT_IMAGES
 from onepair.runs.finished import FinishedRun
@@ -65,19 +64,8 @@ def find_labels(
         on_first(fabric, lambda: held.enter_context(_held(folder)))
         configs = _fold_configs(run, folds, hardware, callbacks)
         leave_to_first(fabric)
-        if is_large(run):
-            found = find_large(
-                run,
-                configs,
-                fabric=fabric,
-                hardware=hardware,
-                callbacks=callbacks,
-                top=top,
-                min_probability=min_probability,
-            )
-        else:
-            scored = read_solved(run) if run.config.solves else read_folds(run, configs, shared=hardware.shared)
-            found = find_in(scored, top=top, min_probability=min_probability)
+        scored = read_out_of_sample(run, configs, fabric=fabric, hardware=hardware, callbacks=callbacks)
+        found = find_in(scored, top=top, min_probability=min_probability, callbacks=callbacks)
         if lost := np.setdiff1d(run.searched, found.rows).tolist():
             names = listed([run.table.files[row] for row in lost])
             _log.info(f"{counted(len(lost), 'image')} left out that can no longer be read: {names}")
@@ -111,26 +99,36 @@ def _held(folder: Path) -> Iterator[None]:
             yield
 
 
-def find_in(scored: OutOfSample, *, top: int | None = None, min_probability: float | None = None) -> Finding:
-    """The same from scores at hand, without writing anything."""
-    table, asked = scored.run.table, scored.run.table.asked
+def find_in(
+    scored: OutOfSample,
+    *,
+    top: int | None = None,
+    min_probability: float | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Finding:
+    """Find labels by scores at hand, without writing anything; the arguments are those of `find_labels`."""
+    table, rows, observed = scored.run.table, scored.rows, scored.observed
+    if observed.size > search.FEW_CELLS:
+        _log.info(f"looking through {len(rows):,} images for the likeliest of {len(table.classes):,} classes")
     has_sample = len(scored.sample) > 0
-    judgement = judge(
-        scored.observed,
-        scored.scores,
-        sample=scored.sample if has_sample else None,
-        sample_scores=scored.sample_scores if has_sample else None,
+    found = search.find_by_blocks(
+        observed,
+        scored.score,
+        top=max(MOST, top or 0),  # so that fewer are the first of the same
+        full=scored.sample if has_sample else None,
+        full_scores=scored.sample_scores if has_sample else None,
+        asked=None if table.asked is None else table.asked.take(rows),
         process=scored.run.config.data.process,
-        asked=None if asked is None else asked[scored.rows],
+        on_progress=progress_of(callbacks, "looking through images"),
     )
     return Finding(
-        suggestions=choose(rank(scored.observed, judgement.probabilities), judgement.total, top, min_probability),
-        classes=summarise(scored.observed, judgement.probabilities, judgement.missing, table.classes),
-        missing=judgement.total,
-        rows=scored.rows,
-        files=[table.files[row] for row in scored.rows.tolist()],
+        suggestions=choose(found.suggestions, found.total, top, min_probability),
+        classes=summarise(observed, found.suggestions, found.missing, table.classes),
+        missing=found.total,
+        rows=rows,
+        files=[table.files[row] for row in rows.tolist()],
         folds=scored.folds,
-        basis=judgement.basis,
+        basis=found.basis,
     )
 
 

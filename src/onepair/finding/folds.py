@@ -1,60 +1,83 @@
 """Scores of training rows by models that were not fitted to them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import torch
+from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from onepair.errors import RunError
+from onepair.inference.engine_selector import EngineSelector, TorchEngine, score_images
 from onepair.inference.model_files import WEIGHTS
-from onepair.label_matrix import too_many
+from onepair.label_matrix import LabelMatrix, too_many
 from onepair.labels import Indices, Labels
+from onepair.models import Classifier
 from onepair.runs.config import Config, parse_fold
+from onepair.runs.config_types import WITHOUT_IMAGES
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.runs.task import Shared, Split, task_of
+from onepair.runs.task import Split, judged_places, task_of
 from onepair.training.callbacks import Callback
+from onepair.training.checkpoint import Requests
 from onepair.training.distributed import first_logger, is_first
+from onepair.training.frozen_features import Fixed
 from onepair.training.hardware import Hardware
 from onepair.training.run import train
 
 _log = first_logger(__name__)
 
-MOST_HELD = 2**26  # labels that are looked through all at once, which takes some 80 bytes for each
+Score = Callable[[Indices], NDArray[np.float32]]  # from rows (n,) to their scores (n, L)
+_ScorersOf = Callable[[Sequence[Classifier]], tuple[list[Score], Indices]]
 
 
 @dataclass(frozen=True, eq=False)
 class OutOfSample:
-    """What the models of K folds say of rows that they were not fitted to."""
+    """What models say of rows that they were not fitted to."""
 
     run: FinishedRun
     rows: Indices  # (N,) of the table, ascending: the images that labels are looked for in
-    observed: Labels  # (N, L), what is known of them
-    scores: NDArray[np.float32]  # (N, L), each row by one model that was not fitted to it
+    scorers: Sequence[Score]  # K models, by rows of the table
+    scorer: Indices  # (N,), which of them was not fitted to the row
+    bias: NDArray[np.float32]  # (K, L), how much higher than the others each of them scores
     sample: Labels  # (M, L), of validation images that have all of their labels
-    sample_scores: NDArray[np.float32]  # (K, M, L)
+    sample_scores: NDArray[np.float32]  # (J, M, L), by every model that was not fitted to these
     folds: int
 
+    @cached_property
+    def observed(self) -> LabelMatrix:
+        """What is known of the rows, (N, L)."""
+        return self.run.known.take(self.rows)
 
-def score_out_of_sample(
-    run: FinishedRun, folds: int, *, hardware: Hardware, callbacks: Sequence[Callback] = ()
-) -> OutOfSample:
+    def score(self, places: Indices) -> NDArray[np.float32]:
+        """The scores (n, L) of some of the rows, counted from 0."""
+        chosen = self.scorer[places]
+        scores = np.empty((len(places), self.bias.shape[1]), np.float32)
+        for number in np.unique(chosen).tolist():
+            own = np.flatnonzero(chosen == number)
+            scores[own] = self.scorers[number](self.rows[places[own]]) - self.bias[number]
+        return scores
+
+    @property
+    def scores(self) -> NDArray[np.float32]:
+        """Those of all rows, (N, L)."""
+        return self.score(np.arange(len(self.rows)))
+
+
+def train_folds(run: FinishedRun, folds: int, *, hardware: Hardware, callbacks: Sequence[Callback]) -> list[Config]:
     """Train a model per fold as the run was trained, but for the rows that it is then asked about.
 
     A fold is a run of its own with the setting data.fold, in finding/folds of the run's folder; one that was done
     before is not done again, and one that was interrupted goes on. All start from the weights that the run started
     from, since those that it ended in have seen every row.
+
+    Returns:
+        The configurations of the folds.
     """
-    configs = train_folds(run, folds, hardware=hardware, callbacks=callbacks)
-    return read_folds(run, configs, shared=hardware.shared)
-
-
-def train_folds(
-    run: FinishedRun, folds: int, *, hardware: Hardware, callbacks: Sequence[Callback] = ()
-) -> list[Config]:
-    """Do the runs of all folds that are not done yet: their configurations."""
     config = run.config
     if config.data.fold is not None:
         raise RunError(
@@ -71,83 +94,136 @@ def train_folds(
             _log.info(f"fold {part} of {folds}")
             train(each, fold, hardware=hardware, callbacks=callbacks)
         if is_first():
-            _drop_weights(fold.path, kept=(WEIGHTS,) if is_large(run) else ())
+            _drop_weights(fold.path, kept=() if keeps_scores(run) else (WEIGHTS,))
     return configs
 
 
-def read_solved(run: FinishedRun) -> OutOfSample:
-    """What a run that was solved for says of rows that it was not fitted to: nothing is trained.
-
-    Training images have their out-of-fold scores, and validation images, if the dataset names some, those of the model
-    of all training images.
-    """
-    task, rows, classes = run.task, run.searched, len(run.table.classes)
-    scores = np.empty((len(rows), classes), np.float32)
-    scores[np.searchsorted(rows, task.train)] = run.scores("train")
-    sample, sample_scores = np.zeros((0, classes), np.int8), np.zeros((1, 0, classes), np.float32)
-    if not task.out_of_fold:
-        of_validation = run.scores("validation")
-        holes = np.isin(task.validation, rows)
-        scores[np.searchsorted(rows, task.validation[holes])] = of_validation[holes]
-        complete = np.isin(task.validation, run.in_full)
-        sample, sample_scores = run.known[task.validation[complete]], of_validation[None, complete]
-    models = run.folds()
-    return OutOfSample(run, rows, run.known[rows], scores, sample, sample_scores, 0 if models is None else len(models))
+def keeps_scores(run: FinishedRun) -> bool:
+    """Whether scores of all rows are kept in files; of too many labels the models are kept instead."""
+    return not too_many(max(len(run.searched), len(run.task.validation)), len(run.table.classes))
 
 
-def is_large(run: FinishedRun) -> bool:
-    """Whether there are too many labels to look for, or to judge scores by, for a score of each to be kept."""
-    rows, classes = max(len(run.searched), len(run.task.validation)), len(run.table.classes)
-    return too_many(rows, classes) or rows * classes > MOST_HELD
-
-
-def models_of(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -> tuple[list[FinishedRun], Indices]:
-    """The finished folds, and which of them, counted from 0, is to score each searched image (N,).
-
-    As for `read_folds`; -1 for an image that was there for the run and not for the models.
-    """
-    task, rows = run.task, run.searched
-    model = np.full(len(rows), -1)
-    folds = [FinishedRun(_fold(run, each).path, shared=shared) for each in configs]
-    for number, fold in enumerate(folds):
-        model[np.isin(rows, fold.task.test)] = number
-    holes = np.flatnonzero(np.isin(task.validation, rows))
-    for number, fold in enumerate(folds):
-        own = task.validation[holes[number :: len(folds)]]
-        model[np.searchsorted(rows, own[np.isin(own, fold.task.validation)])] = number
-    return folds, model
-
-
-def read_folds(run: FinishedRun, configs: Sequence[Config], *, shared: Shared) -> OutOfSample:
-    """What the models of finished folds said of the rows that they were asked about.
+def read_out_of_sample(
+    run: FinishedRun, configs: Sequence[Config], *, fabric: Fabric, hardware: Hardware, callbacks: Sequence[Callback]
+) -> OutOfSample:
+    """What models said, or say when they are asked, of the rows that they were not fitted to.
 
     A training image is scored by the model that it was held out of. No model was fitted to validation images: those
-    with holes are searched too, each by one of the models, as training images are. An image that was there for the run
-    and not for the models is left out, and so is one that was there for the models alone.
+    with holes are searched too, as training images are. An image that was there for the run and not for the models is
+    left out, and so is one that was there for the models alone.
+
+    Args:
+        run: a finished run.
+        configs: those of its folds, which are finished; none where the run was solved for.
+        fabric, hardware, callbacks: for scores that are computed.
     """
-    task, rows, classes = run.task, run.searched, len(run.table.classes)
-    folds, model = models_of(run, configs, shared=shared)
-    scores = np.full((len(rows), classes), np.nan, np.float32)
-    validation = np.full((len(folds), len(task.validation), classes), np.nan, np.float32)
+    solved, classes = run.config.solves, len(run.table.classes)
+    scorers_of = partial(_scorers, run, fabric, hardware, callbacks)
+    found = _solved_models(run, scorers_of) if solved else _fold_models(run, configs, hardware, scorers_of)
+    bias = np.zeros((len(found.scorers), classes), np.float32)
+    if not solved and len(found.seen):
+        rows = found.seen[judged_places(len(found.seen), classes)]
+        bias = relative_bias(np.stack([score(rows).mean(0) for score in found.scorers]))
+    complete = np.intersect1d(run.in_full, found.seen)
+    complete = complete[judged_places(len(complete), classes)]
+    sample_scores = np.zeros((1, 0, classes), np.float32)
+    if len(complete):
+        sample_scores = np.stack([found.scorers[number](complete) - bias[number] for number in found.judges])
+    there = np.flatnonzero((found.scorer >= 0) & ~np.isin(run.searched, found.gone))
+    sample = run.known[complete]
+    rows, scorer = run.searched[there], found.scorer[there]
+    return OutOfSample(run, rows, found.scorers, scorer, bias, sample, sample_scores, found.folds)
+
+
+class _Models(NamedTuple):
+    scorers: list[Score]  # K of them
+    scorer: Indices  # (N,), of every searched row; -1 for one that was not there for the models
+    judges: Sequence[int]  # scorers that were fitted to no validation row
+    seen: Indices  # the validation rows that all of them can score
+    gone: Indices  # rows whose images have gone since
+    folds: int
+
+
+def _scorers(
+    run: FinishedRun, fabric: Fabric, hardware: Hardware, callbacks: Sequence[Callback], models: Sequence[Classifier]
+) -> tuple[list[Score], Indices]:
+    """What computes scores by each model, and the rows whose images have gone.
+
+    From features where these are fixed, else from what there is.
+    """
+    config = run.config
+    if config.model.mode != "linear" or config.model.backbone in WITHOUT_IMAGES:
+        return [_of_inputs(run, model, hardware) for model in models], np.zeros(0, np.intp)
+    with Requests() as requests:
+        fixed = Fixed(fabric, config, hardware, callbacks, requests, test=True)
+        features = fixed.features(run.classifier.backbone, run.task).by_row
+    gone = np.flatnonzero(features[:, 0].isnan().cpu().numpy())
+    return [_of_features(model, features) for model in models], gone
+
+
+def _of_inputs(run: FinishedRun, model: Classifier, hardware: Hardware) -> Score:
+    engines = EngineSelector(model, precision=run.description.precision)
+    return lambda rows: score_images(
+        model, run.table, rows, engines=engines, workers=hardware.workers, executor=hardware.executor
+    )
+
+
+def _of_features(model: Classifier, features: torch.Tensor) -> Score:
+    head = TorchEngine(model.head, None)
+    return lambda rows: head(features[torch.from_numpy(rows).to(features.device)].cpu().numpy())
+
+
+def _kept(run: FinishedRun, splits: Sequence[Split]) -> Score:
+    """The scores that a run has kept, of rows of some splits."""
+    splits = [split for split in splits if len(run.task.rows(split))]
+    if not splits:  # a fold of one image that has gone
+        return lambda rows: np.zeros((0, len(run.table.classes)), np.float32)
+    rows = np.concatenate([run.task.rows(split) for split in splits])
+    scores = np.concatenate([run.scores(split) for split in splits])
+    order = np.argsort(rows)
+    return lambda wanted: scores[order[np.searchsorted(rows, wanted, sorter=order)]]
+
+
+def _solved_models(run: FinishedRun, scorers_of: _ScorersOf) -> _Models:
+    """Training rows by models of other folds; validation rows, if the dataset names some, by the model of all."""
+    task, models, gone = run.task, run.folds(), np.zeros(0, np.intp)
+    of_train: Indices = np.zeros(len(task.train), np.intp)
+    scorers = []
+    if keeps_scores(run):
+        scorers = [_kept(run, ["train"])] + ([] if task.out_of_fold else [_kept(run, ["validation"])])
+    elif models is None:
+        raise RunError(f"{run.path}: has no out-of-fold models; train it anew with --restart")
+    else:
+        of_folds = [models.classifier(run.classifier, number) for number in range(len(models))]
+        scorers, gone = scorers_of([*of_folds, run.classifier])
+        of_train = models.fold
+    scorer = np.full(len(run.searched), len(scorers) - 1)
+    scorer[np.searchsorted(run.searched, task.train)] = of_train
+    seen = task.validation[:0] if task.out_of_fold else np.setdiff1d(task.validation, gone)
+    return _Models(scorers, scorer, [len(scorers) - 1], seen, gone, 0 if models is None else len(models))
+
+
+def _fold_models(run: FinishedRun, configs: Sequence[Config], hardware: Hardware, scorers_of: _ScorersOf) -> _Models:
+    """Training rows by the fold that they were held out of; validation rows with holes by each fold in turn."""
+    searched, validation = run.searched, run.task.validation
+    folds = [FinishedRun(_fold(run, each).path, shared=hardware.shared) for each in configs]
+    scorer = np.full(len(searched), -1)
+    holes = validation[np.isin(validation, searched)]
     for number, fold in enumerate(folds):
-        _take_scores(scores, rows, fold, "test")
-        _take_scores(validation[number], task.validation, fold, "validation")
-    holes = np.flatnonzero(np.isin(task.validation, rows))
-    places = np.searchsorted(rows, task.validation[holes])
-    scores[places] = validation[model[places], holes]
-    seen = np.isfinite(validation).all((0, 2))
-    if seen.any():
-        higher = apart(validation[:, seen].mean(1))
-        validation -= higher[:, None]
-        scores -= higher[model]
-    read = np.isfinite(scores).all(1) & (model >= 0)
-    complete = np.isin(task.validation, run.in_full) & seen
-    sample = run.known[task.validation[complete]]
-    known = run.known[rows[read]]
-    return OutOfSample(run, rows[read], known, scores[read], sample, validation[:, complete], len(folds))
+        scorer[np.isin(searched, fold.task.test)] = number
+        own = holes[number :: len(folds)]
+        scorer[np.searchsorted(searched, own[np.isin(own, fold.task.validation)])] = number
+    if keeps_scores(run):
+        scorers, gone = [_kept(fold, ["test", "validation"]) for fold in folds], np.zeros(0, np.intp)
+    else:
+        scorers, gone = scorers_of([fold.classifier for fold in folds])
+    seen = np.setdiff1d(validation, gone)
+    for fold in folds:
+        seen = np.intersect1d(seen, fold.task.validation)
+    return _Models(scorers, scorer, range(len(folds)), seen, gone, len(folds))
 
 
-def apart(means: NDArray[np.float32]) -> NDArray[np.float32]:
+def relative_bias(means: NDArray[np.float32]) -> NDArray[np.float32]:
     """How much higher than the others each model scores images that no model was fitted to, by its means (K, L).
 
     A model that an image's label was held out of has seen one such label less, and scores all images lower by it: as
@@ -155,14 +231,6 @@ def apart(means: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     higher: NDArray[np.float32] = means - means.mean(0)
     return higher
-
-
-def _take_scores(scores: NDArray[np.float32], rows: Indices, fold: FinishedRun, split: Split) -> None:
-    """Put what a fold said of its own rows where the same rows are, of those that there are."""
-    own = fold.task.rows(split)
-    if len(own):  # none is left of a fold of one image that has gone
-        shared = np.isin(own, rows)
-        scores[np.searchsorted(rows, own[shared])] = fold.scores(split)[shared]
 
 
 def _fold(run: FinishedRun, config: Config) -> RunFolder:

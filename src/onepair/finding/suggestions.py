@@ -18,6 +18,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, validat
 from onepair.metrics import Floats
 
 Kind = Literal["missing", "wrong"]
+MOST = 100_000  # suggestions, unless more are asked for
 LIKELY = 0.5  # the probability from which on a suggestion is likely; the others are asked about last
 COLUMNS = ("file", "label", "probability", "rank", "kind")
 
@@ -36,8 +37,8 @@ class Suggestions:
     def __len__(self) -> int:
         return len(self.row)
 
-    def __getitem__(self, chosen: slice | NDArray[np.bool_]) -> "Suggestions":
-        """Some of them, in the same order."""
+    def __getitem__(self, chosen: slice | NDArray[np.bool_] | Indices) -> "Suggestions":
+        """Some of them."""
         return Suggestions(self.row[chosen], self.label[chosen], self.probability[chosen], self.kind[chosen])
 
 
@@ -155,51 +156,15 @@ def rank(labels: ArrayLike, probabilities: ArrayLike) -> Suggestions:
     >>> list(zip(found.label.tolist(), found.kind.tolist(), found.probability.round(2).tolist()))
     [(1, 'missing', 0.9), (0, 'wrong', 0.3), (2, 'wrong', 0.05)]
     """
-    known, positive = check_cells(labels, probabilities)
-    finding = np.where(known == POSITIVE, 1 - positive, positive).ravel()
-    order = np.argsort(-finding, kind="stable")
-    row, label = np.divmod(order, known.shape[1])
-    kind = np.where(known.ravel()[order] == UNKNOWN, "missing", "wrong")
-    return Suggestions(row, label, finding[order], kind)
-
-
-def check_cells(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Labels, Floats]:
-    """Labels and probabilities of one shape, or a sentence on what is not right about them."""
     known, positive = validate_labels(labels), np.asarray(probabilities, np.float64)
     if positive.shape != known.shape:
         raise ValueError(f"labels and probabilities must have one shape, got {known.shape} and {positive.shape}")
     outside = ~((positive >= 0) & (positive <= 1))
     if outside.any():
-        row, column = (int(i) for i in np.argwhere(outside)[0])
-        raise ValueError(f"probabilities: row {row}, column {column} is {positive[row, column]}, not from 0 to 1")
-    return known, positive
-
-
-def thresholds(labels: ArrayLike, probabilities: ArrayLike, missing: ArrayLike) -> Floats:
-    """The probability of every class, shape (L,), above which lie as many unknown cells as labels are missing.
-
-    Precision and recall of what is suggested are then about equal. 1 for a class that misses less than half a label.
-
-    Args:
-        labels, probabilities: (N, L), as for `rank`.
-        missing: (L,), how many labels of each class are missing, as estimated.
-
-    >>> thresholds([[-1], [-1], [-1]], [[0.9], [0.6], [0.1]], [2.2])
-    array([0.6])
-    """
-    known, positive = check_cells(labels, probabilities)
-    ranked = -np.sort(np.where(known == UNKNOWN, -positive, 0.0), axis=0)
-    wanted = np.minimum(np.rint(missing).astype(int), (known == UNKNOWN).sum(0))
-    last = ranked[np.maximum(wanted - 1, 0), np.arange(known.shape[1])]
-    return np.where(wanted > 0, last, 1.0)
-
-
-def likely(labels: ArrayLike, probabilities: ArrayLike, limits: ArrayLike) -> NDArray[np.bool_]:
-    """The unknown cells (N, L) whose probability reaches the threshold of their class, one for all or (L,).
-
-    >>> likely([[-1, -1], [1, -1]], [[0.9, 0.2], [0.8, 0.6]], 0.5)
-    array([[ True, False], [False,  True]])
-    """
-    known, positive = check_cells(labels, probabilities)
-    chosen: NDArray[np.bool_] = (known == UNKNOWN) & (positive >= np.asarray(limits))
-    return chosen
+        at = tuple(np.argwhere(outside)[0].tolist())
+        raise ValueError(f"probabilities: row {at[0]}, column {at[1]} is {positive[at]}, not from 0 to 1")
+    finding = np.where(known == POSITIVE, 1 - positive, positive).ravel()
+    order = np.argsort(-finding, kind="stable")
+    row, label = np.divmod(order, known.shape[1])
+    kind = np.where(known.ravel()[order] == UNKNOWN, "missing", "wrong")
+    return Suggestions(row, label, finding[order], kind)

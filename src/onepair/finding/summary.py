@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from pydantic import BaseModel
 
 from onepair.data.own_files import read_record
 from onepair.errors import DataError
-from onepair.finding.suggestions import Suggestions, likely, thresholds, write_suggestions
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, validate_labels
+from onepair.finding.suggestions import MOST, Suggestions, write_suggestions
+from onepair.label_matrix import LabelMatrix
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 from onepair.probability.counting import Estimate
 
 
@@ -58,26 +58,34 @@ def read_summary(run: Path) -> list[ClassSummary]:
 
 
 def summarise(
-    labels: ArrayLike, probabilities: ArrayLike, missing: Estimate, classes: Sequence[str]
+    observed: LabelMatrix, found: Suggestions, missing: Estimate, classes: Sequence[str]
 ) -> list[ClassSummary]:
-    """A summary of every class.
+    """Summarise every class.
+
+    As many suggestions of a class reach its threshold as labels are missing, so that their precision and recall are
+    about equal; 1 for a class that misses less than half a label.
 
     Args:
-        labels, probabilities: (N, L), as for `rank`.
+        observed: (N, L).
+        found: suggestions for these rows, all or the likeliest of each class.
         missing: how many positives of each class are among the unknown cells.
         classes: their names.
     """
-    known = validate_labels(labels)
-    limits = thresholds(known, probabilities, missing.value)
-    suggested = likely(known, probabilities, limits).sum(0)
-    counts = ((known == value).sum(0) for value in (POSITIVE, NEGATIVE, UNKNOWN))
-    prior = ((known == POSITIVE).sum(0) + missing.value) / len(known)
-    columns = (np.asarray(each).tolist() for each in (*counts, *missing, prior, limits, suggested))
+    cells = found[found.kind == "missing"]
+    order = np.lexsort((-cells.probability, cells.label))
+    counts = np.bincount(cells.label, minlength=len(classes))
+    wanted = np.minimum(np.rint(missing.value).astype(int), counts)
+    last = np.cumsum(counts) - counts + wanted - 1
+    limits = np.ones(len(classes))
+    limits[wanted > 0] = cells.probability[order][last[wanted > 0]]
+    suggested = np.bincount(cells.label[cells.probability >= limits[cells.label]], minlength=len(classes))
+    positive, negative, unknown = (observed.count(value) for value in (POSITIVE, NEGATIVE, UNKNOWN))
+    prior = (positive + missing.value) / len(observed)
+    columns = (each.tolist() for each in (positive, negative, unknown, *missing, prior, limits, suggested))
     return [ClassSummary(name, *values) for name, *values in zip(classes, *columns, strict=True)]
 
 
 MIN_PROBABILITY = 0.05
-MOST = 100_000  # suggestions, unless more are asked for
 FEWEST = 50  # of missing labels, where the labels do not tell how many are missing
 
 
@@ -92,10 +100,9 @@ class Finding:
     files: Sequence[str]  # their names
     folds: int
     basis: str  # a few words on what the probabilities rest on
-    suspects: bool = True  # whether wrong labels were looked for, beside missing ones
 
     @property
-    def in_the_dark(self) -> bool:
+    def uninformed(self) -> bool:
         """Whether labels are suggested as missing though none is thought to be."""
         least = self.suggestions.probability[self.suggestions.kind == "missing"]
         return len(least) > 0 and float(least.max()) < MIN_PROBABILITY
@@ -113,7 +120,7 @@ class Finding:
             "probabilities": f"calibrated by {self.basis}",
             "suggestions": {
                 "missing": int((kinds == "missing").sum()),
-                "wrong": int((kinds == "wrong").sum()) if self.suspects else None,
+                "wrong": int((kinds == "wrong").sum()),
             },
             "observed": sum(each.observed for each in self.classes),
             "missing": value,

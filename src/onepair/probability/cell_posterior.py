@@ -59,15 +59,15 @@ class LabelNoise:
             probabilities[cells] = 1 - wrong if value == POSITIVE else wrong
         return probabilities
 
-    def suspicious_scores(self, platt: Platt, probability: float) -> tuple[Floats, Floats]:
-        """The scores (L,) up to which positives, and from which on negatives, are wrong with about this probability.
+    def by_score(self, platt: Platt) -> tuple[Platt, Platt]:
+        """Lines of the probability to be wrong by the score alone, of positives and of negatives.
 
-        By their score alone, whatever else their row shows.
+        Args:
+            platt: from scores to the logits that this was fitted to.
         """
-        slope = np.maximum(self.lines.slope * platt.slope, 1e-12)
-        intercept = self.lines.slope * platt.intercept + self.lines.intercept
-        low, high = (logit(probability) + share.offset - share.log_odds for share in (self.positive, self.negative))
-        return (-low - intercept) / slope, (high - intercept) / slope
+        slope, intercept = self.lines.slope * platt.slope, self.lines.slope * platt.intercept + self.lines.intercept
+        positive, negative = (share.log_odds - share.offset for share in (self.positive, self.negative))
+        return Platt(-slope, positive - intercept), Platt(slope, negative + intercept)
 
 
 def fit_label_noise(observed: Labels, unknown: Floats, logits: Floats, *, max_shown: int) -> LabelNoise:
