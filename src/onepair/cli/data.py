@@ -66,9 +66,11 @@ def check(
     from onepair.data.problems import Problem
     from onepair.data.quality.check import find_problems, take_census
     from onepair.remote import as_path
+    from onepair.runs.inputs import protect_inputs
 
     found: list[Problem] = []
     table = reading.table(data, features=features, report=found.append)
+    protect_inputs(fix, table=table, others=[data, features])
     if fix is not None:
         table, found = _fix(table, found, as_path(data), fix, ask=not as_json)
     else:
@@ -98,15 +100,12 @@ def _fix(
     from onepair.data.problems import outcome
     from onepair.data.quality.clean import clean
     from onepair.data.tables.write_table import write_table
-    from onepair.data.text_files import real
     from onepair.errors import DataError
 
     if table.pixels is not None:
         raise DataError(f"{source}: is inside the package, and nothing is wrong with it")
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise DataError(f"{out}: a table is written as .csv or .parquet; name it so")
-    if real(out) == real(source):
-        raise DataError(f"{out}: is the table to check; name another file")
     if not out.parent.is_dir():
         raise DataError(f"{out}: there is no folder {out.parent}")
     asks = ask and sys.stdin.isatty() and sys.stdout.isatty()
@@ -225,6 +224,10 @@ def features(
         raise UserError(f"{out}: features are written as .npy; name it so")
     place = computed(engine, address)
     table = reading.noted_table(data, strict=strict)
+
+    from onepair.runs.inputs import protect_inputs
+
+    protect_inputs(out, table=table, others=[data, weights])
 
     from onepair.cli.progress import ProgressCallback
     from onepair.data.problems import announce

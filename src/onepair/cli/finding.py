@@ -73,11 +73,13 @@ def find(
     a fine-tuned network is trained once more for each fold. The same command again goes on where it stopped.
     """
     from onepair.runs.finished import FinishedRun
+    from onepair.runs.inputs import protect_inputs
     from onepair.runs.task import Shared
 
     place = computed(engine, address)
     shared = Shared()
     opened = FinishedRun(run, shared=shared)
+    protect_inputs(out, run=run)
 
     from onepair.finding.suggestions import require_writable  # and torch
 
@@ -264,8 +266,10 @@ def labels(
     from onepair.review.answers import Store
     from onepair.review.completion import write_completed
     from onepair.review.queue import answers_file, open_run
+    from onepair.runs.inputs import protect_inputs
 
     opened = open_run(run)
+    protect_inputs(out, run=opened.path)
     answers = answers_file(opened)
     if not answers.exists() and opened.audit is None:
         raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run {command('review', run)} first")
@@ -310,10 +314,12 @@ def audit(
     from onepair.review.audit_session import AuditSession, open_store
     from onepair.runs.audit import audit_folder, draw, read_audit, write_sheet
     from onepair.runs.finished import FinishedRun
+    from onepair.runs.inputs import protect_inputs
 
     if sheet is None and answers is None and not summary:  # then it is a page
         require_extra("review")
     opened = FinishedRun(run)
+    protect_inputs(sheet, run=run)
     if summary:
         _say_what_it_tells(run)
         return

@@ -81,7 +81,7 @@ def _require_local_results(words: list[str]) -> None:
     for word, value in zip(words, [*words[1:], ""], strict=True):
         option, equals, rest = word.partition("=")
         path = rest if equals else value
-        if option in ("--out", "--cache", "--fix") and is_url(path):
+        if option in ("--out", "--cache", "--fix", "--sheet") and is_url(path):
             raise UserError(f"{path}: what {option} names is written on this machine, not at a URL; name a local path")
 
 

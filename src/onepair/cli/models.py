@@ -25,7 +25,6 @@ from onepair.cli.options import (
     with_options,
 )
 from onepair.errors import UserError, require_extra
-from onepair.files import refuse_overwriting
 from onepair.words import command, counted, listed, plural
 
 if TYPE_CHECKING:
@@ -348,12 +347,13 @@ def _predict(
     from onepair.inference.prediction import load
     from onepair.inference.prediction_files import require_writer, skipped_file
     from onepair.remote import as_path
+    from onepair.runs.inputs import protect_inputs
 
     given = list(map(as_path, images))
     if out is not None:
         require_writer(out)
         for file in (out, skipped_file(out)):
-            refuse_overwriting(file, given)
+            protect_inputs(file, run=model, others=[model, *images])
     for path in images:
         if not in_tar(chosen(path)[0]).exists():
             raise DataError(f"{path}: cannot be read, there is no such file or folder")
@@ -442,7 +442,9 @@ def export(
     described = read_description(run)  # or a sentence that there is no model, before torch is imported
 
     from onepair.inference.export import export_onnx
+    from onepair.runs.inputs import protect_inputs
 
+    protect_inputs(out, run=run)
     file = out or run / "model.onnx"
     exported = export_onnx(run, file, float_input=float_input)
     typer.echo(f"{file}: {exported.size / 1e6:,.1f} MB")
@@ -471,10 +473,12 @@ def explain(
     require_extra("report")
     from onepair.files import write_atomically, writing
     from onepair.runs.finished import FinishedRun
+    from onepair.runs.inputs import protect_inputs
 
     if out.suffix.lower() != ".png":
         raise UserError(f"{out}: the picture is written as .png; name it so")
     opened = FinishedRun(run)
+    protect_inputs(out, run=run, others=images)
 
     from onepair.report.explain_images import Explainer, is_row, render
 

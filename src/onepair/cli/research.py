@@ -211,9 +211,11 @@ def compare(
     if out is not None:
         require_extra("report")
     from onepair.runs.folder import RunFolder
+    from onepair.runs.inputs import protect_inputs
 
     for run in runs:
         RunFolder(run).results()  # or a sentence that there is no finished run, before torch is imported
+        protect_inputs(out, run=run)
 
     from onepair.experiments.comparison import compare_runs, read_runs
 
