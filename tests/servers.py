@@ -37,7 +37,7 @@ def alone(monkeypatch, tmp_path_factory):
     import s3fs
     from fsspec.implementations.memory import MemoryFileSystem
 
-    for name in ("_folders", "_asked", "_failed"):
+    for name in ("_listings", "_asked", "_failed"):
         monkeypatch.setattr(onepair.remote, name, type(getattr(onepair.remote, name))())
     monkeypatch.setattr(onepair.remote, "PAUSE", 0.0)
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "HTTP_PROXY", "http_proxy"):

@@ -7,13 +7,14 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOENT
-from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
 from filelock import FileLock, Timeout
 
 from onepair.errors import BusyError, UserError, WriteError
+
+_cleaned: set[Path] = set()  # files whose remains were looked for: once, as a folder may hold a million others
 
 
 def cache_folder() -> Path:
@@ -107,8 +108,10 @@ def is_abandoned(path: Path) -> bool:
     return False
 
 
-@lru_cache(maxsize=256)  # once for each file: its folder may hold a million others
 def _remove_abandoned(path: Path) -> None:
+    if path in _cleaned:
+        return
+    _cleaned.add(path)
     with os.scandir(path.parent) as entries:
         left = [entry.path for entry in entries if entry.name.startswith(f".{path.name}-")]
     for other in map(Path, left):

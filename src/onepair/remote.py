@@ -1,4 +1,7 @@
-"""URLs as paths, read by fsspec with retries and bounds, and what a failed request means."""
+"""URLs as paths, read by fsspec with retries and bounds, and what a failed request means.
+
+Not universal-pathlib: its paths are no `pathlib.Path` since 0.3, join other origins, and have no retries or bounds.
+"""
 
 import errno
 import os
@@ -95,12 +98,14 @@ CONNECT, READ = 5.0, 20.0  # seconds without any answer, after which an attempt 
 ATTEMPTS = 4
 PAUSE = 0.25  # seconds before the second attempt, and twice as many before each after that
 IN_A_ROW = 5  # objects that a server fails to give, none between them given: it is the server then, not the object
+LISTING_SECONDS = 600.0  # for which a listing counts
 _FEW = 20  # files of a folder that are asked for one by one before it is listed
 
 _URL = re.compile(r"[A-Za-z][\w+.:-]+://", re.ASCII)
 _LISTED = ("s3", "gs")  # whose folders tell size and version of all that is in them
 
-_folders: dict[str, dict[str, dict[str, Any]]] = {}  # what is in those that were listed, by URL and name
+_Listing = dict[str, dict[str, Any]]  # what a server tells of the objects in a folder, by their names
+_listings: dict[str, tuple[float, _Listing]] = {}  # by URL, with the time until which they count
 _asked: Counter[str] = Counter()  # files of folders that were not
 _failed: Counter[str] = Counter()  # objects in a row, by server
 _one_at_a_time = threading.Lock()
@@ -119,10 +124,6 @@ class NonLocalPath(_LocalPath):
     def __fspath__(self) -> str:
         raise UserError(f"{self}: is no file on this machine, and this needs one; copy it here first")
 
-    def facts(self) -> os.stat_result:
-        """Its size, its kind, and when it was changed, 0 if nobody tells."""
-        raise NotImplementedError
-
     def version(self) -> str | None:
         """What changes whenever its bytes do, as far as where it is can be relied on; None if that does not tell."""
         raise NotImplementedError
@@ -140,7 +141,8 @@ class NonLocalPath(_LocalPath):
         return BytesIO(self.read_bytes())
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        return self.facts()
+        """Its size, its kind, and when it was changed, 0 if nobody tells."""
+        raise NotImplementedError
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
         """Whether there is something: also if it may not be looked at, which whoever reads it is told."""
@@ -154,7 +156,7 @@ class NonLocalPath(_LocalPath):
 
     def _kind(self) -> int:
         try:
-            return stat.S_IFMT(self.facts().st_mode)
+            return stat.S_IFMT(self.stat().st_mode)
         except OSError as error:
             return 0 if isinstance(error, FileNotFoundError) else stat.S_IFREG
 
@@ -205,7 +207,7 @@ class RemotePath(NonLocalPath):
     def name(self) -> str:
         return super().name.partition("?")[0] if self.is_web else super().name
 
-    def facts(self) -> os.stat_result:
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         info = self._info()
         kind = stat.S_IFDIR if info["type"] == "directory" else stat.S_IFREG
         changed = _changed(info)
@@ -248,29 +250,29 @@ class RemotePath(NonLocalPath):
         folder, _, name = self.url.rpartition("/")
         if self.scheme in _LISTED and self.url != self.origin:
             _asked[folder] += 1
-            if folder not in _folders and _asked[folder] > _FEW:
+            if _asked[folder] > _FEW or _kept_listing(folder) is not None:
                 with _one_at_a_time:  # or all threads would list it
-                    RemotePath(folder)._listing()
-            if folder in _folders:
-                if name not in _folders[folder]:
+                    listing = RemotePath(folder)._listing()
+                if name not in listing:
                     raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(self))
-                return _folders[folder][name]
+                return listing[name]
         found: dict[str, Any] = self._ask(lambda system: system.info(self.url))
         return found
 
-    def _listing(self) -> dict[str, dict[str, Any]]:
+    def _listing(self) -> _Listing:
         if self.is_web:
             raise UserError(f"{self}: a web server does not list its folders; name the files, or give a table of them")
-        if self.url not in _folders:
-            try:
-                found = self._ask(lambda system: system.ls(self.url, detail=True))
-            except FileNotFoundError:
-                found = []
-            by_name = {str(info["name"]).rstrip("/").rpartition("/")[2]: info for info in found}
-            if self.scheme not in _LISTED:
-                return by_name
-            _folders[self.url] = by_name
-        return _folders[self.url]
+        kept = _kept_listing(self.url)
+        if kept is not None:
+            return kept
+        try:
+            found = self._ask(lambda system: system.ls(self.url, detail=True))
+        except FileNotFoundError:
+            found = []
+        listing = {str(info["name"]).rstrip("/").rpartition("/")[2]: info for info in found}
+        if self.scheme in _LISTED:
+            _listings[self.url] = time.monotonic() + LISTING_SECONDS, listing
+        return listing
 
     def _ask(self, question: Callable[[Any], Any]) -> Any:
         """Ask the server, a few times if it is only busy. What it cannot give is an `OSError` about this object."""
@@ -308,6 +310,12 @@ class RemotePath(NonLocalPath):
                     f"({failure.words}); is the server well, and may you read from it?"
                 )
         return OSError(failure.number, failure.words, str(self))  # of the class that its number has
+
+
+def _kept_listing(folder: str) -> _Listing | None:
+    """The listing of a folder, if it is not too old."""
+    until, listing = _listings.get(folder, (0.0, None))
+    return listing if time.monotonic() < until else None
 
 
 def _system(scheme: str) -> Any:
@@ -411,11 +419,23 @@ def all_at_once(function: Callable[[T], R], items: Iterable[T], *, remote: bool)
     return in_threads(function, items, threads=AT_ONCE) if remote else map(function, items)
 
 
-def in_threads(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
-    """A function of each item, in their order; few items wait at a time, as there may be millions."""
+def in_threads(
+    function: Callable[[T], R], items: Iterable[T], *, threads: int, ahead: int | None = None
+) -> Iterator[R]:
+    """Yield a function of each item, in their order, while threads compute the next ones.
+
+    Args:
+        function: what to compute.
+        items: of any number.
+        threads: how many compute at once; 0 computes in this one.
+        ahead: how many items are begun before their turn, by default four for each thread.
+    """
+    if threads == 0:
+        yield from map(function, items)
+        return
     left = iter(items)
     with ThreadPoolExecutor(threads) as pool:
-        begun = deque(pool.submit(function, item) for item in islice(left, 4 * threads))
+        begun = deque(pool.submit(function, item) for item in islice(left, ahead or 4 * threads))
         try:
             while begun:
                 result = begun.popleft().result()

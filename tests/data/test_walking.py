@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onepair.data.images import walk as walking
-from onepair.data.images.decode import SUFFIXES
+from onepair.data.images.decode import SUFFIXES, decode
 from onepair.data.images.tar import TarPath
 from onepair.data.images.walk import image_files
 from onepair.errors import DataError
@@ -33,9 +32,7 @@ def plainly(folder: Path) -> list[Path]:
     return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and not file.is_dir())
 
 
-@pytest.mark.parametrize("in_memory", [1, 2, 3, 50_000])
-def test_files_come_in_the_order_of_their_names(tree, monkeypatch, in_memory):
-    monkeypatch.setattr(walking, "NAMES_IN_MEMORY", in_memory)
+def test_files_come_in_the_order_of_their_names(tree):
     assert len(plainly(tree)) == len(NAMES) + 1
     assert list(image_files(tree)) == plainly(tree)
 
@@ -66,6 +63,15 @@ def test_links_to_folders_are_not_followed(tree):
     (tree / "link.png").symlink_to(tree / "b.png")
     assert tree / "link.png" in list(image_files(tree))
     assert len(list(image_files(tree))) == len(NAMES) + 2
+
+
+def test_a_link_to_itself_is_one_image_that_cannot_be_read(tree):
+    (tree / "itself.png").symlink_to(tree / "itself.png")
+    (tree / "self").symlink_to(tree / "self")
+    files = list(image_files(tree))
+    assert len(files) == len(NAMES) + 2
+    with pytest.raises(DataError, match=r"itself\.png: cannot be read as an image: Too many levels of symbolic links"):
+        decode(tree / "itself.png")
 
 
 def test_a_folder_without_images_has_a_sentence(tmp_path):

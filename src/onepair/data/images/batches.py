@@ -3,9 +3,7 @@
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +22,7 @@ from onepair.data.problems import Problem, Report, raise_problem
 from onepair.errors import DataError, RemoteError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN, Indices
-from onepair.remote import RemotePath, all_at_once, as_path, is_remote
+from onepair.remote import RemotePath, all_at_once, as_path, in_threads, is_remote
 
 _DRAWING = threading.Lock()  # there is one generator for all threads, and images at URLs come in several
 LEAST = 0.5  # of an image's area that a crop keeps: a smaller one would often leave out what a label speaks of
@@ -184,18 +182,12 @@ class ImageReader:
         One reader reads for one at a time: what was not taken of an earlier call is lost.
         """
         self._asked[:] = asked
-        for batch, problems in self._read_ahead() if self._ahead else self._loader:
+        ahead = in_threads(self._images.__getitem__, list(self._asked), threads=1, ahead=1) if self._ahead else None
+        for batch, problems in ahead or self._loader:
             for problem in problems:
                 if problem.kind == _NO_SERVER:
                     raise RemoteError(problem.what)
             yield batch, problems
-
-    def _read_ahead(self) -> Iterator[tuple[Batch, list[Problem]]]:
-        with ThreadPoolExecutor(1) as pool:
-            started = (pool.submit(self._images.__getitem__, reading) for reading in self._asked)
-            for batch, _ in pairwise(chain(started, [None])):
-                if batch is not None:
-                    yield batch.result()
 
 
 def image_batches(

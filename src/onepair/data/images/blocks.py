@@ -2,8 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -16,7 +15,7 @@ from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.vectors.align import NOT_FINITE
 from onepair.errors import DataError
 from onepair.labels import Indices
-from onepair.remote import AT_ONCE, is_remote
+from onepair.remote import AT_ONCE, in_threads, is_remote
 
 SHOWN = 512  # pixels that a panel of a chart or page has at most
 
@@ -30,7 +29,6 @@ class Row(NamedTuple):
 
 Source = Path | Pixels  # of an image: its file, or its pixels (H, W, 3)
 Input = Source | Row
-_Read = tuple[Input, Pixels | Problem]
 Vectorise = Callable[[Sequence[Any]], NDArray[Any]]  # from vectors or texts to (B, D)
 
 
@@ -65,8 +63,15 @@ def image_blocks(
         report: told of each image that cannot be read. The default raises a `DataError`; one that returns, as a list's
             `append` does, leaves it out.
     """
-    seen = 0
-    for read in _in_turn(iter(images), preprocessing, batch_size, cores() if workers is None else workers):
+    seen, workers = 0, cores() if workers is None else workers
+    images = iter(images)
+    first = list(islice(images, 1))
+    if workers and any(map(is_remote, first)):
+        workers = max(workers, AT_ONCE)
+    results = in_threads(
+        lambda image: (image, _read(image, preprocessing)), chain(first, images), threads=workers, ahead=batch_size
+    )
+    for read in iter(lambda: list(islice(results, batch_size)), []):
         places = range(seen, seen + len(read))
         seen += len(read)
         for _, problem in read:
@@ -117,25 +122,6 @@ def pixels_of(table: LabelTable, row: int) -> Pixels:
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _in_turn(
-    images: Iterator[Input], preprocessing: Preprocessing, batch_size: int, workers: int
-) -> Iterator[list[_Read]]:
-    def read(image: Input) -> _Read:
-        return image, _read(image, preprocessing)
-
-    if workers == 0:
-        batches = iter(lambda: list(islice(images, batch_size)), [])
-        yield from (list(map(read, batch)) for batch in batches)
-        return
-    first = list(islice(images, 1))
-    images = chain(first, images)
-    with ThreadPoolExecutor(max(workers, AT_ONCE) if any(map(is_remote, first)) else workers) as pool:
-        batches = iter(lambda: list(islice(images, batch_size)), [])
-        started = (pool.map(read, batch) for batch in batches)  # starts to read when it is asked for
-        for batch, _ in pairwise(chain(started, [iter(())])):
-            yield list(batch)
 
 
 def _read(image: Input, preprocessing: Preprocessing) -> Pixels | Problem:

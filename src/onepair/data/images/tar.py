@@ -68,7 +68,7 @@ class TarPath(NonLocalPath):
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(self))
         return Member(*found)
 
-    def facts(self) -> os.stat_result:
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         size, changed = self.member.size, self.shard.stat().st_mtime_ns
         times = (changed / 10**9,) * 3
         return os.stat_result((stat.S_IFREG | 0o444, 0, 0, 1, 0, 0, size, *times), {"st_mtime_ns": changed})
