@@ -35,7 +35,7 @@ from tests.campaigns.forked import in_a_child, leave, onepair
 SECONDS = 20
 MEMORY = 2 << 30  # bytes
 MODULES = (
-    *("onepair.finding.find", "onepair.review.app", "onepair.review.app", "onepair.runs.audit_results"),
+    *("onepair.finding.find", "onepair.review.app", "onepair.review.app", "onepair.runs.audit"),
     *("sklearn.isotonic", "sklearn.linear_model", "starlette.testclient", "anyio._backends._asyncio"),
 )
 

@@ -46,7 +46,7 @@ def jobs(sample: Path) -> list[Job]:
     )
     tuning = ("onepair.experiments.tuning", "onepair.experiments.tuning", "optuna.samplers", *training, *drawing)
     onnx = ("onepair.inference.export", "onepair.inference.engine", "onnxscript")
-    auditing = ("onepair.review.app", "onepair.runs.audit_results")
+    auditing = ("onepair.review.app", "onepair.runs.audit")
     return [
         job("train linear", "train", source, *settings, *here, "--out", "run", imports=training),
         job(

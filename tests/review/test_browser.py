@@ -56,6 +56,31 @@ def test_a_whole_review_by_keyboard(review, tab):
     assert "You said yes" in page.locator(".answered").inner_text()
 
 
+def press_at_once(page, keys):
+    """Press keys before the page can change."""
+    event = "new KeyboardEvent('keydown', {key, bubbles: true})"
+    page.evaluate(f"keys => [...keys].map((key) => document.body.dispatchEvent({event}))", keys)
+
+
+def test_keys_that_come_faster_than_pages_are_all_answers(review, tab):
+    session, page = review(most=12), tab()
+    page.goto(session.url)
+    press_at_once(page, "ynynynynyn")
+    page.wait_for_url(re.compile("/suggestion/11"))
+    assert answers(session) == ["yes", "no"] * 5 + [None] * 2
+
+
+def test_keys_that_wait_are_forgotten_where_somebody_contradicts(review, tab):
+    tab.refusals = True
+    session, page = review(most=6), tab()
+    page.goto(session.url)
+    cell = session.suggestion(1)
+    session.store.record([Answer(cell.file, cell.label, "no", 0)], who="Ben")
+    press_at_once(page, "yyy")
+    expect(page.get_by_role("alert")).to_contain_text("Ben said no")
+    assert answers(session) == ["no"] + [None] * 5
+
+
 def test_a_whole_review_by_mouse(review, tab):
     session, page = review(most=6), tab()
     page.goto(session.url)

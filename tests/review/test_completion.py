@@ -10,7 +10,7 @@ from PIL import Image
 from onepair.data.formats.digits import read_digits
 from onepair.data.formats.read import read_dataset
 from onepair.data.tables.write_table import write_table
-from onepair.errors import DataError
+from onepair.errors import DataError, ReviewError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.answers import Answer, Entry
 from onepair.review.completion import write_completed
@@ -184,6 +184,21 @@ def test_images_without_files_become_files(run, tmp_path):
     completed = read_dataset(tmp_path / "completed.csv")
     assert completed.files[3] == "completed_images/03.png"
     np.testing.assert_array_equal(np.asarray(Image.open(completed.path(3))), pixels[3])
+    write_completed(run, [], tmp_path / "completed.csv")  # its own it writes anew
+    Image.fromarray(pixels[4]).save(completed.path(3))
+    with pytest.raises(ReviewError, match=r"03.png: is there already, and would be overwritten"):
+        write_completed(run, [], tmp_path / "completed.csv")
+
+
+def test_files_that_did_not_come_from_here_are_never_overwritten(run, tmp_path):
+    entries = [entry(run.table.files[0], CLASSES[0], "yes")]
+    write_completed(run, entries, tmp_path / "photos.csv")
+    write_completed(run, entries, tmp_path / "photos.csv")  # its own it writes anew
+    (tmp_path / "others_decisions.csv").write_text("file,label\na.png,dog\n")
+    with pytest.raises(ReviewError, match=r"others_decisions.csv: is there already, and would be overwritten"):
+        write_completed(run, entries, tmp_path / "others.csv")
+    assert not (tmp_path / "others.csv").exists()
+    assert (tmp_path / "others_decisions.csv").read_text() == "file,label\na.png,dog\n"
 
 
 def test_who_and_when_are_beside_it(run, tmp_path):

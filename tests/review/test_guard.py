@@ -67,6 +67,12 @@ def test_bodies_have_a_largest_size():
     assert client(ALONE).post("/", headers=headers, content=endless).status_code == 413
 
 
+@pytest.mark.parametrize("headers", [{"x": "x" * 70_000}, {"x": "x" * 40_000, "y": "y" * 30_000}])
+def test_headers_have_a_largest_size(headers):
+    assert client(ALONE).get("/", headers={"x": "x" * 60_000}).text == "inside"
+    assert client(ALONE).get("/", headers=headers).status_code == 431
+
+
 def test_a_token_in_the_address_becomes_a_cookie():
     visitor = client(SHARED, "den")
     assert visitor.get("/").status_code == 401

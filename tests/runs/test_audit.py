@@ -19,11 +19,11 @@ from onepair.runs.audit import (
     read_answers,
     read_audit,
     read_sample,
+    summarise_audit,
     systematic,
     write_audit,
     write_sheet,
 )
-from onepair.runs.audit_results import summarise_audit
 from onepair.runs.finished import FinishedRun
 from tests.review.audits import audit_run, truth_of
 
@@ -119,6 +119,20 @@ def test_audited_labels_are_known_labels_and_may_deny_the_dataset(run):
     np.testing.assert_array_equal(after[place], denied)
     assert (after[place][before[place] == POSITIVE] == NEGATIVE).all()
     np.testing.assert_array_equal(run.labels("train"), run.table.labels[run.rows("train")])
+
+
+def test_audited_csv_is_read_once_until_it_is_written_again(run, monkeypatch):
+    drawn = draw(run, "validation", 4, 0)
+    labels = {file: np.zeros(len(run.table.classes), np.int8) for file in drawn.files}
+    write_audit(run, drawn, labels)
+    reads, read = [], tables.read
+    monkeypatch.setattr(tables, "read", lambda *args, **options: reads.append(args) or read(*args, **options))
+    for _ in range(3):
+        assert len(run.audit) == 4
+        run.labels("validation")
+    assert len(reads) == 1
+    write_audit(run, drawn, {})
+    assert run.audit is None
 
 
 def test_audited_csv_is_a_plain_table_in_the_order_of_the_draw(run):

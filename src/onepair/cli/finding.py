@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from onepair.finding.summary import Finding
     from onepair.review.audit_session import AuditSession
     from onepair.review.session import ReviewSession
-    from onepair.runs.audit_results import AuditSummary
+    from onepair.runs.audit import AuditSummary
 
 
 SHOWN_CLASSES = 40  # classes in the table, those that miss most; the json has them all
@@ -360,7 +360,7 @@ def _take_sheet(session: "AuditSession", answers: Path, who: str) -> None:
 
 
 def _say_what_it_tells(run: Path) -> None:
-    from onepair.runs.audit_results import summarise_audit
+    from onepair.runs.audit import summarise_audit
     from onepair.runs.finished import FinishedRun
 
     told = summarise_audit(FinishedRun(run))

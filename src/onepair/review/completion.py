@@ -25,6 +25,7 @@ from onepair.runs.finished import FinishedRun
 
 _NOTHING = np.zeros((3, 0), np.int64)
 _LABEL_OF: dict[Reply | None, int] = {"yes": POSITIVE, "no": NEGATIVE}
+_COLUMNS = ("file", "label", "before", "answer", "who", "when")  # of the file of answers
 _WRITTEN = {POSITIVE: "1", NEGATIVE: "0", UNKNOWN: ""}
 
 
@@ -65,8 +66,11 @@ def write_completed(
         entries: the history of decisions; the last one of each cell counts.
         added: classes that the dataset does not have. Those that no image shows are left out; of the others, whatever
             was not answered is unknown. No model has suggested them, so their labels are not marked as asked for.
-        out: the file to write; the decisions go to a .csv file beside it, named after it.
+        out: the file to write; the answers go to a .csv file beside it, named after it.
         format: one of `onepair.data.formats.write.WRITTEN`; csv and parquet go by the suffix.
+
+    Raises:
+        ReviewError: what would be written beside `out` takes the place of a file that did not come from here.
     """
     format = written_format(out, format)
     if real(out) == real(as_path(run.config.data.source)):
@@ -78,6 +82,7 @@ def write_completed(
     labels, asked = _with_answers(run, before, decided)
     after = replace(_beside(before, out), labels=labels, asked=asked if asked.has(POSITIVE) else None)
     decisions = out.with_name(f"{out.stem}_decisions.csv")
+    _refuse_strangers(decisions, after)
     with writing(out):
         if after.pixels is not None:
             _write_images(after, after.pixels, out.parent)
@@ -158,6 +163,25 @@ def _beside(table: LabelTable, out: Path) -> LabelTable:
     return replace(table, files=tuple(f"{out.stem}_images/{file}" for file in table.files), root=out.parent)
 
 
+def _refuse_strangers(decisions: Path, after: LabelTable) -> None:
+    """Refuse to overwrite files by names that nobody gave, unless they are of an earlier export to the same table."""
+    images = [] if after.pixels is None else list(enumerate(after.pixels))
+    strange = [path for row, pixels in images if (path := after.path(row)).exists() and not _shows(path, pixels)]
+    if decisions.exists():
+        with decisions.open(encoding="utf-8", errors="replace", newline="") as file:
+            strange += [] if next(csv.reader(file), None) == list(_COLUMNS) else [decisions]
+    if strange:
+        raise ReviewError(f"{strange[0]}: is there already, and would be overwritten; move it, or name another --out")
+
+
+def _shows(path: Path, pixels: NDArray[np.uint8]) -> bool:
+    try:
+        with Image.open(path) as image:
+            return np.array_equal(np.asarray(image), pixels)
+    except OSError:
+        return False
+
+
 def _write_images(table: LabelTable, images: NDArray[np.uint8], folder: Path) -> None:
     for file, pixels in zip(table.files, images, strict=True):
         path = folder / file
@@ -169,7 +193,7 @@ def _write_images(table: LabelTable, images: NDArray[np.uint8], folder: Path) ->
 def _render_decisions(files: Sequence[str], before: LabelMatrix, decided: Iterable[Located]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(["file", "label", "before", "answer", "who", "when"])
+    writer.writerow(_COLUMNS)
     for row, column, entry in decided:
         if entry.answer is not None:
             label = _WRITTEN[int(before[row, column])]

@@ -26,6 +26,7 @@ HEADERS = {
     "Referrer-Policy": "same-origin",  # no-referrer would also blank the Origin of forms
 }
 LARGEST_BODY = 1_000_000  # bytes; a grid of answers has a few thousand
+LARGEST_HEAD = 65_536  # bytes of address and headers; h11 counts them only where they come in pieces
 FORM = "application/x-www-form-urlencoded"  # the one kind of body that our pages send
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
@@ -50,6 +51,9 @@ class Rules:
 
 def judge(request: Request, rules: Rules) -> Response | None:
     """The answer to a request that may not go further; None if it may."""
+    head = sum(len(name) + len(value) + 4 for name, value in request.headers.raw)
+    if head + len(request.scope["raw_path"] or b"") + len(request.scope["query_string"]) > LARGEST_HEAD:
+        return _refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "That is too much for one request.")
     hosts = request.headers.getlist("host")
     if len(hosts) != 1 or not _is_ours(hosts[0], rules):
         return _refuse(HTTPStatus.FORBIDDEN, "This server does not go by that name; use the address it printed.")

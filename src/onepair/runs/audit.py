@@ -1,12 +1,12 @@
 """An audit: images of a run that were drawn at random, each with all of its labels by a person.
 
 It lives in audit/ of the run's folder as two plain files: sample.json says what was drawn, audited.csv holds the labels
-of the images that are complete.
+of the images that are complete. They tell how many labels are missing, and how good the model is, with intervals.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,11 @@ from onepair.data.tables.write_table import write_table
 from onepair.errors import RunError
 from onepair.files import write_atomically, writing
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import UNKNOWN, Indices, Labels
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
+from onepair.probability.counting import count_missing
+from onepair.probability.resampling import Figures, bootstrap_figures, more_to_halve
+from onepair.words import command
 
 if TYPE_CHECKING:
     from onepair.runs.finished import FinishedRun
@@ -156,6 +159,7 @@ def write_audit(run: "FinishedRun", sample: Sample, labels: dict[str, NDArray[np
     """Write the labels (L,) of complete images, by file, to audit/audited.csv, in the order of the draw."""
     path = audit_folder(run) / "audited.csv"
     files = tuple(file for file in sample.files if file in labels)
+    vars(run).pop("audit", None)  # which the run would otherwise keep
     with writing(path):
         path.parent.mkdir(exist_ok=True)
         if not files:
@@ -196,3 +200,70 @@ def _places(files: list[str], wanted: tuple[str, ...], source: Path) -> list[int
     if strange:
         raise RunError(f"{source}: names {strange[0]}, which is not an image of the split; remove it there")
     return [place_of[file] for file in wanted]
+
+
+# The results
+
+
+class Missing(NamedTuple):
+    """Positives that the dataset does not have, in all images that an audit stands for, and a 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class AuditSummary:
+    """What audited images say of those that they were drawn from."""
+
+    split: AuditedSplit
+    images: int
+    population: int
+    observed: int  # positives of the dataset in the split
+    found: int  # positives of audited images that the dataset did not have
+    denied: int  # and those that it had, which are none
+    classes: dict[str, Missing]
+    missing: Missing  # of all classes together
+    figures: Figures | None  # of the model on the audited images; None where these have no labels at all
+    more: int  # audited images that would halve the intervals
+
+
+def summarise_audit(run: "FinishedRun") -> AuditSummary:
+    """Count the missing labels of the split that was audited, and judge the model on the audited images.
+
+    Missing labels of audited images are counted, those of the others estimated by `count_missing`; where only a sample
+    of these is looked at, it stands for all.
+    """
+    audit = run.audit
+    if audit is None:
+        raise RunError(f"{run.path}: not one image is audited yet; run {command('audit', run.path)}")
+    rows = run.rows(audit.split)
+    places = np.searchsorted(rows, audit.rows)
+    others = np.setdiff1d(np.arange(len(rows)), places)
+    if len(others) == 0 and audit.population > len(audit):  # of a sample all is audited, and stands for the rest
+        others = places
+    given, scores = run.table.labels[rows], run.scores(audit.split)
+    chances = run.decisions.probabilities(scores)
+    found = (audit.labels == POSITIVE) & (given[places] != POSITIVE)
+    stands_for = (audit.population - len(audit)) / max(len(others), 1)
+    parts = count_missing(given[others], chances[others], audit.labels, chances[places]) if len(others) else None
+    by_class = zip(*(stands_for * each for each in parts[0]), strict=True) if parts else [(0.0,) * 3] * given.shape[1]
+    together = tuple(stands_for * float(each) for each in parts[1]) if parts else (0.0,) * 3
+    predicted = run.decisions.labels(scores[places])
+    there = (audit.labels == POSITIVE).any()
+    return AuditSummary(
+        split=audit.split,
+        images=len(audit),
+        population=audit.population,
+        observed=int(run.table.labels.take(run.task.rows(audit.split)).count(POSITIVE).sum()),
+        found=int(found.sum()),
+        denied=int(((audit.labels == NEGATIVE) & (given[places] == POSITIVE)).sum()),
+        classes={
+            name: Missing(*(float(end) + number for end in ends))
+            for name, number, ends in zip(run.table.classes, found.sum(0).tolist(), by_class, strict=True)
+        },
+        missing=Missing(*(end + int(found.sum()) for end in together)),
+        figures=bootstrap_figures(scores[places], audit.labels, predicted) if there else None,
+        more=more_to_halve(len(audit), audit.population),
+    )

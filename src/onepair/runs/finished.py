@@ -142,9 +142,9 @@ class FinishedRun:
             labels[np.searchsorted(rows, self.audit.rows)] = self.audit.labels
         return labels
 
-    @property
+    @cached_property
     def audit(self) -> Audit | None:
-        """The images that people have given all of their labels, as they are now."""
+        """The images that people have given all of their labels; `write_audit` has them read anew."""
         return read_audit(self)
 
     def judged(self, split: Split) -> NDArray[np.bool_]:

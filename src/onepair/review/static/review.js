@@ -4,6 +4,7 @@
 const dialog = document.getElementById("dialog");
 const spoken = document.getElementById("status");
 let busy = false;
+let waiting = []; // keys that were pressed meanwhile, one by one, for the pages that come
 
 // Pages
 
@@ -18,7 +19,7 @@ async function load(address, options) {
 }
 
 async function visit(address, options) {
-  if (busy) return; // a key pressed now would answer what nobody has seen yet
+  if (busy) return;
   busy = true;
   try {
     const loaded = await load(address, options);
@@ -32,10 +33,13 @@ async function visit(address, options) {
     const news = [page.querySelector("#said"), page.querySelector("h1")];
     spoken.textContent = news.map((element) => element?.textContent ?? "").join(". ");
     arrive();
+    if (page.querySelector(".notice")) waiting = []; // what it says comes first
   } catch (error) {
+    waiting = [];
     complain(error.message);
   } finally {
     busy = false;
+    while (waiting.length && !busy) press(waiting.shift());
   }
 }
 
@@ -169,11 +173,15 @@ addEventListener("keydown", (event) => {
   if (!control && typing) return;
   if (event.key === "Enter" && !control && event.target.matches("a, button")) return; // it presses what has the focus
   const key = (control ? "Control+" : "") + (event.key.length === 1 ? event.key.toUpperCase() : event.key);
-  const pressed = [...document.querySelectorAll("[aria-keyshortcuts]")].find((each) => each.ariaKeyShortcuts === key);
-  if (!pressed) return;
-  event.preventDefault();
-  pressed.click();
+  if (busy && "YNSU".includes(key)) waiting.push(key);
+  else if (press(key)) event.preventDefault();
 });
+
+function press(key) {
+  const pressed = [...document.querySelectorAll("[aria-keyshortcuts]")].find((each) => each.ariaKeyShortcuts === key);
+  pressed?.click();
+  return Boolean(pressed);
+}
 
 function moveInGrid(event) {
   const boxes = [...document.querySelectorAll(".thumbnails [name=marked]")];
