@@ -9,7 +9,7 @@ import torch
 
 from onepair.data.images.blocks import feature_blocks, image_blocks, stream_scores
 from onepair.inference import engine_selector as choice
-from onepair.inference.engine import LinearHead, OnnxEngine
+from onepair.inference.engine import OnnxEngine, WithHead
 from onepair.inference.engine_selector import EngineSelector, TorchEngine, backbone_in_onnx, score_images
 from onepair.inference.model_files import load_model, read_description
 from tests.saved import SCENES, save_model, tensors
@@ -51,7 +51,7 @@ def test_torch_computes_the_network(classifier, expected, devices):
 
 def test_onnx_runtime_computes_the_network(classifier, expected, cache, everything_is_much):
     engine = EngineSelector(classifier, devices=[CPU], cache=cache)(len(TEST))
-    assert isinstance(engine, LinearHead)
+    assert isinstance(engine, WithHead)
     np.testing.assert_allclose(engine(TEST), expected, rtol=0, atol=1e-4)
     alone = EngineSelector(classifier.backbone, devices=[CPU], cache=cache)(len(TEST))
     assert isinstance(alone, OnnxEngine)

@@ -80,6 +80,7 @@ def test_a_file_is_read_and_defaults_fill_the_rest(tmp_path):
 def test_the_defaults_of_the_stages():
     assert asdict(Config().linear) == {
         "protocol": "solve",
+            "head": "linear",
         "penalty": "auto",
         "epochs": 25,
         "batch_size": 16,

@@ -182,6 +182,14 @@ class RunOptions:
     ] = None
     backbone: Backbone = None
     weights: Weights = None
+    head: Annotated[
+        Literal["linear", "kernel"] | None,
+        typer.Option(
+            help="In mode linear: a linear classifier on the features, or one on an RBF kernel of them, which takes "
+            "longer and is mostly better.",
+            show_default="linear",
+        ),
+    ] = None
     observe: Annotated[
         Literal["given", "single-positive", "few-positives", "fraction", "most-frequent", "largest-object"] | None,
         typer.Option(
@@ -255,6 +263,7 @@ def chosen_config(
         },
         "model": {"mode": options.mode, "backbone": options.backbone, "weights": options.weights},
         "method": {"name": options.method},
+        "linear": {"head": options.head},
     }
     given = {section: {k: v for k, v in values.items() if v is not None} for section, values in sections.items()}
     command_line = merge([given, *map(parse_setting, options.settings or [])])

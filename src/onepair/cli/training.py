@@ -117,6 +117,7 @@ def default_folder(config: "Config") -> Path:
     data, model = config.data.source, config.model
     name = Path(data.partition("?")[0] if is_url(data) else data).stem.translate({ord("{"): None, ord("}"): None})
     parts = [name, config.method.name, model.mode, model.backbone, *([model.train_from] if model.train_from else [])]
+    parts += [config.linear.head] if config.linear.head != "linear" else []
     return Path("runs") / "-".join(parts).replace("/", "-")
 
 

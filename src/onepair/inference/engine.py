@@ -37,22 +37,21 @@ def local(engines: EngineFactory) -> EngineFactory:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearHead:
-    """The engine of a backbone, and the linear layer of a classifier on top of it.
+class WithHead:
+    """The engine of a backbone, and that of the head of a classifier on top of it.
 
-    A linear layer costs next to nothing, so classifiers on one backbone share its graph.
+    A head costs next to nothing, so classifiers on one backbone share its graph.
     """
 
     backbone: Engine
-    weight: Float32  # (L, D)
-    bias: Float32  # (L,)
+    head: Engine
 
     @property
     def batch_size(self) -> int:
         return self.backbone.batch_size
 
     def __call__(self, inputs: NDArray[Any]) -> Float32:
-        return self.backbone(inputs) @ self.weight.T + self.bias
+        return self.head(self.backbone(inputs))
 
 
 @dataclass(frozen=True, eq=False)

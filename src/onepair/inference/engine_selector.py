@@ -22,7 +22,7 @@ from onepair.data.images.decode import Preprocessing
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import Report, raise_problem
 from onepair.files import cache_folder, write_atomically
-from onepair.inference.engine import MANY, Engine, Executor, Float32, LinearHead, OnnxEngine, local, open_session
+from onepair.inference.engine import MANY, Engine, Executor, Float32, OnnxEngine, WithHead, local, open_session
 from onepair.inference.export import PACKAGES, fits, missing_packages, random_images, to_onnx
 from onepair.labels import Indices
 from onepair.models import Backbone, Classifier, IdentityBackbone
@@ -215,8 +215,7 @@ class EngineSelector:
         engine = backbone_in_onnx(self.backbone, cache=self.cache)
         if engine is None or not isinstance(self.network, Classifier):
             return engine
-        weight, bias = (tensor.detach().float().cpu().numpy() for tensor in self.network.head.parameters())
-        return LinearHead(engine, weight, bias)
+        return WithHead(engine, TorchEngine(self.network.head, None, devices=self.devices))
 
 
 def score_images(

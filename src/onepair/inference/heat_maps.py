@@ -21,6 +21,7 @@ from onepair.inference.engine_selector import EngineSelector
 from onepair.labels import Indices
 from onepair.models import Backbone, Classifier, Spatial
 from onepair.models.backbone import grid_of
+from onepair.models.kernel import KernelHead
 
 _BATCH = 16  # images, where torch computes the whole network
 
@@ -44,7 +45,8 @@ def activation_maps(classifier: Classifier, images: Tensor, classes: Tensor | No
         spatial = classifier.backbone.spatial(images)
         if classifier.boost != 1:
             return classifier.boosted(_cam(classifier.head, spatial, classes))
-        return (_cam if _is_mean(spatial) else _grad_cam)(classifier.head, spatial, classes)
+        plain = _is_mean(spatial) and not isinstance(classifier.head, KernelHead)
+        return (_cam if plain else _grad_cam)(classifier.head, spatial, classes)
 
 
 def evidence(maps: Tensor) -> Tensor:
@@ -126,7 +128,7 @@ def _by_places(classifier: Classifier, images: int, cache: Path | None) -> _Mapp
     head, backbone = classifier.head, classifier.backbone
     size = backbone.map_size
     spatial = _probe(backbone, size)
-    if not _is_mean(spatial):
+    if isinstance(head, KernelHead) or not _is_mean(spatial):
         return None
     network = _Places(backbone, spatial.features[0].numel())
     places = Backbone(f"{backbone.name}-places", network, replace(backbone.preprocessing, size=size)).eval()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from scipy.special import expit
@@ -23,8 +24,10 @@ from sklearn.utils.validation import (
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.linear.fit import FOLDS, LinearFit, Trial, fit_linear
+from onepair.linear.kernel_fit import fit_kernel
 from onepair.methods import METHODS, create_method, find_method
 from onepair.metrics import mean_average_precision
+from onepair.models.kernel import Kernel
 from onepair.probability.selection_score import estimated_map
 
 Floats = NDArray[np.floating]
@@ -34,7 +37,7 @@ _FEWEST_TO_HOLD_OUT = 20  # rows, for out-of-fold scores to tell where a class b
 
 
 class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear multi-label classifier that learns from labels with holes, down to one positive label per row.
+    """A multi-label classifier that learns from labels with holes, down to one positive label per row.
 
         minimise  Σ_rows loss(X W + b, y)  +  D / 2C · ‖W‖²
 
@@ -49,6 +52,7 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method: the loss, and what it makes of unknown labels; any of `onepair methods` that needs no images.
         C: inverse strength of the L2 penalty; "auto" tries some and takes the one with the highest estimated mAP of
             out-of-fold scores.
+        head: "linear", or "kernel": the same on an RBF kernel between X, which must be dense, and 2,000 of its rows.
         options: of the method, as {"alpha": 0.3}.
         class_weight: how much each class counts: a mapping from names or numbers of classes, or "balanced", in inverse
             proportion to its known positives. A class that is not named counts 1.
@@ -58,8 +62,9 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: of the folds, and of a method that draws.
 
     Attributes:
-        coef_: (classes, features).
+        coef_: (classes, features), or of a kernel (classes, landmarks).
         intercept_: (classes,).
+        kernel_: the kernel between features and landmarks, as a torch module, or None.
         classes_: 0 … classes - 1, the columns of y, or their names where y is a DataFrame; of a single column 0 and 1,
             its values.
         C_: the inverse strength of the penalty that was chosen.
@@ -77,6 +82,7 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     coef_: Floats
     intercept_: Floats
+    kernel_: Kernel | None
     classes_: NDArray[Any]
     C_: float
     trials_: list[Trial]
@@ -88,6 +94,7 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         method: str = DEFAULT_METHOD,
         C: float | Literal["auto"] = "auto",
+        head: Literal["linear", "kernel"] = "linear",
         options: Mapping[str, Any] | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         folds: int = FOLDS,
@@ -97,6 +104,7 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.method = method
         self.C = C
+        self.head = head
         self.options = options
         self.class_weight = class_weight
         self.folds = folds
@@ -119,7 +127,7 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = np.arange(observed.shape[1]) if names is None else names
         # One column is a binary problem to scikit-learn's scorers, which would turn its scores round for classes [0].
         self.classes_ = names if len(names) > 1 else np.array([NEGATIVE, POSITIVE])
-        found = fit_linear(
+        found = (fit_kernel if self.head == "kernel" else fit_linear)(
             X,
             LabelMatrix.of(observed),
             make=lambda: create_method(self.method, **self._method_options()),
@@ -135,9 +143,10 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._warn_unless_converged(found)
         self.C_, self.trials_, self.n_iter_ = found.C, list(found.trials), found.iterations
         scores = found.out_of_fold(X)
-        judged = scores if len(observed) >= _FEWEST_TO_HOLD_OUT else X @ found.coef.T + found.intercept
+        judged = scores if len(observed) >= _FEWEST_TO_HOLD_OUT else found.scores(X)
         level = _level(judged, observed, found.priors)
         self.coef_, self.intercept_ = found.coef, (found.intercept - level).astype(found.intercept.dtype)
+        self.kernel_ = found.kernel
         self.out_of_fold_ = scores - level.astype(np.float32)
         return self
 
@@ -180,6 +189,8 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not info.solvable:
             why = "looks at every place of an image" if info.needs_places else "corrects labels in every small step"
             raise ValueError(f"method {self.method} {why}, and cannot be solved for on rows of X; choose another")
+        if self.head not in ("linear", "kernel"):
+            raise ValueError(f"head must be 'linear' or 'kernel', got {self.head!r}")
         for name, least in (("folds", 2), ("max_iter", 1)):
             if not (isinstance(getattr(self, name), int) and getattr(self, name) >= least):
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)!r}")
@@ -192,6 +203,8 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Scores (rows, classes), logits: the higher, the more likely."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        if self.kernel_ is not None:
+            X = self.kernel_(torch.from_numpy(X)).numpy()
         scores: Floats = X @ self.coef_.T + self.intercept_
         return scores
 

@@ -20,6 +20,7 @@ from onepair.linear.solver import Objective, Solution, solve, workers
 from onepair.methods import Method
 from onepair.methods.method import SparseObserved
 from onepair.methods.ridge import Ridge
+from onepair.models.kernel import Kernel
 from onepair.probability.infer import class_priors
 from onepair.probability.observation import Process
 from onepair.probability.selection_score import estimated_map
@@ -49,7 +50,7 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LinearFit:
-    """A solved classifier, for features as they are: `scores = X @ coef.T + intercept`."""
+    """A solved classifier, for features as they are: `scores = X @ coef.T + intercept`, or kernel(X) in place of X."""
 
     coef: Floats  # (L, D)
     intercept: Floats  # (L,)
@@ -62,6 +63,12 @@ class LinearFit:
     iterations: int
     residual: float  # about how much scores would still change, in the root mean square
     converged: bool
+    kernel: Kernel | None = None  # between features and landmarks, where the head is one: then D is their number
+
+    def scores(self, X: Any) -> NDArray[np.float32]:
+        """The scores (n, L) of features X (n, D)."""
+        scores: NDArray[np.float32] = self._seen(X) @ self.coef.T + self.intercept
+        return scores
 
     def out_of_fold(self, X: Any, rows: Indices | None = None) -> NDArray[np.float32]:
         """The scores (n, L) of rows of the training matrix, each by the model that was not fitted to it.
@@ -74,8 +81,11 @@ class LinearFit:
         scores = np.empty((len(fold), len(self.intercept)), np.float32)
         for number in np.unique(fold).tolist():
             own = np.flatnonzero(fold == number)
-            scores[own] = X[own] @ self.fold_coef[number].T + self.fold_intercept[number]
+            scores[own] = self._seen(X[own]) @ self.fold_coef[number].T + self.fold_intercept[number]
         return scores
+
+    def _seen(self, X: Any) -> Any:
+        return X if self.kernel is None else self.kernel(torch.from_numpy(X)).numpy()
 
 
 class Judges(NamedTuple):

@@ -18,6 +18,7 @@ from onepair.errors import ConfigError, ModelError
 from onepair.files import write_atomically
 from onepair.models import packages
 from onepair.models.backbone import BACKBONES, Backbone, Classifier
+from onepair.models.kernel import head_for
 from onepair.models.vectors import IdentityBackbone, TextBackbone
 from onepair.words import counted
 
@@ -184,9 +185,10 @@ def load_classifier(
     else:
         network = create_backbone(backbone, weights="none", image_size=preprocessing.size)
         network.preprocessing = preprocessing
-    classifier = Classifier(network, classes, boost=boost)
+    classifier, state = Classifier(network, classes, boost=boost), read_state(weights)
+    classifier.head = head_for(state, network.feature_dim, len(classes))
     try:
-        classifier.load_state_dict(read_state(weights))
+        classifier.load_state_dict(state)
     except RuntimeError:
         raise ModelError(f"{weights}: does not fit a {backbone} with {counted(len(classes), 'class')}") from None
     return classifier.to(memory_format=torch.channels_last).eval()

@@ -105,6 +105,9 @@ class LinearConfig(StageConfig):
     protocol: Literal["solve", "epochs"] = "solve"
     """How: "solve", by a solver on all training images, with an L2 penalty; or "epochs", the published protocol, by
     epochs of an optimiser and the best of them on validation images."""
+    head: Literal["linear", "kernel"] = "linear"
+    """What is solved for on the features: "linear", one layer, or "kernel", the same on an RBF kernel between features
+    and 2,000 training images, which bends; where protocol is "solve" and mode "linear"."""
     penalty: Annotated[float | Literal["auto"], BeforeValidator(_penalty)] = AUTO
     """The strength of the L2 penalty, 1 / C of OPMLClassifier, where protocol is "solve"; "auto" tries some and keeps
     the one with the highest estimated mAP, out of fold."""
@@ -369,6 +372,8 @@ def _without_effect(config: Config) -> str | None:
             f"linear.{changed[0]} belongs to the published protocol, and fixed features are solved for without it; add "
             "linear.protocol=epochs, or leave it out"
         )
+    if config.linear.head != "linear" and not config.solves:
+        return "linear.head kernel is solved for on fixed features, in mode linear alone; leave it out, or the mode"
     if config.linear.protocol == "epochs" and config.linear.penalty != AUTO:
         return "linear.penalty is the solver's, and linear.protocol is epochs; leave one of them out"
     return None

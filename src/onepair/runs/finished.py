@@ -283,9 +283,8 @@ class FoldModels:
         import torch
 
         head = copy.deepcopy(whole.head)
-        head.load_state_dict(
-            {"weight": torch.from_numpy(self.coef[number]), "bias": torch.from_numpy(self.intercept[number])}
-        )
+        parts = {"weight": torch.from_numpy(self.coef[number]), "bias": torch.from_numpy(self.intercept[number])}
+        head.load_state_dict(head.state_dict() | parts)
         other = copy.copy(whole)
         other._modules = {**whole._modules, "head": head}
         return other

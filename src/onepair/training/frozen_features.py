@@ -17,6 +17,7 @@ from onepair.features.store import Features
 from onepair.inference.engine_selector import EngineSelector
 from onepair.labels import Indices
 from onepair.linear.fit import Judges, LinearFit, Trial, fit_linear
+from onepair.linear.kernel_fit import fit_kernel
 from onepair.methods import METHODS
 from onepair.models import Backbone
 from onepair.runs.config import AUTO, Config, DataConfig
@@ -195,7 +196,8 @@ def solve_task(
         places = task.judged("validation")
         judges = Judges(features_of(source, task.validation[places]), task.validation_labels[places])
     asked, penalty = task.table.asked, config.linear.penalty
-    return fit_linear(
+    fit = fit_kernel if config.linear.head == "kernel" else fit_linear
+    return fit(
         features_of(source, task.train),
         task.observed,
         make=lambda: method_of(config),

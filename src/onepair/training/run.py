@@ -25,6 +25,7 @@ from onepair.methods import METHODS, Method
 from onepair.methods.method import Observed, SparseObserved
 from onepair.models import Backbone, Classifier, IdentityBackbone, TextBackbone, create_backbone, parse_weights
 from onepair.models.frozen_prefix import FrozenPrefix, TrainableSuffix, split_at
+from onepair.models.kernel import KernelHead
 from onepair.probability.evaluation import evaluate
 from onepair.probability.observation import Process, recognise
 from onepair.probability.selection_score import estimated_map
@@ -289,6 +290,8 @@ class _Run:
                 self.folder.start_metrics(tried.records)
 
         found = solve_task(self.config, self.task, source, on_trial=on_trial)
+        if found.kernel is not None:
+            self.classifier.head = KernelHead(found.kernel, classes)
         with torch.no_grad():
             self.classifier.head.weight.copy_(torch.from_numpy(found.coef))
             self.classifier.head.bias.copy_(torch.from_numpy(found.intercept))
@@ -312,7 +315,7 @@ class _Run:
             scores = np.empty((len(rows), classes), np.float32)
             for start in range(0, len(rows), FEATURES_TO_SCORE):
                 some = rows[start : start + FEATURES_TO_SCORE]
-                scores[start : start + len(some)] = features_of(source, some) @ found.coef.T + found.intercept
+                scores[start : start + len(some)] = found.scores(features_of(source, some))
             return scores
 
         scores: dict[Split, NDArray[np.float32]] = {"train": self._judged_scores("train", out_of_fold)}
