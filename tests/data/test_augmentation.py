@@ -1,5 +1,6 @@
 """Augmented images: random, but the same for the same seed, epoch and row."""
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torchvision.transforms.autoaugment import InterpolationMode, TrivialAugmentWide, _apply_op
 
-from onepair.data.images.batches import LEAST, ImageReader, augment, batch_specs, prepare
+from onepair.data.images.batches import _OPERATIONS, LEAST, ImageReader, augment, batch_specs, prepare
 from onepair.data.images.decode import Preprocessing
 from onepair.data.label_table import LabelTable
 
@@ -77,6 +79,19 @@ def test_the_strong_policy_changes_colours_too(table):
     grey = np.full((30, 30, 3), 90, np.uint8)
     assert all((augment(grey, SMALL, "crop", draw=draw) == 90).all() for draw in range(9))
     assert any((augment(grey, SMALL, "strong", draw=draw) != 90).any() for draw in range(9))
+
+
+@pytest.mark.parametrize("operation", range(len(_OPERATIONS)))
+def test_the_strong_policy_is_that_of_torchvision(table, operation):
+    """The same operations in the same order, at any strength and sign."""
+    image = torch.tensor(table.pixels[0]).permute(2, 0, 1)
+    policy = TrivialAugmentWide(fill=[128.0])
+    name = list(policy._augmentation_space(31))[operation]
+    magnitudes, signed = policy._augmentation_space(31)[name]
+    for strength, sign in itertools.product((0, 7, 15, 30), (-1, 1) if signed else (1,)):
+        magnitude = sign * round(float(magnitudes[strength]), 5) if magnitudes.ndim else 0.0
+        expected = _apply_op(image, name, magnitude, InterpolationMode.NEAREST, [128.0])
+        torch.testing.assert_close(_OPERATIONS[operation](image, strength / 30, sign), expected, atol=1, rtol=0)
 
 
 def test_threads_do_not_draw_for_each_other(table):

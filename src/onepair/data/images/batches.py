@@ -1,9 +1,10 @@
 """Batches of images: the same for the same seed and epoch, whatever the number of processes."""
 
+import math
 import os
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms import v2
+from torchvision.transforms import functional
 
 from onepair.data.images.decode import Augmentation, Pixels, Preprocessing, decode, scale
 from onepair.data.images.tar import joined
@@ -24,32 +25,77 @@ from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN, Indices
 from onepair.remote import RemotePath, all_at_once, as_path, in_threads, is_remote
 
-_DRAWING = threading.Lock()  # there is one generator for all threads, and images at URLs come in several
 LEAST = 0.5  # of an image's area that a crop keeps: a smaller one would often leave out what a label speaks of
+_TRIES = 10  # to draw a crop that lies within the image
+_BINS = 31  # strengths of an operation
 
 
 def augment(pixels: Pixels, preprocessing: Preprocessing, augmentation: Augmentation, *, draw: int) -> Tensor:
-    """A random part of an image (H, W, 3), scaled to a uint8 tensor (3, size, size).
+    """Crop a random part of an image (H, W, 3) and scale it to a uint8 tensor (3, size, size).
 
     "crop" does no more; "strong" then changes its colours, contrast or geometry by one operation of random strength
-    (TrivialAugment, Müller and Hutter 2021), a policy that has nothing to tune.
+    (TrivialAugment, Müller and Hutter 2021), a policy that has nothing to tune. torchvision's own transforms draw from
+    the generator of the whole process, which other threads use.
 
     Args:
         pixels: as decoded.
         preprocessing: the size, and how to interpolate.
         augmentation: which.
-        draw: decides everything random.
+        draw: the seed of everything random.
     """
-    with _DRAWING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(draw)
-        augmented: Tensor = _transform(preprocessing, augmentation)(torch.tensor(pixels).permute(2, 0, 1))
-    return augmented
+    random = np.random.default_rng(draw)
+    image: Tensor = functional.resized_crop(
+        torch.tensor(pixels).permute(2, 0, 1),
+        *_random_box(pixels.shape[0], pixels.shape[1], random),
+        [preprocessing.size, preprocessing.size],
+        interpolation=functional.InterpolationMode(preprocessing.interpolation),
+        antialias=True,
+    )
+    if augmentation == "crop":
+        return image
+    operation = _OPERATIONS[random.integers(len(_OPERATIONS))]
+    return operation(image, random.integers(_BINS) / (_BINS - 1), random.choice([-1, 1]))
 
 
-def _transform(preprocessing: Preprocessing, augmentation: Augmentation) -> v2.Transform:
-    way = v2.InterpolationMode(preprocessing.interpolation)
-    crop = v2.RandomResizedCrop(preprocessing.size, scale=(LEAST, 1), interpolation=way, antialias=True)
-    return crop if augmentation == "crop" else v2.Compose([crop, v2.TrivialAugmentWide(fill=128)])
+def _random_box(height: int, width: int, random: np.random.Generator) -> tuple[int, int, int, int]:
+    """Top, left, height and width of a part with at least `LEAST` of the area, from 3:4 to 4:3."""
+    for _ in range(_TRIES):
+        area, ratio = height * width * random.uniform(LEAST, 1), math.exp(random.uniform(*np.log([3 / 4, 4 / 3])))
+        tall, wide = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if 0 < tall <= height and 0 < wide <= width:
+            return int(random.integers(height - tall + 1)), int(random.integers(width - wide + 1)), tall, wide
+    return 0, 0, height, width
+
+
+_affine: Callable[..., Tensor] = partial(functional.affine, angle=0, scale=1, fill=[128])
+
+
+def _shear(image: Tensor, across: float, down: float) -> Tensor:
+    shear = [math.degrees(math.atan(across)), math.degrees(math.atan(down))]
+    return _affine(image, translate=[0, 0], shear=shear, center=[0, 0])
+
+
+def _shift(image: Tensor, across: float, down: float) -> Tensor:
+    return _affine(image, translate=[int(across), int(down)], shear=[0, 0])
+
+
+# Of an image, a strength from 0 to 1, and a sign.
+_OPERATIONS: tuple[Callable[[Tensor, float, int], Tensor], ...] = (
+    lambda image, strength, sign: image,
+    lambda image, strength, sign: _shear(image, 0.99 * sign * strength, 0),
+    lambda image, strength, sign: _shear(image, 0, 0.99 * sign * strength),
+    lambda image, strength, sign: _shift(image, 32 * sign * strength, 0),
+    lambda image, strength, sign: _shift(image, 0, 32 * sign * strength),
+    lambda image, strength, sign: functional.rotate(image, 135 * sign * strength, fill=[128]),
+    lambda image, strength, sign: functional.adjust_brightness(image, 1 + 0.99 * sign * strength),
+    lambda image, strength, sign: functional.adjust_saturation(image, 1 + 0.99 * sign * strength),
+    lambda image, strength, sign: functional.adjust_contrast(image, 1 + 0.99 * sign * strength),
+    lambda image, strength, sign: functional.adjust_sharpness(image, 1 + 0.99 * sign * strength),
+    lambda image, strength, sign: functional.posterize(image, round(8 - 6 * strength)),
+    lambda image, strength, sign: functional.solarize(image, 255 * (1 - strength)),
+    lambda image, strength, sign: functional.autocontrast(image),
+    lambda image, strength, sign: functional.equalize(image),
+)
 
 
 def prepare(pixels: Pixels, preprocessing: Preprocessing, *, flip: bool = False) -> Tensor:
