@@ -1,4 +1,5 @@
 from dataclasses import replace
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 from PIL import Image
 
 from onepair.data.label_table import LabelTable
-from onepair.data.quality.check import find_problems, take_census
+from onepair.data.quality.check import NEAR, find_problems, near_names, take_census
 from onepair.label_matrix import LabelMatrix
 
 
@@ -138,3 +139,30 @@ def test_rare_classes_are_remarked_on_all_at_once(tmp_path):
     assert (nothing.where, nothing.remark) == ("class i", False)
     assert (everywhere.where, everywhere.remark) == ("class a", True)
     assert (rare.where, rare.remark) == ("7 of 9 classes (b, c, d, e, f and 2 more)", True)
+
+
+def test_near_names_are_those_of_difflib_and_plurals():
+    random = np.random.default_rng(0)
+    stems = ["motorbike", "person", "dining table", "box", "has_bill::long"]
+    names = set(stems)
+    for _ in range(150):
+        name = list(stems[random.integers(len(stems))])
+        name[random.integers(len(name))] = random.choice(list("abs_ "))
+        names.add(" ".join("".join(name).split()))
+    names = sorted(names)
+    slow = [
+        (a, b)
+        for i, a in enumerate(names)
+        for b in names[i + 1 :]
+        if SequenceMatcher(None, a, b, autojunk=False).ratio() >= NEAR or a + "s" == b or a + "es" == b
+    ]
+    assert near_names(names) == slow
+    assert len(slow) > 20
+
+
+def test_names_with_other_numbers_are_others():
+    assert near_names(["concept number 10", "concept number 11"]) == []
+
+
+def test_few_or_blank_names():
+    assert near_names([]) == near_names([""]) == near_names(["", "a"]) == []

@@ -12,7 +12,7 @@ from onepair.data.formats import label_studio as labelstudio
 from onepair.data.formats import write as writing
 from onepair.data.formats.write import WRITTEN, named_from
 from onepair.label_matrix import LabelMatrix
-from tests.data.test_dialects import known, labelled, odd_names, thorough
+from tests.data.test_cell_values import known, labelled, odd_names, thorough
 
 
 def example(root=Path()):
