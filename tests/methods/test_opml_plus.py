@@ -67,7 +67,7 @@ def test_of_many_labels_with_few_known_each_counts_as_by_masks(scale, monkeypatc
 def test_state_is_the_labels_and_how_many_are_missing():
     method = create_method("opml-plus")
     method.begin(labels_of("mixed"))
-    assert set(method.state_dict()) == {"observed", "missing"}
+    assert set(method.state_dict()) == {"missing"}
 
 
 @pytest.mark.parametrize("other", [-1, 0], ids=["unknown", "negative"])

@@ -186,7 +186,7 @@ def assert_follows(name, slow_class, kind, **options):
     slow_loop = SlowLoop(slow)
     for epoch in range(1, EPOCHS + 1):
         np.testing.assert_allclose(loop.epoch(epoch), slow_loop.epoch(epoch), rtol=1e-6, atol=1e-8)
-        state = loop.method.state_dict()
+        state = {**loop.method.state_dict(), "observed": loop.method.observed}
         for key, expected in slow.state().items():
             np.testing.assert_allclose(state[key].numpy(), np.array(expected), rtol=1e-6, atol=1e-8, err_msg=key)
     return loop.method

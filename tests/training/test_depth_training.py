@@ -101,7 +101,7 @@ def test_augmented_images_are_seen_through_the_frozen_part_each_time(train, augm
 
 
 def test_two_processes_train_from_a_stage_as_one(images, cache, tmp_path, train):
-    settings = (*FROM_6, "method.name=opml-sp", "finetune.batch_size=7")
+    settings = (*FROM_6, "method.name=opml-sp", "finetune.batch_size=7", "finetune.hold_norms=true")
     codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings))
     assert codes == [0, 0], logs
     assert_same(running.RunFolder(tmp_path / "two"), train(*settings, out="one").folder)

@@ -98,7 +98,7 @@ SPOILED = {
     "no epoch": lambda state: state["progress"].update(epoch="two"),
     "weights of another shape": lambda state: state["model"].update(weight=torch.zeros(3)),
     "a weight less": lambda state: without(state, "model", "weight"),
-    "labels of another shape": lambda state: state["method"].update(observed=torch.zeros(119)),
+    "a method's state of another shape": lambda state: state["method"].update(targets=torch.zeros(119)),
     "an average less": lambda state: without(state, "optimiser", "state", 0, "exp_avg"),
     "an average of another shape": lambda state: state["optimiser"]["state"][0].update(exp_avg=torch.zeros(3)),
     "no tensor": lambda state: state["optimiser"]["state"][0].update(step=None),

@@ -75,8 +75,8 @@ def count(observed: Observed, value: int) -> Tensor:
 class Method(nn.Module):
     """A loss, plus what happens to its targets between epochs.
 
-    The loop calls `begin` once, `forward` with every batch, and `end_epoch` after every epoch. All state is in the
-    `state_dict`; to resume, call `begin` with the same labels, then `load_state_dict`. The batch is that of all
+    The loop calls `begin` once, `forward` with every batch, and `end_epoch` after every epoch. All state but the labels
+    is in the `state_dict`; to resume, call `begin` with the same labels, then `load_state_dict`. The batch is that of all
     processes together, and `rows`, `scores` and the labels are on one device.
     """
 
@@ -104,7 +104,7 @@ class Method(nn.Module):
             raise ValueError(
                 f"observed must be a matrix (samples, classes) of int8, got {tuple(observed.shape)} of {observed.dtype}"
             )
-        self.register_buffer("observed", observed)
+        self.register_buffer("observed", observed, persistent=False)  # `begin` makes it anew
 
     def require_room(self, rows: int, classes: int) -> None:
         """Refuse labels that are too many for a method that has a number for each of them."""

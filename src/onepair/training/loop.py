@@ -339,6 +339,7 @@ class Trainer:
             self.stage.model.load_state_dict(state["model"])
             restore(self.optimiser, state["optimiser"])
             self.fabric.strategy.precision.load_state_dict(state["precision"])
+            state["method"].pop("observed", None)  # checkpoints had it once
             self.method.load_state_dict(state["method"])
             if self.average is not None:
                 self.average.load_state_dict(state["average"])
