@@ -14,6 +14,7 @@ penalty; the same with four busy processes beside it; and 1, 2 and 4 threads, wh
 import argparse
 import csv
 import multiprocessing
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -105,8 +106,10 @@ def train_and_find(data: Data, observed: Labels) -> None:
     """What `onepair train` and `onepair find` compute once features are at hand."""
     found = ours(data, observed, None)
     scores = found.out_of_fold(data.features)
-    fit_decisions(scores, observed)
-    judge(observed, scores)
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder) / "likelihood.npz"
+        fit_decisions(scores, observed, cache=cache)
+        judge(observed, scores, cache=cache)
 
 
 def _busy() -> None:

@@ -5,6 +5,7 @@ import pytest
 from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
+from onepair.probability import few_positives
 from onepair.probability.calibration import fit_platt
 from onepair.probability.few_positives import _Search
 from onepair.probability.infer import infer
@@ -178,3 +179,26 @@ def test_of_a_class_that_is_known_less_than_others_more_may_be_missing(positive,
         assert found.missing.low[7] < missing_of(labels, observed)[7] < found.missing.high[7]
         assert found.total == tuple(each[7] for each in found.missing)
         np.testing.assert_array_equal(found.missing.high[:7], 0)
+
+
+def test_a_fit_is_kept_for_the_same_numbers_and_no_others(monkeypatch, tmp_path):
+    scores, _, labels = generate(60, np.random.default_rng(2))
+    observed, cache, fits = observe_positives(labels), tmp_path / "likelihood.npz", []
+    fit = few_positives.fit_few_positives
+    monkeypatch.setattr("onepair.probability.infer.fit_few_positives", lambda *a, **k: fits.append(1) or fit(*a, **k))
+    first = infer(scores, observed, cache=cache)
+    again = infer(scores, observed, cache=cache)
+    assert len(fits) == 1
+    for part in ("probabilities", "missing", "total"):
+        np.testing.assert_array_equal(getattr(again, part), getattr(first, part))
+    asked = np.zeros(observed.shape, bool)
+    asked[np.nonzero(observed == POSITIVE)[0][0], np.nonzero(observed == POSITIVE)[1][0]] = True
+    other = scores.copy()
+    other[0, 0] += 1e-6
+    for given in ({"scores": other}, {"labels": observe_positives(labels, seed=1)}, {"asked": asked}):
+        infer(**{"scores": scores, "labels": observed, **given}, cache=cache)
+    assert len(fits) == 4
+    for damaged in (b"", b"PK not a file", cache.read_bytes()[:200]):
+        cache.write_bytes(damaged)
+        np.testing.assert_array_equal(infer(scores, observed, cache=cache).missing, first.missing)
+    assert len(fits) == 7

@@ -62,7 +62,9 @@ def out_of_sample(run, hardware):
     return read_out_of_sample(run, (), fabric=fabric, hardware=hardware, callbacks=[Listener()])
 
 
-def test_finding_trains_nothing(solved, cache):
+def test_finding_trains_nothing_and_fits_no_likelihood_again(solved, cache, monkeypatch):
+    monkeypatch.setattr("onepair.probability.infer.fit_few_positives", None)
+    assert solved.folder.likelihood.exists()
     hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
     found = find_labels(solved, hardware=hardware, callbacks=[Listener()], maps=False)
     assert found.folds == 5

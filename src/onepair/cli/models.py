@@ -262,6 +262,7 @@ def decide(
         calibration=calibration,
         rule=rule,
         precision=0.9 if precision is None else precision,
+        cache=opened.folder.likelihood,
         **known_by,
     )
     with writing(run):

@@ -1,6 +1,7 @@
 """How probable it is that a label is positive, or that an observed one is wrong: fitted to some rows, for any rows."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -166,6 +167,7 @@ def fit_cell_posterior(
     process: Process = "auto",
     asked: ArrayLike | None = None,
     seed: int = 0,
+    cache: Path | None = None,
 ) -> CellPosterior:
     """Fit calibrated probabilities of all cells to scores of models that were not fitted to the rows they score.
 
@@ -181,6 +183,7 @@ def fit_cell_posterior(
         sample_weights: (M,), the inverse of each row's chance to be in the sample, if they are not equal.
         process, asked: how the observed labels came to be known, as for `recognise`.
         seed: of the labels of the sample that are hidden for learning.
+        cache: as for `infer`.
     """
     matrix, known = check_scores(scores, observed)
     rows = len(known)
@@ -199,6 +202,7 @@ def fit_cell_posterior(
         asked=np.concatenate([asked_for, np.zeros(labels.shape, bool)]),
         counted=rows,
         weights=np.concatenate([np.ones(rows), stands_for]),
+        cache=cache,
     )
     observation = inference.observation.of(np.arange(rows))
     full, which = (labels != UNKNOWN).all(1), "validation images"

@@ -5,13 +5,16 @@ the scores mislead it. So lines are fitted for one number of labels a row after 
 explains what is shown, taken with caution, says how probable it is.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+import io
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from onepair.files import write_atomically
 from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats
 from onepair.probability.binned_counts import KnownCells
@@ -44,14 +47,43 @@ class Scenario(NamedTuple):
     parameters: Floats  # where the search ended
 
 
-@dataclass(frozen=True, eq=False)
-class Scenarios:
+class Scenarios(NamedTuple):
     """The lines in the middle, and what others would say."""
 
-    middle: Scenario
+    lines: Platt
+    rates: Rates
     weights: Floats  # (S,), how probable each of the others is
     ratios: Floats  # (S, L), of their hidden positives to those of the middle
     total_ratios: Floats  # (S,), of all classes together
+
+    def write(self, path: Path, key: str) -> None:
+        """Keep them in a file, for whoever fits to the same numbers again.
+
+        Args:
+            path: a .npz file.
+            key: tells what they were fitted to from all else.
+        """
+        content, lines, rates = io.BytesIO(), self.lines, self.rates
+        parts = (lines.slope, lines.intercept, *rates, self.weights, self.ratios, self.total_ratios)
+        named: dict[str, Any] = dict(zip(_PARTS, parts, strict=True))
+        np.savez(content, key=np.array(f"{_VERSION} {key}"), **named)
+        write_atomically(path, content.getvalue())
+
+    @classmethod
+    def read(cls, path: Path, key: str) -> "Scenarios | None":
+        """What `write` wrote with this key; None if there is nothing like it."""
+        try:
+            with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
+                if str(file["key"]) != f"{_VERSION} {key}":
+                    return None
+                slope, intercept, positive, negative, stop, *others = (file[name] for name in _PARTS)
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            return None
+        return cls(Platt(slope, intercept), Rates(positive, negative, stop), *others)
+
+
+_VERSION = 1
+_PARTS = ("slope", "intercept", "positive", "negative", "stop", "weights", "ratios", "total_ratios")
 
 
 def fit_few_positives(
@@ -77,7 +109,7 @@ def fit_few_positives(
     best = max((scenario for profile in profiles for scenario in profile), key=lambda scenario: scenario.evidence)
     middle = searches[0].middle(best, float(np.exp(weight @ np.log(more))), weight @ stop)
     ratios = hidden / np.maximum(middle.hidden, 1e-9)
-    return Scenarios(middle, weight, ratios, hidden.sum(1) / max(middle.hidden.sum(), 1e-9))
+    return Scenarios(middle.lines, middle.rates, weight, ratios, hidden.sum(1) / max(middle.hidden.sum(), 1e-9))
 
 
 class _Search:

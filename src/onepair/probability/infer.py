@@ -1,6 +1,8 @@
 """Calibration, class priors and the number of missing labels, from known and unknown labels together."""
 
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +14,7 @@ from onepair.metrics import Floats
 from onepair.probability.binned_counts import HIGHEST_RATE, KnownCells, ratio
 from onepair.probability.calibration import Platt, check_scores, correct_lines
 from onepair.probability.counting import Estimate, Z, count_missing, pool
-from onepair.probability.few_positives import fit_few_positives
+from onepair.probability.few_positives import Scenarios, fit_few_positives
 from onepair.probability.observation import Observation, Process, Rates, recognise
 
 _ROUNDS, _TOLERANCE = 200, 1e-3
@@ -182,6 +184,7 @@ def infer(
     asked: ArrayLike | None = None,
     counted: int | None = None,
     weights: Floats | None = None,
+    cache: Path | None = None,
 ) -> Inference:
     """Calibrate scores, and count the missing positives, where not all labels are known.
 
@@ -195,6 +198,7 @@ def infer(
         process, asked: as for `recognise`.
         counted: missing labels are counted in so many of the first rows; by default in all.
         weights: (N,), how many rows each stands for that was looked at in full; by default one.
+        cache: a file that keeps the slowest fit, and is read where it was fitted to the same numbers.
     """
     matrix, known = check_scores(scores, labels)
     if not (known == POSITIVE).any():
@@ -205,7 +209,7 @@ def infer(
     cells = KnownCells(matrix[rows], known[rows], observation.of(rows), rows_weight[rows])
     unknown = (known == UNKNOWN) & (np.arange(len(known)) < (counted or len(known)))[:, None]
     if observation.max_shown:
-        found = _where_few_positives(matrix, known, observation, rows_weight, rows, cells)
+        found = _where_few_positives(matrix, known, observation, rows_weight, rows, cells, cache)
     else:
         found = _where_at_random(matrix, known, observation, cells, unknown)
     lines, rates, probabilities, spread = found.lines, found.rates, found.probabilities, found.spread
@@ -274,18 +278,32 @@ def _where_few_positives(
     weights: Floats,
     rows: NDArray[np.intp],
     cells: KnownCells,
+    cache: Path | None,
 ) -> _Found:
-    some = rows[_rows_to_fit(labels[rows], _MOST_FEW_POSITIVES_CELLS)]
-    with threadpool_limits(1, user_api="blas"):  # in steps as small as those of the search, threads take longer
-        fitted = fit_few_positives(
-            scores[some], labels[some], observation.of(some), weights[some], cells, rows=len(labels)
-        )
-    in_any_row, rates = fitted.middle.lines, fitted.middle.rates
+    key = _digest(scores[rows], labels[rows], observation.of(rows), weights[rows], len(labels)) if cache else ""
+    fitted = Scenarios.read(cache, key) if cache else None
+    if fitted is None:
+        some = rows[_rows_to_fit(labels[rows], _MOST_FEW_POSITIVES_CELLS)]
+        with threadpool_limits(1, user_api="blas"):  # in steps as small as those of the search, threads take longer
+            fitted = fit_few_positives(
+                scores[some], labels[some], observation.of(some), weights[some], cells, rows=len(labels)
+            )
+        if cache:
+            fitted.write(cache, key)
+    in_any_row, rates = fitted.lines, fitted.rates
     probabilities = observation.posterior(in_any_row(scores), labels, rates)
     bound = (labels == UNKNOWN) & ~observation.ignorable
     lines = cells.lines(cells.tally.sums(np.where(bound, probabilities, 0)[rows]))
     each, of_all = (_ends(ratios, fitted.weights) for ratios in (fitted.ratios, fitted.total_ratios))
     return _Found(lines, in_any_row, rates, probabilities, _Spread(each, of_all))
+
+
+def _digest(scores: Floats, labels: Labels, observation: Observation, weights: Floats, rows: int) -> str:
+    """Tells all that few positives are fitted to from all else."""
+    digest = sha256(repr((scores.shape, rows, observation.max_shown, observation.has_empty_rows)).encode())
+    for part in (scores, labels, observation.ignorable, observation.asked, weights):
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()
 
 
 def _ends(ratios: Floats, weights: Floats) -> tuple[Floats, Floats]:

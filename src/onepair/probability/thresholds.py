@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -101,6 +102,7 @@ def fit_decisions(
     precision: float = 0.9,
     process: Process = "auto",
     asked: ArrayLike | None = None,
+    cache: Path | None = None,
 ) -> Thresholds:
     """Calibrate scores, and choose a threshold for every class.
 
@@ -119,6 +121,7 @@ def fit_decisions(
         precision: of rule "precision".
         process: how labels came to be known, as for `onepair.probability.observation.recognise`.
         asked: (N, L), true where a label is known because a model suggested to ask for it.
+        cache: a file that keeps the slowest fit, and is read where it was fitted to the same numbers.
 
     >>> decisions = fit_decisions([[2.0], [1.0], [-1.0], [-2.0]], [[1], [0], [1], [0]])
     >>> decisions.labels([[0.0], [-1.6]])
@@ -131,7 +134,7 @@ def fit_decisions(
     if not 0 < precision <= 1:
         raise ConfigError(f"a precision lies above 0 and is at most 1, got {precision}")
     matrix, known = check_scores(scores, labels)
-    calibrator, expected = _calibrate(matrix, known, calibration, process, asked)
+    calibrator, expected = _calibrate(matrix, known, calibration, process, asked, cache)
     columns = zip(matrix.T, expected.T, strict=True)
     thresholds = np.array([_threshold(*column, rule, precision) for column in columns])
     pooled = ((known == POSITIVE).sum(0) < _FEWEST_POSITIVES) & (rule != "count")
@@ -155,7 +158,12 @@ def _common_threshold(
 
 
 def _calibrate(
-    scores: Floats, known: Labels, calibration: Calibration, process: Process, asked: ArrayLike | None
+    scores: Floats,
+    known: Labels,
+    calibration: Calibration,
+    process: Process,
+    asked: ArrayLike | None,
+    cache: Path | None,
 ) -> tuple[Calibrator, Floats]:
     """A calibrator, and how probable each cell is to be positive: 1 or 0 where it is known."""
     positive, negative, unknown = known == POSITIVE, known == NEGATIVE, known == UNKNOWN
@@ -168,7 +176,7 @@ def _calibrate(
         return _FITS[kind](scores, known), positive.astype(np.float64)
     if calibration == "isotonic" and (positive.any(0) & unknown.any(0) & ~negative.any(0)).any():
         raise ConfigError("an isotonic curve needs known negatives of every class; calibrate with platt")
-    inference = infer(scores, known, process=process, asked=asked)
+    inference = infer(scores, known, process=process, asked=asked, cache=cache)
     if calibration == "auto":
         calibration = _better_kind(scores, known, _standing_for(inference, known))
     if calibration == "platt":

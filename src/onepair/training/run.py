@@ -474,6 +474,7 @@ class _Run:
                 task.validation_labels.take(places),
                 process=process,
                 asked=None if asked is None else asked[places],
+                cache=self.folder.likelihood if self.fabric.is_global_zero else None,
             )
         if decisions.pooled.any():
             pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
