@@ -120,7 +120,6 @@ main()
         (["explain", "run", "a.png"], "report"),
         (["compare", "a", "b", "--out", "report.html"], "report"),
         (["reproduce", "fig-gradients"], "report"),
-        (["reproduce", "table3", "--data", "digits", "--search", "grid"], "report,tune"),
         (["tune", "digits"], "tune"),
         (["export", "run"], "onnx"),
         (["train", "digits", "--tensorboard"], "tensorboard"),

@@ -6,6 +6,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from onepair.data import READERS, DataError, read_dataset
 from onepair.errors import PluginError
@@ -79,20 +80,58 @@ def install(folder, modules, entry_points):
     return folder
 
 
-def run(folder, *arguments):
+def run(folder, *arguments, **options):
     code = f"import sys; sys.path.insert(0, {str(folder)!r}); from onepair.cli.main import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False, **options
+    )
+
+
+MODULES = {
+    "plugin_method": METHOD,
+    "plugin_metric": METRIC,
+    "plugin_reader": READER,
+    "plugin_backbone": BACKBONE,
+}
 
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory):
-    modules = {
-        "plugin_method": METHOD,
-        "plugin_metric": METRIC,
-        "plugin_reader": READER,
-        "plugin_backbone": BACKBONE,
-    }
-    return install(tmp_path_factory.mktemp("site"), modules, ENTRY_POINTS)
+    return install(tmp_path_factory.mktemp("site"), MODULES, ENTRY_POINTS)
+
+
+@pytest.mark.parametrize("installed", [True, False], ids=["installed", "--import"])
+def test_all_four_kinds_make_a_run_by_the_command_line(plugin, installed, tmp_path):
+    random = np.random.default_rng(0)
+    for row in range(12):
+        Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).save(tmp_path / f"{row}.png")
+    (tmp_path / "labels.pairs").write_text("".join(f"{row}.png {'dog' if row % 2 else 'cat'}\n" for row in range(12)))
+    words = []
+    if not installed:  # a folder of modules, and nothing that says what they offer
+        for name, text in MODULES.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        words = [word for name in MODULES for word in ("--import", name)]
+    site, options = plugin if installed else tmp_path / "nothing", {"cwd": tmp_path}
+    setup = ("--method", "plain", "--backbone", "mean-colour-of-plugin", "--weights", "none")
+    reading = ("--unlisted", "negative", "--format", "pairs")
+    where = ("--out", "run", "--cache", tmp_path / "cache", "--workers", "0")
+    trained = run(site, *words, "train", "labels.pairs", *reading, *setup, *where, **options)
+    assert trained.returncode == 0, trained.stderr
+    found = run(site, *words, "evaluate", "run", "--split", "train", "--metric", "rows", **options)
+    assert found.returncode == 0, found.stderr
+    assert "rows 12.0000" in found.stdout
+    assert run(site, *words, "predict", "run", "3.png", **options).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("raise ValueError('no')", "ValueError: no"), (None, "ModuleNotFoundError: No module named")]
+)
+def test_a_module_that_cannot_be_imported_ends_in_a_sentence(text, reason, tmp_path):
+    if text:
+        (tmp_path / "broken.py").write_text(text)
+    done = run(tmp_path / "nothing", "--import", "broken", "methods", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(f"onepair: --import broken: cannot be imported ({reason}")
 
 
 def test_a_method_of_another_package_is_listed_by_the_command_line(plugin):

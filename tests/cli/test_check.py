@@ -140,7 +140,7 @@ def test_names_much_alike_are_listed_where_nobody_can_be_asked(dataset):
 @pytest.mark.parametrize(
     ("out", "sentence"),
     [
-        ("labels.csv", "labels.csv: is the table to check; name another file"),
+        ("labels.csv", "labels.csv: is what this is made from ("),
         ("clean.xlsx", "a table is written as .csv or .parquet"),
         ("no/clean.csv", "no/clean.csv: there is no folder no"),
     ],

@@ -6,6 +6,8 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +20,7 @@ from onepair.cli.interruption import terminable
 from onepair.cli.models import decide, evaluate, explain, export, predict
 from onepair.cli.research import compare, reproduce
 from onepair.cli.training import config, methods, train, tune
-from onepair.errors import Stopped, UserError
+from onepair.errors import PluginError, Stopped, UserError
 from onepair.remote import is_url
 
 
@@ -67,11 +69,32 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _import(modules: list[str]) -> list[str]:
+    """Import modules, from the current folder too, which register what they have by their decorators."""
+    for name in modules:
+        if str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))
+        try:
+            import_module(name)
+        except Exception as error:
+            raise PluginError(f"--import {name}: cannot be imported ({type(error).__name__}: {error})") from error
+    return modules
+
+
 @app.callback()
 def onepair(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            callback=lambda modules: _import(modules or []),
+            help="Import a module first that registers methods, backbones, readers or metrics. May be repeated.",
+        ),
+    ] = None,
 ) -> None:
     pass
 
