@@ -3,7 +3,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onepair.data import DataError, LabelTable
 from onepair.data.label_table import LabelTable, object_areas
 from onepair.errors import DataError
 

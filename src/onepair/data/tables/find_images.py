@@ -15,7 +15,7 @@ from onepair.data.images.tar import joined
 from onepair.data.problems import Problem, Report
 from onepair.data.tables.column_roles import Columns
 from onepair.data.tables.sheet import Sheet
-from onepair.data.text_files import exists
+from onepair.data.text_files import exists, is_file
 from onepair.remote import all_at_once, is_remote
 from onepair.words import counted
 
@@ -209,4 +209,4 @@ def _as_found(root: Path, file: str) -> str:
     if "\\" not in file and file == file.strip():
         return file
     forms = (file, file.strip(), file.replace("\\", "/"), file.strip().replace("\\", "/"))
-    return next((form for form in dict.fromkeys(forms) if exists(joined(root, form))), file)
+    return next((form for form in dict.fromkeys(forms) if is_file(joined(root, form))), file)
