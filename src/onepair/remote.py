@@ -14,14 +14,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from onepair.errors import MissingExtraError, RemoteError, UserError
 
@@ -31,8 +30,7 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """Why an attempt failed, in words, and what that means."""
 
     words: str
@@ -43,13 +41,7 @@ class Failure:
 
 
 def failure_of(error: Exception, *, scheme: str, patience: str) -> Failure:
-    """What an error of a library means; by the names of its classes, since those libraries may not be there.
-
-    Args:
-        error: what it raised.
-        scheme: of the URL that was asked for.
-        patience: how long was waited for an answer, in words.
-    """
+    """Return what an error means; by the names of its classes, since the libraries that raise it may not be there."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     words = " ".join(str(getattr(error, "message", "") or error).split())  # they may be several lines
     response = getattr(error.__cause__ or error, "response", None)
@@ -125,15 +117,15 @@ class NonLocalPath(_LocalPath):
         raise UserError(f"{self}: is no file on this machine, and this needs one; copy it here first")
 
     def version(self) -> str | None:
-        """What changes whenever its bytes do, as far as where it is can be relied on; None if that does not tell."""
+        """Return what changes whenever its bytes do; None if nothing tells that."""
         raise NotImplementedError
 
     def read_range(self, start: int, stop: int) -> bytes:
-        """Its bytes from `start` on and before `stop`, as far as there are any."""
+        """Return its bytes from `start` on and before `stop`, as far as there are any."""
         raise NotImplementedError
 
     def read_bytes(self, most: int = LARGEST) -> bytes:
-        """All of its bytes; an `OSError` if they are more than `most`."""
+        """Return all of its bytes; an `OSError` if they are more than `most`."""
         raise NotImplementedError
 
     def open(self, *_: Any, **__: Any) -> Any:
@@ -145,7 +137,7 @@ class NonLocalPath(_LocalPath):
         raise NotImplementedError
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether there is something: also if it may not be looked at, which whoever reads it is told."""
+        """Whether there is something, be it only forbidden to look at it."""
         return self._kind() != 0
 
     def is_file(self, **_: Any) -> bool:
@@ -217,11 +209,7 @@ class RemotePath(NonLocalPath):
         )
 
     def version(self) -> str | None:
-        """The ETag that S3, Google's storage and web servers give, if it is a strong one; else the time of change.
-
-        Relied on is what they promise: other bytes have another ETag. A time that is only just past tells nothing, as
-        a second change may have the same.
-        """
+        """Return the ETag if it is a strong one, else the time of change unless that is only just past."""
         info = self._info()
         tag = str(info.get("ETag") or info.get("etag") or "").strip('"')
         if tag and not tag.startswith("W/"):
@@ -276,8 +264,7 @@ class RemotePath(NonLocalPath):
 
     def _ask(self, question: Callable[[Any], Any]) -> Any:
         """Ask the server, a few times if it is only busy. What it cannot give is an `OSError` about this object."""
-        pause = PAUSE
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(ATTEMPTS):
             try:
                 answer = question(_system(self.scheme))
             except UserError:
@@ -289,13 +276,12 @@ class RemotePath(NonLocalPath):
                 if isinstance(error, UserError):
                     raise error from None
                 failure = failure_of(error, scheme=self.scheme, patience=f"{READ:g} seconds, {ATTEMPTS} times")
-                if failure.passing and attempt < ATTEMPTS:
-                    time.sleep(pause)
-                    pause *= 2
-                    continue
-                raise self._given_up(failure) from error
-            _failed[self.origin] = 0
-            return answer
+                if not failure.passing or attempt == ATTEMPTS - 1:
+                    raise self._given_up(failure) from error
+                time.sleep(PAUSE * 2**attempt)
+            else:
+                _failed[self.origin] = 0
+                return answer
         raise AssertionError
 
     def _given_up(self, failure: Failure) -> Exception:

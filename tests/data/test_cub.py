@@ -38,13 +38,6 @@ def test_detects_the_folder_or_the_one_above(tmp_path):
         cub.read(tmp_path / "CUB_200_2011" / "attributes")
 
 
-def test_clean_and_careful_reading_agree(tmp_path):
-    path = layouts.cub(tmp_path) / LABELS
-    clean = cub._read_clean_labels(path, (3, 2))
-    assert clean is not None
-    assert clean.tolist() == cub._read_any_labels(path, (3, 2), pytest.fail).tolist()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "problem", "labels"),
     [

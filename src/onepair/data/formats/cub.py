@@ -1,6 +1,5 @@
 """CUB-200-2011 with its 312 binary attributes as classes."""
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +33,6 @@ def read(path: Path, *, report: Report = raise_problem) -> LabelTable:
     """Read images.txt, train_test_split.txt and attributes/image_attribute_labels.txt (its field is_present).
 
     Rows are in the order of images.txt, train and test mixed as there; classes in the order of attributes.txt.
-
-    Args:
-        path: the folder that holds images.txt, or one above it.
-        report: called with every problem; the default stops at the first one.
     """
     root = _root(path)
     if root is None:
@@ -46,11 +41,10 @@ def read(path: Path, *, report: Report = raise_problem) -> LabelTable:
     attributes = _numbered(_attribute_names(root))
     shape = len(images), len(attributes)
     source = root / "attributes" / "image_attribute_labels.txt"
-    labels = _read_clean_labels(source, shape)
     return LabelTable(
         files=tuple(f"images/{image}" for image in images),
         classes=tuple(attributes),
-        labels=LabelMatrix.of(_read_any_labels(source, shape, report) if labels is None else labels),
+        labels=LabelMatrix.of(_read_labels(source, shape, report)),
         split=np.array(_read_split(root / "train_test_split.txt", len(images), report)),
         root=root,
     )
@@ -94,48 +88,28 @@ def _read_split(source: Path, images: int, report: Report) -> list[str]:
     return [_SPLITS.get(value, "train") for value in values]
 
 
-def _read_clean_labels(source: Path, shape: tuple[int, int]) -> Labels | None:
-    """The labels if the file gives every cell exactly once and nothing is wrong with it; else None.
-
-    Lines hold image, attribute, is_present and more; some have a stray extra field, after those three.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            cells = np.loadtxt(source, np.int64, comments=None, usecols=(0, 1, 2), encoding="utf-8", ndmin=2)
-    except (OSError, ValueError, Warning):
-        return None
-    numbers, present = cells[:, :2], cells[:, 2]
-    if (
-        len(cells) != shape[0] * shape[1]
-        or ((numbers < 1) | (numbers > shape)).any()
-        or not np.isin(present, (0, 1)).all()
-    ):
-        return None
-    labels = np.full(shape, UNKNOWN, np.int8)
-    labels[numbers[:, 0] - 1, numbers[:, 1] - 1] = present
-    return None if (labels == UNKNOWN).any() else labels
-
-
-def _read_any_labels(source: Path, shape: tuple[int, int], report: Report) -> Labels:
-    """The labels, line by line, with a report of all that is wrong. Cells without a good line are unknown."""
+def _read_labels(source: Path, shape: tuple[int, int], report: Report) -> Labels:
+    """Read lines of image, attribute, is_present and more. Cells without a good line are unknown."""
     labels = np.full(shape, UNKNOWN, np.int8)
     seen = np.zeros(shape, bool)
-    image_numbers, attribute_numbers = ({str(i + 1): i for i in range(size)} for size in shape)
+    rows, columns = ({str(i + 1): i for i in range(size)} for size in shape)
     for number, line in enumerate(read_lines(source), start=1):
-        where, fields = f"{source.name}, line {number}", [*line.split(), "", "", ""]
-        row, column = image_numbers.get(fields[0]), attribute_numbers.get(fields[1])
+        if not line:
+            continue
+        image, attribute, present, *_ = *line.split(maxsplit=3), "", "", ""
+        row, column = rows.get(image), columns.get(attribute)
+        where = f"{source.name}, line {number}"
         if row is None or column is None:
             what = f"holds {line!r}; expected an image from 1 to {shape[0]} and an attribute from 1 to {shape[1]}"
             report(Problem("bad line", where, what))
         elif seen[row, column]:
-            report(Problem("duplicate", where, f"gives attribute {fields[1]} of image {fields[0]} again"))
+            report(Problem("duplicate", where, f"gives attribute {attribute} of image {image} again"))
         else:
-            if fields[2] not in _LABELS:
-                report(Problem("bad value", where, f"holds {fields[2]!r}; is_present is 1 or 0"))
-            labels[row, column] = _LABELS.get(fields[2], UNKNOWN)
+            if present not in _LABELS:
+                report(Problem("bad value", where, f"holds {present!r}; is_present is 1 or 0"))
+            labels[row, column] = _LABELS.get(present, UNKNOWN)
             seen[row, column] = True
-    for image in np.flatnonzero(~seen.all(axis=1)):
-        what = f"has no line for {(~seen[image]).sum()} of {shape[1]} attributes of image {image + 1}"
+    for missing in np.flatnonzero(~seen.all(axis=1)):
+        what = f"has no line for {(~seen[missing]).sum()} of {shape[1]} attributes of image {missing + 1}"
         report(Problem("missing label", source.name, what))
     return labels

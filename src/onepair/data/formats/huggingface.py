@@ -40,13 +40,6 @@ def read(
 
     A metadata file is a table as any other, with a column `file_name` relative to itself; see
     `onepair.data.tables.read_table`.
-
-    Args:
-        path: the folder.
-        unlisted: what a class that a list leaves out is: "unknown" or "negative".
-        zeros: what a 0 in a column of a class is: "negative" or "unknown".
-        label_columns: the columns of classes, or the one with lists, if they are not to be recognised.
-        report: called with every problem; the default stops at the first one.
     """
     sources = _sources(path)
     if not sources:

@@ -41,11 +41,6 @@ def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = raise_p
 
     The folders of the classes may be in others that are named after splits, as train/, val/ and test/; else all images
     are "train". Rows are in the order of splits, classes and files; classes are sorted.
-
-    Args:
-        path: the folder around those of the classes or of the splits.
-        unlisted: what all other classes are: "unknown", or "negative" if each image shows one class and no other.
-        report: takes the place of those of other readers; there is nothing to report.
     """
     check_unlisted(unlisted)
     found = [

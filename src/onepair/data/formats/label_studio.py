@@ -52,15 +52,9 @@ def read(
 
     Of several annotations of a task, all count; those that were skipped do not. A class that nobody chose is unknown.
     With unlisted="negative" it is negative where somebody submitted an annotation, and still unknown where nobody
-    looked. Two fields of a task's data count, too: `negative`, a list of classes, and `split`. Classes are all that
+    looked. Images are looked for in `images`, or else beside the file and in `images/`, also by the last parts of their
+    names. Two fields of a task's data count, too: `negative`, a list of classes, and `split`. Classes are all that
     are named, sorted; images are in the order of the file.
-
-    Args:
-        path: the json file.
-        unlisted: what a class is that an annotation does not name: "unknown" or "negative".
-        images: the folder of the images; without it, they are looked for beside the file and in `images/`. Where only
-            the last parts of a name are found, as without what Label Studio put before an uploaded file, by these.
-        report: called with every problem; the default stops at the first one.
     """
     check_unlisted(unlisted)
     tasks = list(_tasks(path, report))

@@ -42,10 +42,6 @@ def read(path: Path, *, report: Report = raise_problem) -> LabelTable:
     "test"; classes are named after `Concepts81.txt` if that is there, else concept_0, concept_1, …
     Official: `ConceptsList/Concepts81.txt`, `ImageList/{Train,Test}Imagelist.txt` and, for every concept,
     `Groundtruth/TrainTestLabels/Labels_<concept>_{Train,Test}.txt`. Where both are there, the published arrays count.
-
-    Args:
-        path: the folder that holds them.
-        report: called with every problem; the default stops at the first one.
     """
     return _read_published(path, report) if _is_published(path) else _read_official(path, report)
 

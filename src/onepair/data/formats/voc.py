@@ -43,10 +43,6 @@ def read(path: Path, *, report: Report = raise_problem) -> LabelTable:
     Rows: the official train images as "train", then the official val images as "test", each sorted by file name.
     Classes: the 20 official ones in alphabetical order. Positive is what the files mark 1; 0 (only difficult objects)
     and -1 are negative.
-
-    Args:
-        path: the folder of the year (`VOC2012`), the `VOCdevkit` around it, or the folder around that.
-        report: called with every problem; the default stops at the first one.
     """
     root = _one_year(path)
     parts = {ours: _read_split(root, official, report) for official, ours in _OFFICIAL_SPLITS.items()}

@@ -80,11 +80,6 @@ def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = raise_p
 
     Only the headers of a tar are read, and once; images are read from where they are when they are needed. Of a damaged
     tar, the samples before the damage count.
-
-    Args:
-        path: a tar, a folder of them, or a pattern of braces, as train-{000000..000009}.tar.
-        unlisted: what a class is that a list of names leaves out: "unknown" or "negative".
-        report: called with every problem; the default stops at the first one.
     """
     check_unlisted(unlisted)
     root, shards = _shards(path)

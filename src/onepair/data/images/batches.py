@@ -110,7 +110,7 @@ def prepare(pixels: Pixels, preprocessing: Preprocessing, *, flip: bool = False)
 
 
 def normalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Turn uint8 images (B, 3, S, S) into the floats a backbone takes, on the device where they are.
+    """Turn uint8 images (B, 3, S, S) into the floats that a backbone takes.
 
     >>> half = Preprocessing(1, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     >>> normalise(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8), half).flatten()
@@ -153,7 +153,6 @@ class BatchSpec(NamedTuple):
         return self.cut(slice(process, None, processes))
 
     def cut(self, places: slice) -> "BatchSpec":
-        """Some of its rows."""
         return BatchSpec(self.rows[places], self.flipped[places], None if self.draws is None else self.draws[places])
 
 
