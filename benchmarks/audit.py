@@ -10,24 +10,18 @@ the truth about all images told how the classes, or how all pairs of a shown and
 """
 
 import argparse
-import csv
-import io
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from real_sets import write_csv, write_training_images
 from scipy.special import logit
 
 from onepair.cli.progress import ProgressCallback
-from onepair.data.formats.read import read_dataset
 from onepair.data.label_table import LabelTable
-from onepair.data.tables.write_table import write_table
-from onepair.files import write_atomically
 from onepair.finding.folds import OutOfSample, read_out_of_sample
-from onepair.label_matrix import LabelMatrix
-from onepair.labels import POSITIVE, UNKNOWN, Labels, observe_positives, split_validation
+from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.metrics import average_precision
 from onepair.probability.calibration import Platt, correct_lines
 from onepair.probability.cell_posterior import judge
@@ -41,21 +35,6 @@ from onepair.training.run import train
 
 AUDITED = (0, 50, 100, 200, 10**9)
 TOP = 500
-
-
-def single_positives(source: str, path: Path) -> LabelTable:
-    """Write the training images as a table that shows one positive of each, and return the truth about its rows."""
-    table = read_dataset(source)
-    rows = table.rows("train")
-    kept, held_out = split_validation(len(rows))
-    split = np.full(len(rows), "validation")
-    split[kept] = "train"
-    files = tuple(str(table.path(row)) for row in rows.tolist())
-    truth = LabelTable(files, table.classes, table.labels.take(rows), split, table.root)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_table(replace(truth, labels=LabelMatrix.of(observe_positives(truth.labels.dense()))), path)
-    assert len(held_out) == (split == "validation").sum()
-    return truth
 
 
 def configuration(source: Path) -> Config:
@@ -125,7 +104,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/audit_voc2012"))
     parser.add_argument("--out", type=Path, default=Path("results/audit_voc2012.csv"))
     arguments = parser.parse_args()
-    truth = single_positives(arguments.data, arguments.runs / "single_positives.csv")
+    truth = write_training_images(arguments.data, arguments.runs / "single_positives.csv", single_positives=True)
     hardware, rows = Hardware(accelerator="cpu", devices=1), []
     with ProgressCallback(quiet=True) as progress:
         folder = RunFolder(arguments.runs / "opml-plus")
@@ -144,7 +123,7 @@ def main() -> None:
                     continue
                 rows.append({"audited": audited, "draw": seed, **measure(scored, truth.labels[scored.rows])})
                 rows.sort(key=lambda row: (row["audited"], row["draw"]))
-                write(arguments.out, rows)
+                write_csv(arguments.out, rows, form=".4f")
     if rows:
         show(rows)
 
@@ -168,15 +147,6 @@ def show(rows: list[dict[str, Any]]) -> None:
         )
         print("| " + " | ".join(values) + " |")
     print(f"\nof {rows[0]['truth']:,} labels that are missing with {rows[0]['audited']} audited; means over the draws")
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: f"{value:.4f}" if isinstance(value, float) else value for name, value in row.items()})
-    write_atomically(path, text.getvalue().encode())
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ simulated or real. The last way breaks the assumptions on purpose, and is report
 """
 
 import argparse
-import csv
 import inspect
-import io
 import sys
 import time
 import warnings
@@ -22,15 +20,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import matplotlib.pyplot as plt
 import numpy as np
-from coverage_chart import chart
 from hiding import BROKEN, PROCESSES, PROCESSES_AND_BROKEN, Hidden, has_both, known_share, missing
-from real_sets import SETS, Features, read_features, train_scores
+from real_sets import SETS, Features, read_features, train_scores, write_csv
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from onepair.errors import UserError
-from onepair.experiments.figures import draw
+from onepair.experiments.figures import FILLS, HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.labels import Labels
 from onepair.metrics import Floats, precision_recall_f1
@@ -282,15 +280,50 @@ def main() -> None:
 
 def write(rows: Sequence[Row], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
-    write_atomically(folder / "coverage.csv", text.getvalue().encode())
+    write_csv(folder / "coverage.csv", rows, form=".6g")
     _, files = draw(lambda: chart(rows, aims=(OVER_ALL, EACH_KIND), broken=BROKEN))
     write_atomically(folder / "coverage.png", files.png)
     write_atomically(folder / "coverage.svg", files.svg)
+
+
+def chart(rows: Sequence[Row], *, aims: tuple[float, float], broken: str) -> Drawing:
+    """Bars of classes whose interval holds by kind of case, and estimates of the total against the truth."""
+    processes = list(dict.fromkeys(row["process"] for row in rows))
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(2.9 * WIDTH, 1.35 * HEIGHT), width_ratios=(1.25, 1), layout="constrained"
+    )
+    at, height = np.arange(len(processes), dtype=float), 0.8 / len(kinds)
+    for number, kind in enumerate(kinds):
+        shares = [_share([row for row in rows if (row["kind"], row["process"]) == (kind, each)]) for each in processes]
+        offset = (number - (len(kinds) - 1) / 2) * height
+        left.barh(at + offset, shares, 0.9 * height, color=FILLS[number], label=kind)
+    for aim, dashes, words in zip(aims, ("--", ":"), ("aim, all cases", "aim, each kind"), strict=True):
+        left.axvline(100 * aim, color=LOOKS[2]["color"], linestyle=dashes, linewidth=1, label=words)
+    left.set_yticks(at, [f"{each}\n(assumption broken)" if each == broken else each for each in processes])
+    left.invert_yaxis()
+    left.grid(axis="y", visible=False)
+    left.grid(axis="x", visible=True)
+    left.set(xlim=(0, 100), xlabel="classes whose interval of 95 % holds the count (%)")
+    left.legend(loc="upper center", bbox_to_anchor=(0.4, 1.12), ncols=4, columnspacing=1.2)
+    for number, (title, wanted) in enumerate((("assumptions hold", False), ("assumption broken", True))):
+        group = [row for row in rows if (row["process"] == broken) == wanted]
+        look = LOOKS[(1, 2)[number]]
+        right.plot(
+            [max(row["missing"], 0.5) for row in group],
+            [max(row["estimated"], 0.5) for row in group],
+            **{"color": look["color"], "marker": look["marker"], "linestyle": "none", "markersize": 2.5, "alpha": 0.7},
+            label=title,
+        )
+    ends = [0.5, max(max(row["missing"], row["estimated"]) for row in rows)]
+    right.plot(ends, ends, color=LOOKS[0]["color"], linewidth=0.8)
+    right.set(xscale="log", yscale="log", xlabel="labels that are missing", ylabel="estimated")
+    right.legend(loc="upper left")
+    return Drawing(figure, [dict(row) for row in rows], [])
+
+
+def _share(group: Sequence[Row]) -> float:
+    return 100 * float(np.mean([row["classes_hold"] / max(row["classes_with_holes"], 1) for row in group] or [np.nan]))
 
 
 if __name__ == "__main__":

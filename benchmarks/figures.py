@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from hiding import Process, cells_at_random, complete_rows, positives_at_random, positives_per_row
 from methods_on_tables import SETS, Parts, learn, read_parts
-from tabular import write
+from real_sets import write_csv
 from torch import nn
 
 from onepair.labels import POSITIVE, UNKNOWN, Labels, observe_positives
@@ -199,7 +199,7 @@ def main() -> None:
         of = splits(arguments.data, name, arguments.cache)
         kept[name] = [record for seed in range(arguments.seeds) for record in measure(name, of, seed)]
         records = [record for each in SETS for record in kept.get(each, [])]
-        write(arguments.out, records)
+        write_csv(arguments.out, records)
         print(f"{name} done", flush=True)
     print(f"\n{table(records)}\n\n{coverage(records)}\n\n{claims(records)}")
 

@@ -8,8 +8,6 @@ cells of the training rows; nothing was chosen by it. Needs cleanlab.
 """
 
 import argparse
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,12 @@ import numpy as np
 from cleanlab.multilabel_classification.filter import find_multilabel_issues_per_class
 from cleanlab.multilabel_classification.rank import get_label_quality_scores_per_class
 from numpy.typing import NDArray
+from real_sets import write_csv, write_training_images
 from scipy.special import expit
 
 from onepair.cli.progress import ProgressCallback
-from onepair.data.formats.read import read_dataset
-from onepair.data.label_table import LabelTable
-from onepair.data.tables.write_table import write_table
-from onepair.files import write_atomically
 from onepair.finding.folds import OutOfSample, read_out_of_sample
-from onepair.labels import POSITIVE, UNKNOWN, Labels, split_validation
+from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.metrics import average_precision
 from onepair.probability.calibration import expected_calibration_error
 from onepair.probability.cell_posterior import Judgement, judge
@@ -44,18 +39,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "entmax": {"entropy_weight": 0.1},
     "opml-plus": {},
 }
-
-
-def write_split(source: str, path: Path) -> None:
-    """Write the training images as a table with all labels, of which a fifth is the validation split."""
-    table = read_dataset(source)
-    rows = table.rows("train")
-    kept, _ = split_validation(len(rows))
-    split = np.full(len(rows), "validation")
-    split[kept] = "train"
-    files = tuple(str(table.path(row).resolve()) for row in rows.tolist())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_table(LabelTable(files, table.classes, table.labels.take(rows), split, table.root), path)
 
 
 def configuration(source: Path, method: str) -> Config:
@@ -132,7 +115,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/finding_voc2012.csv"))
     arguments = parser.parse_args()
     source = arguments.runs / "labels.csv"
-    write_split(arguments.data, source)
+    write_training_images(arguments.data, source)
     hardware, rows = Hardware(accelerator="cpu", devices=1), []
     with ProgressCallback(quiet=True) as progress:
         for method in OPTIONS:
@@ -148,15 +131,7 @@ def main() -> None:
     print("\n".join(["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]))
     for row in rows:
         print("| " + " | ".join(row.get(column, "") for column in columns) + " |")
-    write(arguments.out, columns, rows)
-
-
-def write(path: Path, columns: list[str], rows: list[dict[str, str]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue().encode())
+    write_csv(arguments.out, [{column: row.get(column, "") for column in columns} for row in rows])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from tabular import write
+from real_sets import write_csv
 
 from onepair.methods import METHODS
 from onepair.runs.finished import FinishedRun
@@ -55,7 +55,7 @@ def main() -> None:
     for each in ordered:
         print("| " + " | ".join(each.values()) + " |")
     if arguments.out:
-        write(arguments.out, ordered)
+        write_csv(arguments.out, ordered)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from linear_methods import Data, hide, read
+from linear_methods import hide, read
 from numpy.typing import NDArray
+from real_sets import Data
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 
@@ -90,9 +91,7 @@ def main() -> None:
                     bent = time.perf_counter() - began
                 observed = LabelMatrix.of(hide(data.labels, known, draw))
                 began = time.perf_counter()
-                found = fit_linear(
-                    train, observed, make=partial(create_method, method), one_unit=scale != "linear"
-                )
+                found = fit_linear(train, observed, make=partial(create_method, method), one_unit=scale != "linear")
                 seconds = time.perf_counter() - began + bent
                 value = mean_average_precision(test @ found.coef.T + found.intercept, data.test_labels).value
                 told = (*cell, f"{value:.6f}", f"{1 / found.C:.4g}", f"{seconds:.2f}")

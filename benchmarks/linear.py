@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from linear_methods import Data, hide, read
+from linear_methods import hide, read
 from numpy.typing import NDArray
+from real_sets import Data
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
 from sklearn.model_selection import KFold

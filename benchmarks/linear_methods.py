@@ -20,11 +20,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from real_sets import SPARSE, read_voc_rows
+from real_sets import SPARSE, Data, read_voc_rows
 from scipy.sparse import csr_array
 
 from onepair import mean_average_precision, observe_fraction, observe_positives
@@ -40,15 +40,6 @@ FAST = ("opml-plus", "opml-ls", "bce", "bce-known", "ridge", "entmax", "opml", "
 SLOW = ("gr", "opml-sp", "ll-r", "role")
 KNOWN = ("single", "10 %", "30 %", "all")
 FIELDS = ("set", "known", "draw", "method", "map", "penalty", "seconds")
-
-
-class Data(NamedTuple):
-    """Features and labels of training and test rows."""
-
-    features: Any
-    labels: Labels
-    test_features: Any
-    test_labels: Labels
 
 
 def read(folder: Path, name: str, rows: int) -> Data:

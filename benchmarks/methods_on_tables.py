@@ -3,7 +3,7 @@
     python benchmarks/methods_on_tables.py DATA_FOLDER [--sets emotions yeast] [--methods opml-plus]
         [--out results/methods_on_tables.csv]
 
-DATA_FOLDER holds the folder `tabular`, whose sets, splits and scaling are those of tabular.py, and two sets of images,
+DATA_FOLDER holds the folder `tabular`, with splits and scaling of real_sets.py, and two sets of images,
 voc2012 and coco80.npz, as features of EfficientNet-Lite0. Every method trains one linear layer with Adam on four fifths
 of the training rows. The other fifth, with all their labels, choose the learning rate, with the first draw of the one
 positive, and in each draw the best epoch; from their labels come the class priors, too, for methods that use them.
@@ -24,9 +24,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from real_sets import SEEDS, TABLES, Data, read_scaled, write_csv
 from scipy.sparse import issparse
-from tabular import SEEDS, Data, read, write
-from tabular import SETS as TABLES
 from torch import Tensor, nn
 
 from onepair import mean_average_precision, observe_positives, split_validation
@@ -90,7 +89,7 @@ class Outcome(NamedTuple):
 
 
 def read_parts(folder: Path, name: str) -> Parts:
-    data = read_images(folder, name) if name in IMAGES else read(folder / "tabular" / f"{name}.npz")
+    data = read_images(folder, name) if name in IMAGES else read_scaled(folder / "tabular" / f"{name}.npz")
     features, test_features = (
         torch.from_numpy(each.toarray() if issparse(each) else each).float()
         for each in (data.features, data.test_features)
@@ -258,7 +257,7 @@ def main() -> None:
     for name in arguments.sets:
         for record in measure(name, read_parts(arguments.data, name), contestants):
             records[name, record["method"]] = record
-        write(arguments.out, in_order(records))
+        write_csv(arguments.out, in_order(records))
         print(f"{name} done", flush=True)
     print("\n" + table(in_order(records)) + "\n\n" + standing(in_order(records)))
 

@@ -8,8 +8,6 @@ Runs that are done are kept; the same command goes on.
 """
 
 import argparse
-import csv
-import io
 import math
 import statistics
 from itertools import product
@@ -18,10 +16,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from real_sets import write_csv
 from torch import Tensor
 
 from onepair.cli.progress import ProgressCallback
-from onepair.files import write_atomically
 from onepair.losses.batch import loss_batch, unknown_cells
 from onepair.methods.opml_plus import OPMLPlus
 from onepair.methods.registry import register
@@ -125,11 +123,7 @@ def main() -> None:
                 row[f"{kind}, std"] = f"{statistics.stdev(maps[words, kind]):.2f}"
         rows.append(row)
         print("| " + " | ".join(row.values()) + " |")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(arguments.out, text.getvalue().encode())
+    write_csv(arguments.out, rows)
 
 
 if __name__ == "__main__":

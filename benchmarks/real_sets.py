@@ -1,5 +1,9 @@
-"""Real sets with full labels, and scores of models that learned from what is left of them."""
+"""Real sets with full labels, scores of models that learned from what is left of them, and tables of results."""
 
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +15,13 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import Normalizer, StandardScaler
 
 from onepair import OPMLClassifier
+from onepair.data.formats.read import read_dataset
 from onepair.data.formats.voc import read as read_voc
-from onepair.labels import Indices, Labels, observe_positives
+from onepair.data.label_table import LabelTable
+from onepair.data.tables.write_table import write_table
+from onepair.files import write_atomically
+from onepair.label_matrix import LabelMatrix
+from onepair.labels import Indices, Labels, observe_positives, split_validation
 from onepair.metrics import Floats
 
 SETS = (
@@ -29,6 +38,8 @@ SETS = (
     "bibtex",
     "corel5k",
 )
+TABLES = ("emotions", "scene", "yeast", "mirflickr7", "medical", "enron", "arts", "science", "corel5k", "bibtex")
+SEEDS = (1200, 1201, 1202)
 SPARSE = 0.2  # share of entries that are not 0, below which features are sparse
 COMPONENTS = 128  # of features of networks: enough to rank by, and fast
 
@@ -38,6 +49,56 @@ class Features(NamedTuple):
 
     features: Any
     labels: Labels
+
+
+class Data(NamedTuple):
+    """Features and full labels, to train and to test."""
+
+    features: Any
+    labels: Labels
+    test_features: Any
+    test_labels: Labels
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, form: str = "") -> None:
+    """Write rows of the same columns, numbers that are not whole in a format, for example ".4f"."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), restval="", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: format(value, form) if isinstance(value, float) else value for key, value in row.items()})
+    write_atomically(path, text.getvalue().encode())
+
+
+def write_training_images(source: str, path: Path, *, single_positives: bool = False) -> LabelTable:
+    """Write the training images of a dataset as a table, a fifth of them as validation images; returns the truth."""
+    table = read_dataset(source)
+    rows = table.rows("train")
+    kept, _ = split_validation(len(rows))
+    split = np.full(len(rows), "validation")
+    split[kept] = "train"
+    files = tuple(str(table.path(row).resolve()) for row in rows.tolist())
+    truth = LabelTable(files, table.classes, table.labels.take(rows), split, table.root)
+    shown = LabelMatrix.of(observe_positives(truth.labels.dense())) if single_positives else truth.labels
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_table(replace(truth, labels=shown), path)
+    return truth
+
+
+def read_scaled(path: Path) -> Data:
+    """A table by its file, split and scaled."""
+    features, labels = _table(path.parent, path.stem)
+    with np.load(path, allow_pickle=False) as file:
+        split = file.get("split")
+    if split is None:
+        order = np.random.RandomState(0).permutation(len(features))
+        train, test = np.split(order, [round(0.7 * len(order))])
+    else:
+        train, test = np.flatnonzero(split == "train"), np.flatnonzero(split == "test")
+    is_sparse = (features != 0).mean() < SPARSE
+    given = csr_array(features) if is_sparse else features
+    scaler = (Normalizer() if is_sparse else StandardScaler()).fit(given[train])
+    return Data(scaler.transform(given[train]), labels[train], scaler.transform(given[test]), labels[test])
 
 
 def read_features(folder: Path, name: str) -> Features:

@@ -12,22 +12,21 @@ validation images, the weights and the random order.
 """
 
 import argparse
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
-from review_orders_chart import chart
+from real_sets import write_csv
 
 from onepair.cli.progress import ProgressCallback
 from onepair.data.formats.read import read_dataset
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.write_table import write_table
-from onepair.experiments.figures import draw
+from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.finding.find import find_labels
 from onepair.label_matrix import LabelMatrix
@@ -48,6 +47,8 @@ ORDERS = ("probability", "worth", "random")
 ANSWERS = (300, 1000, 3000)
 FEW = ANSWERS[0]  # after which no method may be worse
 STEP = 100  # answers from one count of completed labels to the next
+
+NAMES = {"probability": "surest first", "worth": "mixed", "random": "at random"}
 
 Row = dict[str, Any]
 
@@ -186,7 +187,7 @@ def main() -> None:
             print(row, flush=True)
             rows.append(row)
         counted += counts(simulation)
-    write(arguments.out, rows)
+    write_csv(arguments.out, rows, form=".4f")
     show_orders(rows)
     show_methods(rows)
     _, files = draw(lambda: chart(rows, counted, method=REVIEWED, orders=ORDERS))
@@ -220,13 +221,30 @@ def spread(rows: Sequence[Row], figure: str) -> str:
     return f"{values.mean():.1f} ± {values.std(ddof=1) if len(values) > 1 else 0:.1f}"
 
 
-def write(path: Path, rows: Sequence[Row]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: f"{value:.4f}" if isinstance(value, float) else value for name, value in row.items()})
-    write_atomically(path, text.getvalue().encode())
+def chart(rows: Sequence[Row], counted: Sequence[Row], *, method: str, orders: Sequence[str]) -> Drawing:
+    """Means over the seeds; bars span the lowest and the highest."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(2 * WIDTH, HEIGHT), layout="constrained")
+    mine = [row for row in rows if row["method"] == method]
+    for order, look in zip(orders, LOOKS[1:], strict=False):
+        line = {**look, "label": NAMES[order]}
+        answers, mean, _ = _by_answers([row for row in counted if row["order"] == order], "completed")
+        left.plot(answers, mean, **{**line, "markevery": 5})
+        answers, mean, ends = _by_answers(
+            [row for row in mine if row["order"] == order or row["answers"] == 0], "test_map"
+        )
+        right.errorbar(answers, 100 * mean, 100 * np.abs(ends - mean), capsize=2, **line)
+    left.set(xlabel="answers", ylabel="labels completed")
+    right.set(xlabel="answers", ylabel="test mAP")
+    left.legend()
+    return Drawing(figure, [dict(row) for row in rows], [])
+
+
+def _by_answers(rows: Sequence[Row], figure: str) -> tuple[list[int], Any, Any]:
+    """The numbers of answers there are, and at each the mean over the seeds and the ends (2, …)."""
+    answers = sorted({row["answers"] for row in rows})
+    values = [[row[figure] for row in rows if row["answers"] == each] for each in answers]
+    ends = np.array([[min(each) for each in values], [max(each) for each in values]], float)
+    return answers, np.array([np.mean(each) for each in values]), ends
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ seeds and draws. The criterion was chosen on the first half of the methods; the 
 """
 
 import argparse
-import csv
-import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean
@@ -20,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from real_sets import write_csv
 from scipy.special import log_softmax
 from torch import nn
 
 from onepair.data.formats.voc import read
-from onepair.files import write_atomically
 from onepair.labels import NEGATIVE, POSITIVE, Indices, Labels, observe_positives, split_validation
 from onepair.methods import METHODS, create_method
 from onepair.metrics import Floats, mean_average_precision
@@ -235,13 +233,7 @@ def main() -> None:
         worst = max(means[name][criterion] for name in means)
         worst_run = max(row[criterion] for rows in by_method.values() for row in rows)
         print(f"| {criterion} | {every:.3f} | {chosen:.3f} | {confirmed:.3f} | {worst:.2f} | {worst_run:.2f} |")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, ["method", *criteria], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {"method": name, **{key: f"{value:.3f}" for key, value in row.items()}} for name, row in means.items()
-    )
-    write_atomically(arguments.out, text.getvalue().encode())
+    write_csv(arguments.out, [{"method": name, **row} for name, row in means.items()], form=".3f")
 
 
 if __name__ == "__main__":

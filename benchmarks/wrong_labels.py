@@ -9,18 +9,15 @@ without an audit, with a hundred images audited, and with all that were set asid
 """
 
 import argparse
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from real_sets import Features, read_features
+from real_sets import Features, read_features, write_csv
 from threadpoolctl import threadpool_limits
 
 from onepair import OPMLClassifier
-from onepair.files import write_atomically
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, observe_positives
 from onepair.metrics import Floats
 from onepair.probability.calibration import expected_calibration_error
@@ -117,11 +114,7 @@ def main() -> None:
                 planted = prepare(data, share, seed)
                 rows += [{"share": share, "seed": seed, **measure(planted, audited)} for audited in AUDITED]
     print("\n".join(table(rows)))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(arguments.out, text.getvalue().encode())
+    write_csv(arguments.out, rows)
 
 
 if __name__ == "__main__":
