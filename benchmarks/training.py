@@ -22,7 +22,7 @@ from onepair.models import Classifier, create_backbone
 from onepair.runs.config import Config, LinearConfig, StageConfig
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
-from onepair.training.checkpoint import Requests
+from onepair.training.checkpoint import StopRequests
 from onepair.training.hardware import Hardware
 from onepair.training.loop import Progress, Stage, Trainer
 from onepair.training.optim import Group
@@ -65,7 +65,7 @@ def make_trainer(name: str, task: Task, stage: Stage, config: Config, folder: st
         folder=RunFolder(Path(folder)),
         callbacks=(),
         earlier=[],
-        requests=Requests(),
+        requests=StopRequests(),
     )
 
 

@@ -6,7 +6,7 @@ import torch
 
 from onepair.methods import create_method
 from onepair.runs.config import build_config
-from onepair.runs.method_factory import method_of
+from onepair.runs.task import make_method
 from tests.methods.training import CLASSES, OBSERVED, ROWS, SlowMethod, assert_follows, labels_of
 
 
@@ -88,7 +88,7 @@ def test_estimates_depend_on_the_seed_alone():
 @pytest.mark.parametrize(("options", "seed"), [({}, 3), ({"seed": 5}, 5)])
 def test_estimates_are_drawn_by_the_seed_of_the_run(options, seed):
     config = build_config({"seed": 3, "method": {"name": "role", "options": options}})
-    assert method_of(config).seed == seed
+    assert make_method(config).seed == seed
 
 
 def test_classifier_and_estimates_learn_from_their_own_side_only():

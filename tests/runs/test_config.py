@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from onepair.errors import ConfigError
 from onepair.runs.config import (
+    NOTHING,
     Config,
     DataConfig,
     FinetuneConfig,
@@ -28,7 +29,6 @@ from onepair.runs.config import (
     resolve_config,
     to_toml,
 )
-from onepair.runs.config_types import NOTHING
 
 positive = st.floats(1e-12, 1e12)
 text = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda word: word != NOTHING)
@@ -80,7 +80,7 @@ def test_a_file_is_read_and_defaults_fill_the_rest(tmp_path):
 def test_the_defaults_of_the_stages():
     assert asdict(Config().linear) == {
         "protocol": "solve",
-            "head": "linear",
+        "head": "linear",
         "penalty": "auto",
         "epochs": 25,
         "batch_size": 16,
@@ -148,22 +148,8 @@ def test_a_file_that_is_not_there(tmp_path):
         ({"zzz": 3}, "there is no setting zzz; there are data, model, method, linear, finetune, seed, precision"),
         ({"backbone": "x"}, "there is no setting backbone; did you mean model.backbone?"),
         ({"lr": 1}, "there is no setting lr; did you mean linear.optimiser.lr or finetune.optimiser.lr?"),
-        # Settings that once were the same for all stages
-        ({"epochs": 3}, "there is no setting epochs; each stage has its own: set linear.epochs"),
-        ({"epochs": 3, "model": {"mode": "linear"}}, "each stage has its own: set linear.epochs"),
-        ({"batch_size": 3, "model": {"mode": "linear-init"}}, "set linear.batch_size and finetune.batch_size"),
-        (
-            {"optimiser": {"lr": 1}},
-            "there is no setting optimiser.lr; each stage has its own: set linear.optimiser.lr",
-        ),
-        (
-            {"optimizer": {"lr": 1}},
-            "there is no setting optimizer.lr; each stage has its own: set linear.optimiser.lr",
-        ),
-        ({"optimiser": {"head_lr_multiplier": 1}, "model": {"mode": "linear"}}, "set finetune.optimiser.head_lr_mul"),
-        ({"optimiser": 3}, "there is no setting optimiser; each stage has its own: set linear.optimiser"),
-        ({"linear_epochs": 3}, "there is no setting linear_epochs; each stage has its own: set linear.epochs"),
-        ({"linear_lr": 3}, "there is no setting linear_lr; each stage has its own: set linear.optimiser.lr"),
+        ({"epochs": 3}, "there is no setting epochs; did you mean linear.epochs or finetune.epochs?"),
+        ({"optimiser": {"lr": 1}}, "no setting optimiser; did you mean linear.optimiser or finetune.optimiser?"),
         ({"epochs": 3, "model": 5}, "model is a section of settings, got 5"),
         # Values
         ({"linear": {"epochs": 2.5}}, "linear.epochs must be a whole number, got 2.5"),
@@ -316,3 +302,13 @@ def test_another_backbone_leaves_the_image_size_and_weights_of_earlier_layers():
     own = resolve_config(below, {"model": {"image_size": 9, "backbone": "c"}}).model
     assert own.image_size == 9
     assert resolve_config(below, {"model": {"mode": "linear"}}).model.image_size == 448
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbf[data]\nsource = 'a.csv'\n")
+    assert read_config(tmp_path / "a.toml") == {"data": {"source": "a.csv"}}
+
+
+def test_vectors_choose_their_backbone_and_mode_wherever_settings_come_from():
+    model = build_config({"data": {"source": "l.csv", "features": "f.npy"}}).model
+    assert (model.backbone, model.mode) == ("vectors", "linear")

@@ -5,11 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from onepair.errors import BusyError, RunError, WriteError
+from onepair.files import locked
 from onepair.runs.config import Config, FinetuneConfig, LinearConfig, MethodConfig
 from onepair.runs.folder import Results, RunFolder
 
@@ -88,7 +90,7 @@ def test_hidden_leftovers_of_a_killed_start_do_not_block_the_next(tmp_path):
 
 def test_a_configuration_of_an_earlier_version_is_named(tmp_path):
     (tmp_path / "config.toml").write_text("epochs = 3\n")
-    with pytest.raises(RunError, match=r"config\.toml: there is no setting epochs; .* set linear\.epochs"):
+    with pytest.raises(RunError, match=r"config\.toml: there is no setting epochs; did you mean linear\.epochs"):
         RunFolder(tmp_path).opened(CONFIG).__enter__()
 
 
@@ -243,3 +245,18 @@ def test_other_data_or_weights_are_refused(tmp_path):
     for changed in ("data", "weights"):
         with pytest.raises(RunError, match=f"the {changed} are not those that the run began with"):
             folder.write_environment(**{"data": "a", "weights": "b", "processes": 1, changed: "c"})
+
+
+def test_a_folder_is_put_aside_while_it_is_held(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    held, rename = [], Path.rename
+
+    def spy(path, target):
+        with pytest.raises(BusyError), locked(path / ".lock"):
+            pass
+        held.append(target)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", spy)
+    assert folder.put_aside() == held[0] == tmp_path / "run-before-1"

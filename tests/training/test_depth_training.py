@@ -13,7 +13,7 @@ from onepair.errors import ConfigError, DataError
 from onepair.features.extract import extract_features
 from onepair.finding.find import find_labels
 from onepair.runs.finished import FinishedRun
-from onepair.runs.task import Shared, prepare_task
+from onepair.runs.task import RunCache, prepare_task
 from onepair.training import run as running
 from onepair.training.hardware import Hardware
 from tests.training.test_processes import arguments, assert_same, in_two, run_command
@@ -32,7 +32,7 @@ def plain_training(images, epochs):
     """The weights of an obvious loop over images: the frozen part in evaluation mode, its outcome in half precision."""
     config = tiny_config(images, *FROM_6)
     task = prepare_task(config.data)
-    classifier = running._create_classifier(config, task, Shared(), boost=1.0).train()
+    classifier = running._create_classifier(config, task, RunCache(), boost=1.0).train()
     network, preprocessing = classifier.backbone.network, classifier.backbone.preprocessing
     frozen = torch.nn.Sequential(*(network[place] for place in range(6))).eval().requires_grad_(False)
     rest = torch.nn.Sequential(*(network[place] for place in range(6, len(network))), classifier.head)

@@ -65,7 +65,7 @@ def test_a_run_does_not_go_on_with_other_vectors(train, tmp_path):
     np.save(tmp_path / "v.npy", random.normal(size=(46, 5)))
     settings = (*GIVEN[:2], f"data.features='{tmp_path / 'v.npy'}'")  # by epochs, of which a checkpoint is kept
     done = train(*settings)
-    assert FinishedRun(done.folder.path).task.given["shape"] == [46, 5]
+    assert FinishedRun(done.folder.path).task.input_fingerprint["shape"] == [46, 5]
     (done.folder.path / "results.json").unlink()
     np.save(tmp_path / "v.npy", random.normal(size=(46, 5)))
     with pytest.raises(RunError, match="the vectors are not those"):

@@ -210,6 +210,28 @@ def test_the_first_process_acts_for_all(tmp_path):
     assert codes == [0, 0], logs
 
 
+def fail_on_first():
+    def fail():
+        raise OSError("no space left")
+
+    on_first(two_processes(), fail)
+
+
+def test_whatever_fails_in_the_first_process_ends_the_others(tmp_path):
+    codes, logs = in_two(tmp_path, fail_on_first)
+    assert codes == [1, 2], logs
+    assert "no space left" in logs[0]
+    assert "no space left" not in logs[1]
+
+
+def test_two_processes_begin_a_finished_run_anew(images, cache, tmp_path):
+    train_tiny(images, out=tmp_path / "run", cache=cache)
+    codes, logs = in_two(tmp_path, run_command, [*arguments(images, cache, tmp_path / "run"), "--restart"])
+    assert codes == [0, 0], logs
+    assert logs[0].count(f"what was in {tmp_path / 'run'} is in {tmp_path / 'run-before-1'} now") == 1
+    assert RunFolder(tmp_path / "run").finished
+
+
 def test_finding_with_two_processes_is_finding_with_one(images, cache, tmp_path):
     settings = ("model.mode=finetune", "method.name=opml-sp", "finetune.hold_norms=true")
     run = train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder

@@ -22,10 +22,10 @@ from onepair.methods.opml_plus import OPMLPlus
 from onepair.metrics import average_precision, mean_average_precision
 from onepair.probability.selection_score import estimated_map
 from onepair.probability.thresholds import fit_decisions
+from onepair.runs.config import build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder, load_state
-from onepair.runs.method_factory import method_of
-from onepair.runs.task import Shared, prepare_task
+from onepair.runs.task import RunCache, make_method, prepare_task
 from onepair.training import checkpoint as stopping
 from onepair.training import loop
 from onepair.training import run as running
@@ -156,7 +156,7 @@ def test_linear_training_is_that_of_a_plain_loop(train, images, cache, tmp_path)
     done = train(*settings)
     config = tiny_config(images, *settings)
     task = prepare_task(config.data)
-    classifier = running._create_classifier(config, task, Shared(), boost=1.0)
+    classifier = running._create_classifier(config, task, RunCache(), boost=1.0)
     rows = np.arange(len(task.table))
     backbone = classifier.backbone
     features = extract_features(
@@ -311,7 +311,7 @@ def test_to_a_method_both_stages_are_one_training(train, monkeypatch):
     train("method.name=ll-r", "model.mode=linear-init")
     assert epochs == [1, 2, 3, 4, 5]
     config = tiny_config("", "method.name=entmax-apl", "model.mode=linear-init", "method.options.warmup=2")
-    assert method_of(config).labelling_epochs == 5 - 2
+    assert make_method(config).labelling_epochs == 5 - 2
 
 
 def test_priors_are_estimated_ever_more_rarely(train, monkeypatch):
@@ -536,3 +536,14 @@ def test_a_full_disk_while_training_is_told_in_a_sentence(train, monkeypatch, tm
     monkeypatch.undo()
     shutil.copytree(tmp_path / "run", tmp_path / "again")
     assert len(train(out="again").folder.metrics()) == 3
+
+
+def test_a_configuration_without_a_backbone_finds_one(tmp_path):
+    """As `build_config` makes it, without the command line."""
+    rows = [f"a {word} is here {number},{word}" for number in range(6) for word in ("cat", "dog")]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,labels", *rows]) + "\n")
+    config = build_config({"data": {"source": str(tmp_path / "texts.csv")}})
+    folder = RunFolder(tmp_path / "run")
+    running.train(config, folder, hardware=Hardware(accelerator="cpu", devices=1, workers=0, cache=tmp_path / "cache"))
+    assert folder.config().model.backbone == "tfidf"
+    assert folder.finished

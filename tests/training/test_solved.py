@@ -1,4 +1,4 @@
-"""Fixed features are solved for: on all training images, with out-of-fold scores of each."""
+"""FrozenFeatures features are solved for: on all training images, with out-of-fold scores of each."""
 
 import json
 

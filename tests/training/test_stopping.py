@@ -13,7 +13,7 @@ from onepair.models.backbone import SmallCNN
 from onepair.runs.folder import RunFolder, load_state
 from onepair.training import checkpoint as stopping
 from onepair.training import loop
-from onepair.training.checkpoint import Requests
+from onepair.training.checkpoint import StopRequests
 from onepair.training.loop import Trainer
 from onepair.training.sources import FeatureSource, score
 from tests.training.processes import run_command
@@ -219,8 +219,8 @@ def test_scores_are_computed_in_the_precision_of_training():
 
 
 def test_nothing_is_asked_outside_of_a_run():
-    requests = Requests()
+    requests = StopRequests()
     with requests:
         signal.raise_signal(signal.SIGTERM)
     with pytest.raises(Stopped):
-        requests.obey(kept="all")
+        requests.raise_if_asked(kept="all")

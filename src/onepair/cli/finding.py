@@ -74,10 +74,10 @@ def find(
     """
     from onepair.runs.finished import FinishedRun
     from onepair.runs.inputs import protect_inputs
-    from onepair.runs.task import Shared
+    from onepair.runs.task import RunCache
 
     place = computed(engine, address)
-    shared = Shared()
+    shared = RunCache()
     opened = FinishedRun(run, shared=shared)
     protect_inputs(out, run=run)
 

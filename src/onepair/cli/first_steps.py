@@ -27,7 +27,7 @@ from onepair.words import command
 if TYPE_CHECKING:
     from onepair.report import RunSummary
     from onepair.runs.config import Config
-    from onepair.runs.task import Shared
+    from onepair.runs.task import RunCache
 
 _log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ def demo(
     typer.echo(f"To confirm them on a page: {command('review', out)}")
 
 
-def _summaries(out: Path, shared: "Shared") -> "list[RunSummary]":
+def _summaries(out: Path, shared: "RunCache") -> "list[RunSummary]":
     from onepair.report import RunSummary
     from onepair.runs.finished import FinishedRun
 
@@ -164,7 +164,7 @@ def _summaries(out: Path, shared: "Shared") -> "list[RunSummary]":
     return [RunSummary.of(run, name=each.name, title=each.title, labels=each.labels) for each, run in runs]
 
 
-def _report(out: Path, shared: "Shared") -> None:
+def _report(out: Path, shared: "RunCache") -> None:
     """Tell on a page what came of the runs."""
     from onepair.report import write_report
     from onepair.report.explain_images import choose_examples

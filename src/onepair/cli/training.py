@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from onepair.experiments.tuning import Trial
     from onepair.runs.config import Config
     from onepair.runs.folder import Results
+    from onepair.runs.task import RunCache
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +65,10 @@ def train(
 
     Settings come from the preset, the config file, the options and --set, the later ones winning.
     """
-    complete = complete_config("train", data, options, reading)
+    from onepair.runs.task import RunCache
+
+    shared = RunCache()
+    complete = complete_config("train", data, options, reading, shared)
 
     from onepair.cli.progress import ProgressCallback
     from onepair.files import cache_folder
@@ -81,20 +85,22 @@ def train(
         strategy=strategy,
         workers=workers,
         cache=cache or cache_folder(),
+        shared=shared,
     )
     place = RunFolder(out or default_folder(complete))
-    aside = place.put_aside() if restart and is_first() else None
     curves: list[Callback] = [TensorBoardCallback(place.path / "tensorboard")] if tensorboard else []
     with ProgressCallback() as progress:
-        if aside:
-            _log.info(f"what was in {place.path} is in {aside} now")
-        results = run(complete, place, hardware=hardware, callbacks=[progress, *curves])
+        results = run(complete, place, hardware=hardware, callbacks=[progress, *curves], restart=restart)
     if is_first():
         _print_results(results, place.path)
 
 
 def complete_config(
-    command: str, data: str | None, options: RunOptions = RUN_DEFAULTS, reading: ReadOptions = READ_DEFAULTS
+    command: str,
+    data: str | None,
+    options: RunOptions = RUN_DEFAULTS,
+    reading: ReadOptions = READ_DEFAULTS,
+    shared: "RunCache | None" = None,
 ) -> "Config":
     """The configuration with its network; what is wrong with it is said before training is imported, which is slow."""
     config = chosen_config(data, options, reading)
@@ -105,11 +111,10 @@ def complete_config(
 
     recognise(as_path(config.data.source), config.data.format)
 
-    from onepair.runs.auto_backbone import with_network
-    from onepair.runs.method_factory import method_of  # and torch, but nothing else
+    from onepair.runs.task import RunCache, choose_backbone, make_method
 
-    method_of(config)
-    return with_network(config)
+    make_method(config)
+    return choose_backbone(config, shared or RunCache())
 
 
 def default_folder(config: "Config") -> Path:
@@ -211,9 +216,9 @@ def config(
     """
     complete = chosen_config(None, options, reading)
     from onepair.runs.config import to_toml
-    from onepair.runs.method_factory import method_of
+    from onepair.runs.task import make_method
 
-    method_of(complete)  # refuses what cannot be
+    make_method(complete)  # refuses what cannot be
     if explain:
         _print_settings(complete)
         return

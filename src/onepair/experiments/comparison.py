@@ -16,7 +16,7 @@ from onepair.probability.resampling import Interval, paired_interval, resampled_
 from onepair.report import RunSummary
 from onepair.runs.config import flatten
 from onepair.runs.finished import FinishedRun
-from onepair.runs.task import Shared
+from onepair.runs.task import RunCache
 
 ALL_PAIRS = 4  # of more runs, each is compared with the first only
 
@@ -51,7 +51,7 @@ def read_runs(paths: Sequence[Path]) -> list[TestedRun]:
     """The runs in some folders, which must all have been tested on the same labels."""
     if len(paths) < 2:
         raise RunError("name two runs or more to compare")
-    shared = Shared()
+    shared = RunCache()
     names = distinct_names(paths)
     runs = [_read(FinishedRun(path, shared=shared), name) for path, name in zip(paths, names, strict=True)]
     for each in runs[1:]:

@@ -22,8 +22,7 @@ from onepair.labels import POSITIVE
 from onepair.runs.config import Config, LinearConfig, MethodConfig, ModelConfig, differences
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.runs.method_factory import method_of
-from onepair.runs.task import Shared, prepare_task
+from onepair.runs.task import RunCache, make_method, prepare_task
 from onepair.training.callbacks import Callback
 from onepair.training.hardware import Hardware
 from onepair.training.run import train
@@ -178,7 +177,7 @@ class Outcome:
     @property
     def runs(self) -> list[FinishedRun]:
         """The finished ones; they share a dataset."""
-        shared = Shared()
+        shared = RunCache()
         return [FinishedRun(run.folder.path, shared=shared) for run in self.planned if run.folder.finished]
 
     @property
@@ -267,7 +266,7 @@ class Study:
 
     def _require_test_labels(self, line: Line) -> None:
         data = make_config(*line, {}, seed=FIRST_SEED, overrides=self.overrides).data
-        task = self.hardware.shared.once(("task", data, False), lambda: prepare_task(data))
+        task = self.hardware.shared.get_or_make(("task", data, False), lambda: prepare_task(data))
         if not task.table.labels.take(task.test).has(POSITIVE):
             raise DataError(f"{data.source}: has no test images with labels, which every table and figure needs")
 
@@ -275,7 +274,7 @@ class Study:
         self, line: Line, values: Values, *, seed: int, epochs: int | None = None, shown: bool = False
     ) -> PlannedRun:
         config = make_config(*line, values, seed=seed, overrides=self.overrides, epochs=epochs)
-        method_of(config)  # refuses what cannot be, before hours of other runs
+        make_method(config)  # refuses what cannot be, before hours of other runs
         return plan_run(*line, values, config, out=self.out, shown=shown)
 
     def _complete(self, stage: str, groups: Sequence[Sequence[PlannedRun]]) -> None:

@@ -19,8 +19,7 @@ from onepair.files import write_atomically, writing
 from onepair.methods import METHODS, find_method
 from onepair.runs.config import Config, to_toml
 from onepair.runs.folder import RunFolder
-from onepair.runs.method_factory import method_of
-from onepair.runs.task import task_of
+from onepair.runs.task import make_method, task_of
 from onepair.training.callbacks import Callback
 from onepair.training.hardware import Hardware
 
@@ -149,7 +148,7 @@ def tune(
     """
     import optuna
 
-    method_of(config)  # refuses what cannot be
+    make_method(config)  # refuses what cannot be
     space = space_of(config)
     if not space:
         raise ConfigError(

@@ -14,8 +14,7 @@ from onepair.finding import search
 from onepair.finding.folds import OutOfSample, read_out_of_sample, train_folds
 from onepair.finding.suggestions import MOST
 from onepair.finding.summary import Finding, choose, summarise
-from onepair.runs.config import Config
-from onepair.runs.config_types import WITHOUT_IMAGES
+from onepair.runs.config import WITHOUT_IMAGES, Config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.callbacks import Callback, progress_of

@@ -17,15 +17,14 @@ from onepair.inference.model_files import WEIGHTS
 from onepair.label_matrix import LabelMatrix, too_many
 from onepair.labels import Indices, Labels
 from onepair.models import Classifier
-from onepair.runs.config import Config, parse_fold
-from onepair.runs.config_types import WITHOUT_IMAGES
+from onepair.runs.config import WITHOUT_IMAGES, Config, parse_fold
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Split, judged_places, task_of
 from onepair.training.callbacks import Callback
-from onepair.training.checkpoint import Requests
+from onepair.training.checkpoint import StopRequests
 from onepair.training.distributed import first_logger, is_first
-from onepair.training.frozen_features import Fixed
+from onepair.training.frozen_features import FrozenFeatures
 from onepair.training.hardware import Hardware
 from onepair.training.run import train
 
@@ -154,8 +153,8 @@ def _scorers(
     config = run.config
     if config.model.mode != "linear" or config.model.backbone in WITHOUT_IMAGES:
         return [_of_inputs(run, model, hardware) for model in models], np.zeros(0, np.intp)
-    with Requests() as requests:
-        fixed = Fixed(fabric, config, hardware, callbacks, requests, test=True)
+    with StopRequests() as requests:
+        fixed = FrozenFeatures(fabric, config, hardware, callbacks, requests, test=True)
         features = fixed.features(run.classifier.backbone, run.task).by_row
     gone = np.flatnonzero(features[:, 0].isnan().cpu().numpy())
     return [_of_features(model, features) for model in models], gone

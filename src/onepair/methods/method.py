@@ -76,7 +76,7 @@ class Method(nn.Module):
     """A loss, plus what happens to its targets between epochs.
 
     The loop calls `begin` once, `forward` with every batch, and `end_epoch` after every epoch. All state but the labels
-    is in the `state_dict`; to resume, call `begin` with the same labels, then `load_state_dict`. The batch is that of all
+    is in the `state_dict`; to resume, call `begin` with the same labels, then `load_state_dict`. The batch is of all
     processes together, and `rows`, `scores` and the labels are on one device.
     """
 

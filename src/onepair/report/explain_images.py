@@ -31,7 +31,7 @@ from onepair.remote import as_path
 from onepair.report.charts import short
 from onepair.report.colours import INK, MUTED, RULE
 from onepair.report.compared_runs import Comparison, RunSummary
-from onepair.runs.config_types import WITHOUT_IMAGES
+from onepair.runs.config import WITHOUT_IMAGES
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Task
 from onepair.words import counted

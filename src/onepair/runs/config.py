@@ -4,39 +4,52 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, field, fields, is_dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import tomli_w
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails
 
 from onepair.data.images.decode import Augmentation
 from onepair.data.own_files import read_stored
+from onepair.data.tables.cell_values import names_in
+from onepair.data.vectors.align import TFIDF, VECTORS
 from onepair.errors import ConfigError
 from onepair.labels import PUBLISHED_SEED
 from onepair.probability.observation import Process
-from onepair.runs.config_types import (
-    CHECKED,
-    NOTHING,
-    OF_IMAGES,
-    WITHOUT_IMAGES,
-    Above,
-    AtLeast,
-    Count,
-    Names,
-    Options,
-    OrNothing,
-    Seed,
-    Share,
-    Stage,
-    Switch,
-    image_settings,
-    sentence,
-    with_mode,
-)
 
 AUTO: Literal["auto"] = "auto"  # of what goes by what is there
+NOTHING = "none"  # how None is written in TOML, which has no word for it
+
+CHECKED = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+def _or_nothing(value: Any) -> Any:
+    return None if value == NOTHING else value
+
+
+def _options(value: Any) -> Any:
+    return {name: _or_nothing(option) for name, option in value.items()} if isinstance(value, Mapping) else value
+
+
+def _names(value: Any) -> Any:
+    """A list of names, which a command line gives as one text."""
+    return tuple(names_in(value) or ()) if isinstance(value, str) else value
+
+
+Switch = Annotated[bool, Strict()]
+Count = Annotated[int, Strict(), Field(gt=0)]
+Seed = Annotated[int, Strict(), Field(ge=0, lt=2**32)]
+Above = Annotated[float, Strict(), Field(gt=0)]
+AtLeast = Annotated[float, Strict(), Field(ge=0)]
+Share = Annotated[float, Strict(), Field(gt=0, lt=1)]
+OrNothing = BeforeValidator(_or_nothing)
+Options = BeforeValidator(_options)
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Stage = Annotated[str, Field(coerce_numbers_to_str=True)]  # a stage may have a number for a name
 
 
 def _penalty(value: Any) -> Any:
@@ -51,19 +64,20 @@ class OptimiserConfig:
     """How the weights move."""
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
-    """The rule: sgd, adam or adamw."""
+    """The optimiser: sgd, adam or adamw."""
     lr: Above = 1e-4
     """The learning rate."""
     momentum: AtLeast = 0.9
-    """Of sgd; the others have none to set."""
+    """Momentum of sgd; the others have none to set."""
     weight_decay: AtLeast = 1e-3
-    """How strongly weights are pulled towards 0."""
+    """Weight decay: how strongly weights are pulled towards 0."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """The learning rate over time: constant, or cosine, which falls to 0 along half a cosine."""
+    """The learning rate schedule: constant, or cosine, which falls to 0 along half a cosine."""
     warmup_epochs: AtLeast = 0.0
-    """Epochs over which the learning rate grows from 0."""
+    """Warm-up: epochs over which the learning rate grows from 0."""
     ema: Annotated[Share | None, OrNothing] = None
-    """Decay per step of averaged weights, as 0.999, which are then the ones evaluated; "none" averages nothing."""
+    """Decay per step of an exponential moving average of the weights, for example 0.999, which is evaluated; "none"
+    averages nothing."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -71,11 +85,11 @@ class LinearOptimiserConfig(OptimiserConfig):
     """How the classifier's weights move on fixed features."""
 
     name: Literal["sgd", "adam", "adamw"] = "adam"
-    """The rule: sgd, adam or adamw."""
+    """The optimiser: sgd, adam or adamw."""
     lr: Above = 3e-4
     """The learning rate."""
     weight_decay: AtLeast = 0.0
-    """How strongly weights are pulled towards 0."""
+    """Weight decay: how strongly weights are pulled towards 0."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -91,9 +105,9 @@ class StageConfig:
     """One stage of training."""
 
     epochs: Count = 10
-    """Passes over the training images."""
+    """Epochs: passes over the training images."""
     batch_size: Count = 16
-    """Images of a step, those of all processes together."""
+    """Batch size: images of a step, those of all processes together."""
     optimiser: OptimiserConfig = OptimiserConfig()
     """How the weights move."""
 
@@ -112,9 +126,9 @@ class LinearConfig(StageConfig):
     """The strength of the L2 penalty, 1 / C of OPMLClassifier, where protocol is "solve"; "auto" tries some and keeps
     the one with the highest estimated mAP, out of fold."""
     epochs: Count = 25
-    """Passes over the training images, where protocol is "epochs"."""
+    """Epochs: passes over the training images, where protocol is "epochs"."""
     batch_size: Count = 16
-    """Images of a step, where protocol is "epochs"."""
+    """Batch size: images of a step, where protocol is "epochs"."""
     optimiser: LinearOptimiserConfig = LinearOptimiserConfig()
     """How the weights move, where protocol is "epochs"."""
 
@@ -129,6 +143,9 @@ class FinetuneConfig(StageConfig):
     optimiser: FinetuneOptimiserConfig = FinetuneOptimiserConfig()
     """How the weights move."""
 
+
+WITHOUT_IMAGES = {VECTORS: "data.features are vectors as they are", TFIDF: "backbone tfidf makes vectors of texts"}
+OF_IMAGES = ("image_size", "augment", "train_from", "weights")  # settings of the model
 
 STAGES: Mapping[str, Sequence[Literal["linear", "finetune"]]] = {  # by mode
     "linear": ("linear",),
@@ -198,7 +215,7 @@ class DataConfig:
     """How validation images are chosen: "published", by the seed alone, as published results do; "stratified", so that
     every class keeps its share; "auto" is "published" where labels are hidden, else "stratified"."""
     seed: Seed = PUBLISHED_SEED
-    """Of the observed labels and of the validation split."""
+    """Random seed of the observed labels and of the validation split."""
     validation: Share = 0.2
     """The share of the training images to select by, where the dataset has no validation split and training has epochs;
     on fixed features all images train, and are judged out of fold."""
@@ -221,11 +238,11 @@ class ModelConfig:
     weights: str = AUTO
     """A file, "pretrained", "none" (random ones), or "auto": from a package if one has them, else downloaded."""
     image_size: Annotated[Count | None, OrNothing] = None
-    """In pixels; "none" is the size that the weights were trained with."""
+    """Image size in pixels; "none" is the size that the weights were trained with."""
     flip: Annotated[float, Strict(), Field(ge=0, le=1)] = 0.5
-    """How often a training image is mirrored."""
+    """Probability of a horizontal flip: how often a training image is mirrored."""
     augment: Annotated[Augmentation | None, OrNothing] = None
-    """What else is done to images in fine-tuning: "crop" takes a random part, half of the area or more; "strong"
+    """Data augmentation in fine-tuning: "crop" takes a random part, half of the area or more; "strong"
     also changes its colours or geometry at random; "none" is what the published results have."""
     mode: Literal["linear", "finetune", "linear-init"] = "linear"
     """Which stages there are: "linear", the classifier on fixed features; "finetune", the whole network; or
@@ -260,9 +277,9 @@ class Config:
     finetune: FinetuneConfig = FinetuneConfig()
     """The stage of mode finetune, and the second one of linear-init."""
     seed: Seed = 0
-    """Of the first weights and of the order of batches."""
+    """Random seed of the first weights and of the order of batches."""
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
-    """Of the arithmetic: "32-true", or half precision where it suffices, "16-mixed" or "bf16-mixed"."""
+    """Floating-point precision: "32-true", or half precision where it suffices, "16-mixed" or "bf16-mixed"."""
 
     @property
     def stages(self) -> dict[str, StageConfig]:
@@ -290,7 +307,7 @@ def read_config(path: Path) -> dict[str, Any]:
     if text is None:
         raise ConfigError(f"{path}: cannot be read (No such file or directory)")
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text.removeprefix("\ufeff"))  # as some editors begin a file
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: is not TOML ({error})") from None
 
@@ -331,6 +348,23 @@ def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
+def _with_mode(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the backbone that given vectors stand for, and the mode that all vectors need, unless they say it.
+
+    >>> _with_mode({"data": {"features": "clip.npy"}})["model"]
+    {'mode': 'linear', 'backbone': 'vectors'}
+    """
+    data, model = settings.get("data"), settings.get("model", {})
+    given = data.get("features") if isinstance(data, Mapping) else None
+    if not isinstance(model, Mapping):
+        return dict(settings)
+    if given not in (None, "none"):
+        model = {"backbone": VECTORS, **model}
+    if model.get("backbone") in WITHOUT_IMAGES:
+        model = {"mode": "linear", **model}
+    return {**settings, "model": dict(model)} if model else dict(settings)
+
+
 def resolve_config(*layers: Mapping[str, Any]) -> Config:
     """A checked configuration from settings of several origins, as a preset, a file, and a command line.
 
@@ -338,7 +372,7 @@ def resolve_config(*layers: Mapping[str, Any]) -> Config:
     one that takes no images anything about these.
     """
     settings: dict[str, Any] = {}
-    for layer in map(with_mode, layers):
+    for layer in map(_with_mode, layers):
         model = layer.get("model")
         if isinstance(model, Mapping) and "backbone" in model and isinstance(settings.get("model"), Mapping):
             dropped = ("image_size", "weights", *(OF_IMAGES if model["backbone"] in WITHOUT_IMAGES else ()))
@@ -349,18 +383,80 @@ def resolve_config(*layers: Mapping[str, Any]) -> Config:
 
 
 def build_config(settings: Mapping[str, Any]) -> Config:
-    """A checked configuration; an unknown key is refused with the nearest known one."""
+    """A checked configuration; an unknown key is refused with the nearest known one.
+
+    >>> build_config({"data": {"source": "labels.csv", "features": "clip.npy"}}).model.backbone
+    'vectors'
+    """
     try:
-        config = _CONFIG.validate_python(dict(settings))
+        config = _CONFIG.validate_python(_with_mode(settings))
     except ValidationError as error:
-        model = settings.get("model")
-        mode = str(model.get("mode")) if isinstance(model, Mapping) else ""
         known = [setting.key for setting in all_settings()]
-        stages = STAGES.get(mode, STAGES[Config().model.mode])
-        raise ConfigError(sentence(error.errors()[0], known=known, stages=stages)) from None
+        raise ConfigError(_sentence(error.errors()[0], known)) from None
     if refusal := image_settings(flatten(config)) or _without_effect(config):
         raise ConfigError(refusal)
     return config
+
+
+_RULES = {
+    "bool_type": "be true or false",
+    "int_type": "be a whole number",
+    "float_type": "be a number",
+    "string_type": "be text",
+    "dict_type": "be a table",
+    "literal_error": "be {expected}",
+    "finite_number": "be a finite number",
+    "greater_than": "be above {gt:g}",
+    "greater_than_equal": "be {ge:g} or more",
+    "less_than": "be below {lt:.10g}",
+    "less_than_equal": "be {le:g} or less",
+}
+
+
+def _sentence(error: ErrorDetails, known: Sequence[str]) -> str:
+    """One of pydantic's errors in our words, given the full names of all settings."""
+    key, value, kind = ".".join(map(str, error["loc"])), error["input"], error["type"]
+    if kind == "unexpected_keyword_argument":
+        return _unknown(key, known)
+    if kind == "dataclass_type":
+        return f"{key} is a section of settings, got {value!r}"
+    if kind == "value_error":
+        return str(error["ctx"]["error"])
+    rule = _RULES.get(kind)
+    return f"{key} must {rule.format(**error.get('ctx', {}))}, got {value!r}" if rule else f"{key}: {error['msg']}"
+
+
+def _unknown(key: str, known: Sequence[str]) -> str:
+    prefix, _, name = key.rpartition(".")
+    inside = [other.removeprefix(f"{prefix}.") for other in known if not prefix or other.startswith(f"{prefix}.")]
+    names = list(dict.fromkeys(other.partition(".")[0] for other in inside))  # of this section
+    near = [f"{prefix}.{match}".removeprefix(".") for match in get_close_matches(name, names, n=1)]
+    elsewhere = dict.fromkeys(
+        other[: end + len(name) + 1] for other in known if (end := f"{other}.".find(f".{name}.")) >= 0
+    )
+    near = near or list(elsewhere) or get_close_matches(key, known, n=1)
+    advice = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
+    return f"there is no setting {key}; {advice}"
+
+
+def image_settings(settings: Mapping[str, Any]) -> str | None:
+    """Why settings, by their full names, do not go together, where some are about images and others are not."""
+    backbone, features = settings["model.backbone"], settings["data.features"]
+    if (features is not None) != (backbone == VECTORS):
+        if features is None:
+            return "model.backbone vectors takes those that data.features names; give them with --features"
+        return f"data.features are vectors, and model.backbone {backbone} would make others; leave one of them out"
+    if backbone not in WITHOUT_IMAGES:
+        return None
+    if settings["model.mode"] != "linear":
+        return (
+            f"{WITHOUT_IMAGES[backbone]}: there is no network to fine-tune; choose --mode linear instead of "
+            f"{settings['model.mode']}, or leave it out"
+        )
+    for name in OF_IMAGES:
+        if settings[f"model.{name}"] not in (None, "auto"):
+            return f"{WITHOUT_IMAGES[backbone]}, and model.{name} is about images; leave it out"
+    return None
 
 
 def _without_effect(config: Config) -> str | None:

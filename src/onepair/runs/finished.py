@@ -20,7 +20,7 @@ from onepair.remote import as_path, is_remote
 from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunFolder
-from onepair.runs.task import Shared, Split, Task, describe_observation, judged_places, task_of
+from onepair.runs.task import RunCache, Split, Task, describe_observation, judged_places, task_of
 from onepair.words import counted
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ class FinishedRun:
         shared: keeps the datasets of runs that are opened one after another.
     """
 
-    def __init__(self, path: Path, *, shared: Shared | None = None) -> None:
+    def __init__(self, path: Path, *, shared: RunCache | None = None) -> None:
         self.folder = RunFolder(path)
         self.results: Results = self.folder.results()  # or a sentence that there is no finished run
-        self._shared = shared or Shared()
+        self._shared = shared or RunCache()
 
     @property
     def path(self) -> Path:
@@ -107,7 +107,7 @@ class FinishedRun:
                 f"{self.path}: {self.config.data.source} has changed since it was trained (its files, classes, splits "
                 "or labels); bring the old one back, or train it anew with --restart"
             )
-        if environment.get("vectors") not in (None, task.given):
+        if environment.get("vectors") not in (None, task.input_fingerprint):
             what = self.config.data.features or f"the texts of {self.config.data.source}"
             raise RunError(
                 f"{self.path}: {what} have changed since it was trained; bring the old ones back, or train a new run"

@@ -192,10 +192,9 @@ class RunFolder:
         """Give what is in the folder another name, so that a new run can begin; nothing is deleted."""
         if not self.path.exists():
             return None
-        with writing(self.path):
-            with locked(self.path / ".lock"):
-                others = (self.path.with_name(f"{self.path.name}-before-{number}") for number in count(1))
-                aside = next(path for path in others if not path.exists())
+        with writing(self.path), locked(self.path / ".lock"):
+            others = (self.path.with_name(f"{self.path.name}-before-{number}") for number in count(1))
+            aside = next(path for path in others if not path.exists())
             self.path.rename(aside)
         return aside
 

@@ -4,17 +4,18 @@ import hashlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.formats.read import read_dataset
+from onepair.data.formats.read import read_dataset, recognise
 from onepair.data.label_table import LabelTable, object_areas
 from onepair.data.problems import Problem, collect
 from onepair.data.quality.check import missing_file
 from onepair.data.text_files import exists
-from onepair.errors import DataError
+from onepair.data.vectors.align import TFIDF
+from onepair.errors import ConfigError, DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import (
     NEGATIVE,
@@ -28,24 +29,29 @@ from onepair.labels import (
     split_stratified,
     split_validation,
 )
-from onepair.runs.config import Config, DataConfig, parse_fold
+from onepair.models import packages
+from onepair.remote import as_path
+from onepair.runs.config import AUTO, Config, DataConfig, flatten, image_settings, parse_fold
 from onepair.words import counted
+
+if TYPE_CHECKING:
+    from onepair.methods import Method
 
 Thing = TypeVar("Thing")
 
 
-class Shared:
-    """Keeps what is slow to make and the same for many runs, each thing by all that decides it.
+class RunCache:
+    """Keeps in memory what is slow to make and the same for many runs, each thing by all that decides it.
 
-    >>> shared = Shared()
-    >>> shared.once("table", lambda: [1, 2]) is shared.once("table", lambda: [3, 4])
+    >>> cache = RunCache()
+    >>> cache.get_or_make("table", lambda: [1, 2]) is cache.get_or_make("table", lambda: [3, 4])
     True
     """
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Any] = {}
 
-    def once(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
+    def get_or_make(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
         if key not in self._made:
             self._made[key] = make()
         made: Thing = self._made[key]
@@ -70,10 +76,10 @@ class Task:
     selected_on: str  # a few words on what those are
     holds_out: bool = False  # whether the test rows are training rows that a fold holds out
     out_of_fold: bool = False  # whether the validation rows are the training rows, by models not fitted to them
-    found: Sequence[Problem] = ()  # remarks on the label files, and what was wrong with them and became of it
+    problems: Sequence[Problem] = ()  # remarks on the label files, and what was wrong with them and became of it
 
     @property
-    def given(self) -> dict[str, Any] | None:
+    def input_fingerprint(self) -> dict[str, Any] | None:
         """What tells the vectors, or else the texts of the table from any others; None where it has images alone."""
         if self.table.vectors is not None:
             return self.table.vectors.facts()
@@ -147,17 +153,44 @@ def judged_places(rows: int, classes: int) -> Indices:
     return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
 
-def task_of(config: Config, shared: Shared, *, with_all_negatives: bool = False) -> Task:
+def task_of(config: Config, cache: RunCache, *, with_all_negatives: bool = False) -> Task:
     """`prepare_task` for a run; runs that differ in their folds share the dataset."""
     whole = replace(config.data, fold=None)
-    key = ("task", whole, with_all_negatives, config.solves)
-    task = shared.once(
-        key, lambda: prepare_task(whole, with_all_negatives=with_all_negatives, out_of_fold=config.solves)
+    task = cache.get_or_make(
+        ("task", whole, with_all_negatives, config.solves),
+        lambda: prepare_task(whole, with_all_negatives=with_all_negatives, out_of_fold=config.solves, cache=cache),
     )
     return hold_out(task, config.data)
 
 
-def prepare_task(config: DataConfig, *, with_all_negatives: bool = False, out_of_fold: bool = False) -> Task:
+def _read(config: DataConfig, cache: RunCache) -> tuple[LabelTable, list[Problem]]:
+    """The table of a dataset, and what was wrong with it."""
+
+    def read() -> tuple[LabelTable, list[Problem]]:
+        problems: list[Problem] = []
+        table = read_dataset(
+            config.source,
+            format=config.format,
+            unlisted=config.unlisted,
+            zeros=config.zeros,
+            images=config.images,
+            label_columns=config.label_columns or None,
+            complete_splits=config.complete_splits,
+            features=config.features,
+            report=collect(problems, strict=config.on_error == "raise"),
+        )
+        return table, problems
+
+    return cache.get_or_make(("table", config.images_alone), read)
+
+
+def prepare_task(
+    config: DataConfig,
+    *,
+    with_all_negatives: bool = False,
+    out_of_fold: bool = False,
+    cache: RunCache | None = None,
+) -> Task:
     """Read a dataset and hide the labels that the learner should not see.
 
     Labels are hidden over the whole official training set, and the validation rows are taken from it afterwards, as
@@ -168,19 +201,9 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False, out_of
         with_all_negatives: where labels are hidden, keep the negatives: for the oracle that knows them.
         out_of_fold: hold no validation rows out of the training rows, where the dataset names none: models are judged
             by the training rows that they were not fitted to, and by the labels that are observed.
+        cache: keeps the dataset for others.
     """
-    found: list[Problem] = []
-    table = read_dataset(
-        config.source,
-        format=config.format,
-        unlisted=config.unlisted,
-        zeros=config.zeros,
-        images=config.images,
-        label_columns=config.label_columns or None,
-        complete_splits=config.complete_splits,
-        features=config.features,
-        report=collect(found, strict=config.on_error == "raise"),
-    )
+    table, problems = _read(config, cache or RunCache())
     official = table.rows("train")
     if len(official) == 0:
         raise DataError(f"{config.source}: has no training images; is its split column right?")
@@ -221,7 +244,7 @@ def prepare_task(config: DataConfig, *, with_all_negatives: bool = False, out_of
         observed=observed.take(kept),
         validation_labels=validation_labels,
         selected_on=_selected_on(validation_labels, out_of_fold=out_of_fold),
-        found=found,
+        problems=problems,
         out_of_fold=out_of_fold,
     )
     return hold_out(task, config)
@@ -329,7 +352,7 @@ class Skipped(NamedTuple):
 
 def skipped_cells(task: Task) -> list[Skipped]:
     """What was wrong with the label files."""
-    return [Skipped("", problem.what, problem.where) for problem in task.found if not problem.remark]
+    return [Skipped("", problem.what, problem.where) for problem in task.problems if not problem.remark]
 
 
 def skipped_images(task: Task, problems: Iterable[Problem]) -> list[Skipped]:
@@ -345,3 +368,47 @@ def _skipped_image(task: Task, row: int, problem: Problem) -> Skipped:
     if not exists(table.path(row)):
         return Skipped(table.files[row], missing_file(table, row).what, place)
     return Skipped(table.files[row], f"{table.files[row]} {problem.what}" if place else problem.what, place)
+
+
+def make_method(config: Config) -> "Method":
+    """The method that a run with this configuration learns by."""
+    from onepair.methods import METHODS, create_method
+
+    name, options = config.method.name, config.method.options
+    if name in METHODS:
+        options = {**METHODS[name].run_options(epochs=_epochs(config), seed=config.seed), **options}
+    try:
+        return create_method(name, **options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"method: {error}") from None
+
+
+def _epochs(config: Config) -> int:
+    """Those of all stages that have any, or the rounds in which a classifier is solved for."""
+    from onepair.methods import METHODS
+
+    if config.solves:
+        return METHODS[config.method.name].rounds
+    solved = config.linear.protocol == "solve"
+    return sum(stage.epochs for name, stage in config.stages.items() if not (name == "linear" and solved))
+
+
+def knows_negatives(config: Config) -> bool:
+    """Whether the method is the oracle that is shown all negatives, also where labels are hidden."""
+    from onepair.methods import METHODS
+
+    return METHODS[config.method.name].observes == "single positive and all negatives"
+
+
+def choose_backbone(config: Config, cache: RunCache) -> Config:
+    """The configuration with a backbone in place of "auto": the best that is on this machine, or tfidf for texts."""
+    if config.model.backbone != AUTO:
+        return config
+    if config.model.weights != AUTO:
+        raise ConfigError(f"model.weights {config.model.weights}: are those of which network? Name it with --backbone")
+    is_table = recognise(as_path(config.data.source), config.data.format).name == "table"
+    backbone = TFIDF if is_table and _read(config.data, cache)[0].ids else packages.best_at_hand()
+    chosen = replace(config, model=replace(config.model, backbone=backbone))
+    if refusal := image_settings(flatten(chosen)):
+        raise ConfigError(refusal)
+    return chosen

@@ -18,7 +18,7 @@ from onepair.runs.folder import load_state, save_state, unfit
 Weights = dict[str, Tensor]
 
 
-class Saved:
+class StageCheckpoint:
     """The files of a stage in the folder of its run.
 
     The best weights have a file by their epoch, which the state refers to. It is written before the state and the older
@@ -70,14 +70,14 @@ SECONDS_BETWEEN_LOOKS = 1.0  # of several processes, which have to wait for each
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
-class Requests:
+class StopRequests:
     """Takes note of Ctrl-C and SIGTERM instead of dying from them; a second one is obeyed at once."""
 
     def __init__(self) -> None:
         self.received = 0  # the number of the signal
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> "Requests":
+    def __enter__(self) -> "StopRequests":
         if threading.current_thread() is threading.main_thread():  # no other may ask for signals
             self._before = {number: signal.signal(number, self._take_note) for number in _NAMES}
         return self
@@ -93,7 +93,7 @@ class Requests:
         self.received = number
         self.__exit__(None, None, None)
 
-    def obey(self, *, kept: str) -> None:
+    def raise_if_asked(self, *, kept: str) -> None:
         """Stop, if that was asked for."""
         if self.received:
             raise stopped(self.received, kept=kept)
@@ -112,7 +112,7 @@ class Agreement:
     since to agree they have to wait for each other; after how many batches, they agree on as well.
     """
 
-    def __init__(self, fabric: Fabric, requests: Requests) -> None:
+    def __init__(self, fabric: Fabric, requests: StopRequests) -> None:
         self.fabric, self.requests = fabric, requests
         self.between = self.left = 1  # batches from one look to the next
         self.looked = self.saved_at = time.monotonic()

@@ -11,8 +11,6 @@ from lightning_fabric.utilities.rank_zero import rank_zero_only
 from torch import Tensor, distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from onepair.errors import UserError
-
 Item = TypeVar("Item")
 
 
@@ -29,15 +27,15 @@ def first_logger(name: str) -> logging.Logger:
 
 
 def on_first(fabric: Fabric, action: Callable[[], object]) -> None:
-    """Let the first process do something for all. Where it refuses, all of them stop, and only the first says why."""
-    refusal: UserError | None = None
+    """Let the first process do something for all. Where it fails, all of them stop, and only the first says why."""
+    failure: BaseException | None = None
     if fabric.is_global_zero:
         try:
             action()
-        except UserError as error:
-            refusal = error
-    if fabric.broadcast(refusal is not None):
-        raise refusal or SystemExit(2)
+        except BaseException as error:  # whatever it is: the others wait
+            failure = error
+    if fabric.broadcast(failure is not None):
+        raise failure or SystemExit(2)
 
 
 def leave_to_first(fabric: Fabric) -> None:

@@ -1,4 +1,4 @@
-"""Fixed features of all images, each computed once, and the classifier that is solved for on them."""
+"""FrozenFeatures features of all images, each computed once, and the classifier that is solved for on them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -21,10 +21,9 @@ from onepair.linear.kernel_fit import fit_kernel
 from onepair.methods import METHODS
 from onepair.models import Backbone
 from onepair.runs.config import AUTO, Config, DataConfig
-from onepair.runs.method_factory import method_of
-from onepair.runs.task import Task
+from onepair.runs.task import Task, make_method
 from onepair.training.callbacks import Callback, progress_of
-from onepair.training.checkpoint import Requests
+from onepair.training.checkpoint import StopRequests
 from onepair.training.distributed import first_logger, patiently
 from onepair.training.hardware import Hardware
 from onepair.training.sources import CachedActivations, FeatureSource
@@ -52,14 +51,14 @@ class FixedActivations(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed:
+class FrozenFeatures:
     """Computes what is fixed, every process its share, and shares it with the runs that follow on this machine."""
 
     fabric: Fabric
     config: Config
     hardware: Hardware
     callbacks: Sequence[Callback]
-    requests: Requests
+    requests: StopRequests
     test: bool  # whether test images will be looked at
 
     def features(self, backbone: Backbone, task: Task) -> FixedFeatures:
@@ -103,7 +102,7 @@ class Fixed:
         """What an earlier run has made, if it is the same: the folds of a run share it."""
         whole = replace(images, fold=None)
         key = (kind, whole, self.test, backbone.name, backbone.preprocessing, backbone.weights_id())
-        return self.hardware.shared.once(key, make)
+        return self.hardware.shared.get_or_make(key, make)
 
     def _used(self, task: Task) -> Indices:
         # A fold has no use for the test images, but with them it finds what the other folds have computed.
@@ -156,7 +155,7 @@ class Fixed:
                 )
             said = True
             told(done, rows)
-            self.requests.obey(kept="the features extracted so far are kept")
+            self.requests.raise_if_asked(kept="the features extracted so far are kept")
 
         return on_progress
 
@@ -200,7 +199,7 @@ def solve_task(
     return fit(
         features_of(source, task.train),
         task.observed,
-        make=lambda: method_of(config),
+        make=lambda: make_method(config),
         rounds=METHODS[config.method.name].rounds,
         C="auto" if penalty == AUTO else 1 / float(penalty),
         judges=judges,

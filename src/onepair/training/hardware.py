@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from onepair.errors import ConfigError
 from onepair.files import cache_folder
 from onepair.inference.engine import Executor, local
-from onepair.runs.task import Shared
+from onepair.runs.task import RunCache
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class Hardware:
     workers: int | None = None  # processes that read images; None: as many as there are cores to spare
     cache: Path = field(default_factory=cache_folder)
     executor: Executor = local  # where the features of images are computed
-    shared: Shared = field(default_factory=Shared)  # by the runs that are done with this very object, one after another
+    shared: RunCache = field(
+        default_factory=RunCache
+    )  # by the runs that are done with this very object, one after another
 
     def fabric(self, precision: Any) -> Fabric:
         if not torch.cuda.is_available():

@@ -23,7 +23,7 @@ from onepair.runs.folder import RunFolder, unfit
 from onepair.runs.task import Task
 from onepair.score_blocks import ScoreBlocks
 from onepair.training.callbacks import Callback, EpochRecord
-from onepair.training.checkpoint import Agreement, Requests, Saved, Weights, stopped
+from onepair.training.checkpoint import Agreement, StageCheckpoint, StopRequests, Weights, stopped
 from onepair.training.distributed import cpu_state, hold_norms, holds_norms
 from onepair.training.optim import Group, averaged, lr_factor, make_optimiser, restore, set_lr
 from onepair.training.sources import Inputs, ScoredBlocks, Source, gather, score, shard_of
@@ -75,7 +75,7 @@ class Trainer:
         folder: RunFolder,
         callbacks: Sequence[Callback],
         earlier: list[EpochRecord],
-        requests: Requests,
+        requests: StopRequests,
     ) -> None:
         self.fabric, self.stage, self.method, self.task, self.config = (
             fabric,
@@ -98,7 +98,7 @@ class Trainer:
         self.agreement = Agreement(fabric, requests)
         self.progress = Progress()
         self.best: Weights = {}
-        self.saved = Saved(folder.path, stage.name)
+        self.saved = StageCheckpoint(folder.path, stage.name)
         # The method counts training rows from 0; in the table, other rows lie between them.
         self.position = torch.full((len(task.table),), -1, device=fabric.device)
         train = torch.from_numpy(task.train).to(fabric.device)

@@ -30,14 +30,23 @@ from onepair.probability.evaluation import evaluate
 from onepair.probability.observation import Process, recognise
 from onepair.probability.selection_score import estimated_map
 from onepair.probability.thresholds import Thresholds, fit_decisions
-from onepair.runs.config import Config, ModelConfig
-from onepair.runs.config_types import WITHOUT_IMAGES
+from onepair.runs.config import WITHOUT_IMAGES, Config, ModelConfig
 from onepair.runs.finished import FinishedRun, FoldModels
 from onepair.runs.folder import Results, RunFolder
-from onepair.runs.method_factory import knows_negatives, method_of
-from onepair.runs.task import Shared, Skipped, Split, Task, skipped_cells, skipped_images, task_of
+from onepair.runs.task import (
+    RunCache,
+    Skipped,
+    Split,
+    Task,
+    choose_backbone,
+    knows_negatives,
+    make_method,
+    skipped_cells,
+    skipped_images,
+    task_of,
+)
 from onepair.training.callbacks import Callback, EpochRecord
-from onepair.training.checkpoint import Requests
+from onepair.training.checkpoint import StopRequests
 from onepair.training.distributed import (
     cpu_state,
     first_logger,
@@ -47,7 +56,7 @@ from onepair.training.distributed import (
     patiently,
     share_norms,
 )
-from onepair.training.frozen_features import Fixed, TrialRecords, features_of, solve_task
+from onepair.training.frozen_features import FrozenFeatures, TrialRecords, features_of, solve_task
 from onepair.training.hardware import Hardware
 from onepair.training.loop import Stage, Trainer
 from onepair.training.optim import Group
@@ -57,7 +66,7 @@ from onepair.words import counted, itemised, listed
 _log = first_logger(__name__)
 
 
-def tested(scores: NDArray[np.float32], task: Task, decisions: Thresholds, process: Process) -> dict[str, Any]:
+def test_metrics(scores: NDArray[np.float32], task: Task, decisions: Thresholds, process: Process) -> dict[str, Any]:
     """The figures of `Results` that the test images tell."""
     rows, sampled = task.test[task.judged("test")], task.sampled("test")
     labels, asked = task.table.labels[rows], task.table.asked
@@ -93,7 +102,13 @@ CELLS_TO_SCORE = 2**22  # at most, where there are many classes: memory of up to
 
 
 def train(
-    config: Config, folder: RunFolder, *, hardware: Hardware, callbacks: Sequence[Callback] = (), test: bool = True
+    config: Config,
+    folder: RunFolder,
+    *,
+    hardware: Hardware,
+    callbacks: Sequence[Callback] = (),
+    test: bool = True,
+    restart: bool = False,
 ) -> Results:
     """Do a run in `folder`, or go on with it where it stopped; returns its results.
 
@@ -108,13 +123,16 @@ def train(
         machine: what it is computed on.
         callbacks: told how far it is.
         test: whether test images are looked at, in the end; a search for settings must not.
+        restart: put what is in the folder aside, and begin anew.
     """
-    method = method_of(config)
+    config = choose_backbone(config, hardware.shared)
+    method = make_method(config)
     if config.model.mode == "linear":
         _require_fixed(config, method)
     fabric = hardware.fabric(config.precision)
-    folder.require_usable(config)
-    if folder.finished:
+    if not restart:
+        folder.require_usable(config)
+    if folder.finished and not restart:
         FinishedRun(folder.path, shared=hardware.shared).require_same_data()
         _log.info(f"{folder.path} holds this run already; delete the folder to do it again")
         return folder.results()
@@ -128,13 +146,20 @@ def train(
     # All that a user may have got wrong has been looked at: by one process, and before anything is written.
     fabric.launch()
     fabric.barrier()  # of a second run nobody is launched: no process may write before all have looked
+    if restart:
+        on_first(fabric, lambda: _put_aside(folder))
     with ExitStack() as held:
         on_first(fabric, lambda: held.enter_context(folder.opened(config)))
         callbacks = callbacks if fabric.is_global_zero else ()
-        requests = held.enter_context(Requests())
+        requests = held.enter_context(StopRequests())
         results = _Run(fabric, config, folder, hardware, task, method, classifier, cut, callbacks, requests, test).run()
         fabric.barrier()
     return results
+
+
+def _put_aside(folder: RunFolder) -> None:
+    if aside := folder.put_aside():
+        _log.info(f"what was in {folder.path} is in {aside} now")
 
 
 def _require_fixed(config: Config, method: Method) -> None:
@@ -176,7 +201,7 @@ def _require_inputs(config: Config, task: Task) -> None:
         )
 
 
-def _create_classifier(config: Config, task: Task, shared: Shared, *, boost: float) -> Classifier:
+def _create_classifier(config: Config, task: Task, shared: RunCache, *, boost: float) -> Classifier:
     wanted = config.model
 
     def make() -> tuple[Backbone, torch.Tensor]:
@@ -192,7 +217,7 @@ def _create_classifier(config: Config, task: Task, shared: Shared, *, boost: flo
 
     # Elsewhere the backbone learns, and each run needs its own; that of texts has learned from a fold's own.
     fixed = wanted.mode == "linear" and wanted.backbone not in WITHOUT_IMAGES
-    backbone, random = shared.once(("backbone", wanted, config.seed), make) if fixed else make()
+    backbone, random = shared.get_or_make(("backbone", wanted, config.seed), make) if fixed else make()
     if boost != 1 and not averages_places(backbone):
         raise ConfigError(
             f"method {config.method.name} applies the classifier at every place of an image, and the features "
@@ -221,13 +246,13 @@ class _Run:
         classifier: Classifier,
         cut: FrozenPrefix | None,
         callbacks: Sequence[Callback],
-        requests: Requests,
+        requests: StopRequests,
         test: bool,
     ) -> None:
         self.fabric, self.config, self.folder, self.hardware = fabric, config, folder, hardware
         self.task, self.method, self.callbacks, self.requests = task, method, callbacks, requests
         self.classifier, self.backbone, self.cut = classifier, classifier.backbone, cut
-        self.fixed = Fixed(fabric, config, hardware, callbacks, requests, test)
+        self.fixed = FrozenFeatures(fabric, config, hardware, callbacks, requests, test)
         self.records: list[EpochRecord] = []
         self.skipped: list[str] = []  # files
         self.log = _log.debug if task.holds_out else _log.info  # of what it works on, a fold has nothing new to tell
@@ -243,7 +268,7 @@ class _Run:
                 data=data,
                 weights=weights,
                 processes=self.fabric.world_size,
-                vectors=self.task.given if isinstance(self.backbone, IdentityBackbone) else None,
+                vectors=self.task.input_fingerprint if isinstance(self.backbone, IdentityBackbone) else None,
                 with_all_negatives=knows_negatives(self.config),
             ),
         )
@@ -284,7 +309,7 @@ class _Run:
             self.log(f"{len(self.task.train):,} images of {classes:,} classes take long; --method ridge takes a minute")
 
         def on_trial(trial: Trial) -> None:
-            self.requests.obey(kept="nothing was saved yet")
+            self.requests.raise_if_asked(kept="nothing was saved yet")
             tried.add(trial)
             if self.fabric.is_global_zero:
                 self.folder.start_metrics(tried.records)
@@ -401,7 +426,7 @@ class _Run:
                 workers=self.hardware.workers,
                 report=self.fixed.report(problems),
             ):
-                self.requests.obey(kept="nothing was begun")
+                self.requests.raise_if_asked(kept="nothing was begun")
         return gathered(self.fabric, problems)
 
     def _leave_out(self, problems: list[Problem]) -> None:
@@ -424,9 +449,9 @@ class _Run:
     def _tell_of_table(self) -> None:
         """What is remarkable about the label files, and what was wrong with them."""
         for callback in self.callbacks:
-            for problem in self.task.found:
+            for problem in self.task.problems:
                 callback.on_problem(problem)
-        remarks = [problem for problem in self.task.found if problem.remark]
+        remarks = [problem for problem in self.task.problems if problem.remark]
         if remarks:
             self.log(itemised("noted about the labels:", remarks, rest="onepair check has all of them"))
         if cells := skipped_cells(self.task):
@@ -491,7 +516,7 @@ class _Run:
             selected_on=task.selected_on,
             validation_map=validation_map,
             skipped_images=self.skipped,
-            **(tested(scores["test"], task, decisions, process) if len(task.test) and not task.holds_out else {}),
+            **(test_metrics(scores["test"], task, decisions, process) if len(task.test) and not task.holds_out else {}),
         )
         if self.fabric.is_global_zero:
             save_model(self.folder.path, self.classifier, decisions, weights=weights, precision=self.config.precision)
