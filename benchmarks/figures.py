@@ -33,8 +33,9 @@ from onepair.labels import POSITIVE, UNKNOWN, Labels, observe_positives
 from onepair.methods import create_method
 from onepair.metrics import Floats
 from onepair.probability import fit_decisions
-from onepair.probability.evaluation import WIDEST, evaluate
+from onepair.probability.evaluation import evaluate
 from onepair.probability.infer import class_priors
+from onepair.probability.intervals import WIDEST
 from onepair.probability.selection_score import estimated_map
 
 PROCESSES = {

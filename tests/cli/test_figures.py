@@ -10,7 +10,8 @@ from rich.console import Console
 from onepair.cli.console import class_table, estimate_line
 from onepair.cli.models import _print_thresholds as _print
 from onepair.probability import fit_decisions
-from onepair.probability.evaluation import Estimated, Figure, evaluate
+from onepair.probability.evaluation import Estimated, evaluate
+from onepair.probability.intervals import Interval
 from onepair.words import roughly
 
 
@@ -84,7 +85,7 @@ def test_full_labels_tell_no_precision_of_what_is_never_predicted(single_positiv
 
 
 def test_what_labels_do_not_tell_is_a_sentence_and_no_number():
-    narrow, vague = Figure(0.5123, 0.45, 0.55), Figure(0.2234, 0.1, 0.7)
+    narrow, vague = Interval(0.5123, 0.45, 0.55), Interval(0.2234, 0.1, 0.7)
     found = Estimated("if labels are known at random", narrow, vague, narrow, vague, {"cat": None}, 1)
     line = estimate_line(found)
     assert "mAP 51.2 (45.0 to 55.0), recall 51.2 (45.0 to 55.0); precision and F1 cannot be told" in line

@@ -35,7 +35,7 @@ def test_all_pairs_of_a_few_and_each_with_the_first_of_many(paths, tmp_path):
     assert [(pair.first, pair.second) for pair in few] == list(combinations(runs[:4], 2))
     assert [(pair.first, pair.second) for pair in many] == [(runs[0], other) for other in runs[1:]]
     for pair in few:
-        assert pair.interval.difference == pytest.approx(pair.second.test_map - pair.first.test_map)
+        assert pair.interval.value == pytest.approx(pair.second.test_map - pair.first.test_map)
     assert many[-1].interval == (0, 0, 0), "a run against itself"
 
 

@@ -8,7 +8,6 @@ from sklearn.metrics import average_precision_score
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
 from onepair.metrics import precision_recall_f1
 from onepair.probability.calibration import Platt
-from onepair.probability.counting import Estimate
 from onepair.probability.evaluation import (
     OVERALL,
     Draw,
@@ -21,6 +20,7 @@ from onepair.probability.evaluation import (
     sharpness_error,
 )
 from onepair.probability.infer import Inference, infer
+from onepair.probability.intervals import Interval
 from onepair.probability.observation import Observation, Rates
 from onepair.probability.thresholds import fit_decisions
 from tests.probability.test_observation import generate
@@ -71,7 +71,7 @@ def test_cells_of_one_score_are_judged_together_whatever_their_order():
 
 def test_draws_expect_the_number_of_labels_they_stand_for():
     _, labels, chance = some_probabilities()
-    unknown, total = labels == UNKNOWN, Estimate(*map(np.float64, (2000, 900, 3500)))
+    unknown, total = labels == UNKNOWN, Interval(*map(np.float64, (2000, 900, 3500)))
     moves = draws(total, 0.3, _by_logit(labels, chance), np.random.default_rng(0))
     logits = np.log(chance[unknown] / (1 - chance[unknown]))
     found = np.array([expit(factor * logits + step).sum() for factor, step in moves])
@@ -85,13 +85,13 @@ def test_draws_expect_the_number_of_labels_they_stand_for():
 
 def test_the_ends_of_an_interval_are_its_ends():
     at = np.array([-1.96, 0, 1.96])
-    np.testing.assert_allclose(missing_at(Estimate(*map(np.float64, (30, 4, 900))), at), [4, 30, 900])
-    np.testing.assert_allclose(missing_at(Estimate(*map(np.float64, (0, 0, 12))), at), [0, 0, 12], atol=1e-9)
+    np.testing.assert_allclose(missing_at(Interval(*map(np.float64, (30, 4, 900))), at), [4, 30, 900])
+    np.testing.assert_allclose(missing_at(Interval(*map(np.float64, (0, 0, 12))), at), [0, 0, 12], atol=1e-9)
 
 
 def of_one_class(scores, labels, *, rates, ignorable=False):
     observation = Observation("", 0, np.full(labels.shape, ignorable), np.zeros(labels.shape, bool))
-    nothing = Estimate(*(np.zeros(1) for _ in range(3)))
+    nothing = Interval(*(np.zeros(1) for _ in range(3)))
     line = Platt(np.array([2.0]), np.array([-1.0]))
     return Inference(observation, Rates(*map(np.array, rates), np.ones(1)), line, line, scores, nothing, nothing)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from onepair.metrics import mean_average_precision, precision_recall_f1
+from onepair.probability.intervals import Interval
 from onepair.probability.resampling import (
-    Interval,
     bootstrap_figures,
     more_to_halve,
     paired_interval,
@@ -64,9 +64,9 @@ def test_more_resamples_than_are_done_at_once():
 
 
 def test_the_verdict_is_real_only_if_one_run_is_ahead_throughout():
-    assert Interval(0.02, 0.01, 0.03).verdict == "real"
-    assert Interval(-0.02, -0.03, -0.01).verdict == "real"
-    assert Interval(0.02, -0.01, 0.05).verdict == "could be noise"
+    assert Interval(0.02, 0.01, 0.03).excludes_zero
+    assert Interval(-0.02, -0.03, -0.01).excludes_zero
+    assert not Interval(0.02, -0.01, 0.05).excludes_zero
 
 
 def test_the_interval_holds_95_per_cent():
@@ -78,8 +78,8 @@ def test_the_interval_holds_95_per_cent():
 def test_a_much_better_run_and_the_same_run_again():
     scores, labels = scene(images=400)
     maps = resampled_maps([*scores, scores[0]], labels, resamples=200)
-    assert paired_interval(0.1, maps[1], maps[0]).verdict == "real"
-    assert paired_interval(0.0, maps[0], maps[2]).verdict == "could be noise"
+    assert paired_interval(0.1, maps[1], maps[0]).excludes_zero
+    assert not paired_interval(0.0, maps[0], maps[2]).excludes_zero
 
 
 def test_most_intervals_hold_the_true_difference():
@@ -90,13 +90,13 @@ def test_most_intervals_hold_the_true_difference():
         labels = (random.random((150, 2)) < 0.3).astype(np.int8)
         runs = [labels + random.normal(scale=1.5, size=labels.shape) for _ in range(2)]
         maps = resampled_maps(runs, labels, resamples=200)
-        wrong += paired_interval(0.0, *maps).real
+        wrong += paired_interval(0.0, *maps).excludes_zero
     assert wrong <= 6
 
 
 def wilson(hits, number):
     """The shares p that are 1.96 standard deviations from what was seen: (h / n - p)² = z² p (1 - p) / n."""
-    squared, seen = 1.959963985**2, hits / number
+    squared, seen = 1.96**2, hits / number
     return sorted(np.roots([1 + squared / number, -2 * seen - squared / number, seen**2]).real)
 
 

@@ -284,7 +284,7 @@ def _pair_cells(pair: "Pair") -> tuple[str, str, str, str]:
 
     names = f"{pair.second.name} against {pair.first.name}"
     difference, low, high = (signed(100 * value) for value in pair.interval)
-    return names, difference, f"{low} to {high}", pair.interval.verdict
+    return names, difference, f"{low} to {high}", "real" if pair.interval.excludes_zero else "could be noise"
 
 
 def _write_report(path: Path, runs: "Sequence[TestedRun]", pairs: "Sequence[Pair]") -> None:

@@ -128,7 +128,7 @@ def default_folder(config: "Config") -> Path:
 
 def _print_results(results: "Results", folder: Path) -> None:
     """The outcome of a run, in three lines."""
-    from onepair.probability.evaluation import Figure
+    from onepair.probability.intervals import Interval
 
     if results.best_epoch is None:
         best = f"penalty {results.penalty:g}, estimated mAP {100 * results.validation_map:.2f}"
@@ -140,7 +140,7 @@ def _print_results(results: "Results", folder: Path) -> None:
         over = counted(results.test_classes or 0, "class")
         typer.echo(f"test mAP {100 * results.test_map:.2f} over {over}{basis}")
     if results.test_estimate is not None:
-        figure = Figure(*results.test_estimate)
+        figure = Interval(*results.test_estimate)
         value, low, high = (100 * each for each in figure)
         told = (
             f"estimated test mAP {value:.1f} ({low:.1f} to {high:.1f})"

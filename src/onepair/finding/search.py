@@ -14,7 +14,7 @@ from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
 from onepair.probability.cell_posterior import CellPosterior, fit_cell_posterior
-from onepair.probability.counting import Estimate, Z
+from onepair.probability.intervals import Interval, Z
 from onepair.probability.observation import Mask, Process
 from onepair.score_blocks import HighestUnknown
 from onepair.words import counted
@@ -30,8 +30,8 @@ class BlockFinding:
     """What was found."""
 
     suggestions: Suggestions
-    missing: Estimate  # positives of each class among the unknown cells
-    total: Estimate  # of all classes
+    missing: Interval  # positives of each class among the unknown cells
+    total: Interval  # of all classes
     basis: str  # a few words on what the probabilities rest on
 
 
@@ -110,7 +110,7 @@ def _asked_in(asked: LabelMatrix | None, rows: Indices, labels: Labels) -> Mask:
     return np.zeros(labels.shape, bool) if asked is None else np.asarray(asked[rows] == POSITIVE)
 
 
-def _of_all(estimate: Estimate, expected: Floats, rows: int, most: ArrayLike) -> Estimate:
+def _of_all(estimate: Interval, expected: Floats, rows: int, most: ArrayLike) -> Interval:
     """How many there are in all of N rows, by an estimate for n of them, drawn at random.
 
     Its interval is wider by what other draws would tell: the variance of the number expected (n, …) of each row, and
@@ -123,7 +123,7 @@ def _of_all(estimate: Estimate, expected: Floats, rows: int, most: ArrayLike) ->
     value = estimate.value
     low = np.maximum(value - np.hypot(value - estimate.low, drawn - unseen), 0)
     high = value + np.hypot(estimate.high - value, drawn + unseen)
-    return Estimate(*(np.minimum(each * rows / size, most) for each in (value, low, high)))
+    return Interval(*(np.minimum(each * rows / size, most) for each in (value, low, high)))
 
 
 def _candidates(

@@ -13,7 +13,7 @@ from onepair.errors import DataError
 from onepair.finding.suggestions import MOST, Suggestions, write_suggestions
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
-from onepair.probability.counting import Estimate
+from onepair.probability.intervals import Interval
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def read_summary(run: Path) -> list[ClassSummary]:
 
 
 def summarise(
-    observed: LabelMatrix, found: Suggestions, missing: Estimate, classes: Sequence[str]
+    observed: LabelMatrix, found: Suggestions, missing: Interval, classes: Sequence[str]
 ) -> list[ClassSummary]:
     """Summarise every class.
 
@@ -95,7 +95,7 @@ class Finding:
 
     suggestions: Suggestions  # rows count from the first of these images
     classes: list[ClassSummary]
-    missing: Estimate  # of all classes together
+    missing: Interval  # of all classes together
     rows: Indices  # of the table, of these images
     files: Sequence[str]  # their names
     folds: int
@@ -130,7 +130,7 @@ class Finding:
         }
 
 
-def choose(found: Suggestions, total: Estimate, top: int | None, min_probability: float | None) -> Suggestions:
+def choose(found: Suggestions, total: Interval, top: int | None, min_probability: float | None) -> Suggestions:
     """The suggestions that are worth a look, of all in order: those that are probable enough, and not too many.
 
     Args:

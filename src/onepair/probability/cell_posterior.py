@@ -12,8 +12,8 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
 from onepair.probability.binned_counts import Tally
 from onepair.probability.calibration import Platt, check_scores, fit_lines
-from onepair.probability.counting import Estimate
 from onepair.probability.infer import Inference, infer
+from onepair.probability.intervals import Interval
 from onepair.probability.label_dependence import Combination, fit_combination
 from onepair.probability.observation import Mask, Observation, Process
 
@@ -241,8 +241,8 @@ class Judgement:
     """What is thought of every cell of a label matrix."""
 
     probabilities: Floats  # (N, L), to be truly positive, given all that is known, the cell's own label included
-    missing: Estimate  # positives of each class among the unknown cells
-    total: Estimate  # of all classes
+    missing: Interval  # positives of each class among the unknown cells
+    total: Interval  # of all classes
     basis: str  # a few words on what this rests on
 
 

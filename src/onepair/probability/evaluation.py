@@ -13,8 +13,8 @@ from scipy.special import expit, logit
 from onepair.errors import DataError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats, average_precision, coverage, precision_recall_f1, ranking_loss
-from onepair.probability.counting import Estimate, Z
 from onepair.probability.infer import Inference, infer
+from onepair.probability.intervals import TAILS, WIDEST, Interval, Z
 from onepair.probability.observation import Process
 from onepair.probability.thresholds import Thresholds
 from onepair.words import counted
@@ -22,7 +22,6 @@ from onepair.words import counted
 _DRAWS = 80  # for an interval
 _SHARPNESS_SD = 0.3  # of the logarithm of how steeply logits rise with the scores, before any known cell says
 _SHAPE_SD = 0.1  # of the same, because a line is not quite their shape, whatever is known
-WIDEST = 0.5  # an interval that says anything
 _BLOCK = 2**19  # cells that are looked at at once: with all that is made of them they stay in the cache
 _SUREST, _BINS = 28.0, 2_800  # logits of unknown cells lie within, and are counted in so many bins
 OVERALL = ("map", "precision", "recall", "f1")
@@ -37,27 +36,14 @@ class ClassFigures(NamedTuple):
     f1: float
 
 
-class Figure(NamedTuple):
-    """An estimate and the ends of its interval of 95 %."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def is_informative(self) -> bool:
-        """Whether the interval is narrow enough to say anything."""
-        return self.high - self.low <= WIDEST
-
-
 class Estimated(NamedTuple):
     """Figures that known labels do not tell, as expected from the probabilities of unknown ones."""
 
     assumption: str  # what they rest on
-    map: Figure  # over the classes of which a positive is known: of others no ranking can be told
-    precision: Figure
-    recall: Figure
-    f1: Figure
+    map: Interval  # over the classes of which a positive is known: of others no ranking can be told
+    precision: Interval
+    recall: Interval
+    f1: Interval
     classes: dict[str, ClassFigures]
     averaged_classes: int
 
@@ -106,7 +92,7 @@ def estimate(
     seen = (labels == POSITIVE).any(0)
     ap, *numbers = np.moveaxis(counts, 1, 0)  # (D+1, L) each
     together = np.stack([ap[:, seen].mean(1), *_shares(*(each.sum(1) for each in numbers))], axis=1)
-    overall = [Figure(*map(float, each)) for each in _intervals(together).T]
+    overall = [Interval(*map(float, each)) for each in _intervals(together).T]
     value, low, high = _intervals(np.stack([ap, *_shares(*numbers)], axis=1))
     told = np.where(high - low <= WIDEST, value, np.nan)
     named = {name: ClassFigures(*map(float, each)) for name, each in zip(classes, told.T, strict=True)}
@@ -114,7 +100,7 @@ def estimate(
     return Estimated(assumption, overall[0], overall[1], overall[2], overall[3], named, int(seen.sum()))
 
 
-def draws(total: Estimate, error: float, cells: NDArray[np.intp], random: np.random.Generator) -> list[Draw]:
+def draws(total: Interval, error: float, cells: NDArray[np.intp], random: np.random.Generator) -> list[Draw]:
     """What is expected, and then other numbers of missing labels, in equal steps of their probability.
 
     Args:
@@ -149,7 +135,7 @@ def sharpness_error(scores: NDArray[Any], labels: Labels, inference: Inference) 
     return float(np.hypot(error, _SHAPE_SD))
 
 
-def missing_at(total: Estimate, at: Floats) -> Floats:
+def missing_at(total: Interval, at: Floats) -> Floats:
     """The numbers so many standard errors from the middle: their logarithm, ½ added, has one to either side."""
     value, low, high = (np.log(np.asarray(each, np.float64) + 0.5) for each in total)
     error = np.where(at < 0, value - low, high - value) / Z
@@ -234,7 +220,7 @@ def _shares(right: Floats, chosen: Floats, positives: Floats) -> tuple[Floats, F
 def _intervals(figures: Floats) -> Floats:
     """Of what is expected, and drawn, (1+D, …): the first, and the ends that hold 95 % of the others, and it."""
     value, drawn = figures[0], figures[1:]
-    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    low, high = np.quantile(drawn, TAILS, axis=0)
     return np.stack([value, np.minimum(low, value), np.maximum(high, value)])
 
 

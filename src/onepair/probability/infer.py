@@ -13,8 +13,8 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
 from onepair.probability.binned_counts import HIGHEST_RATE, KnownCells, ratio
 from onepair.probability.calibration import Platt, check_scores, correct_lines
-from onepair.probability.counting import Estimate, Z, count_missing, pool
 from onepair.probability.few_positives import Scenarios, fit_few_positives
+from onepair.probability.intervals import TAILS, Interval, Z, count_missing, pool, wilson
 from onepair.probability.observation import Observation, Process, Rates, recognise
 
 _ROUNDS, _TOLERANCE = 200, 1e-3
@@ -125,7 +125,7 @@ def most_missing(scores: Floats, labels: Labels) -> tuple[Floats, float]:
     observed, unknown = (labels == POSITIVE).sum(0), (labels == UNKNOWN).sum(0)
     together = unknown @ found / max(unknown @ cells, 1)  # the top of a class of which all is known is pure
     found, cells = found + _POOLED * together, cells + _POOLED
-    least, share = (np.clip(_wilson_low(found, cells, z), 0.01, 0.99) for z in (Z, 1.0))
+    least, share = (np.clip(wilson(found, cells, z)[0], 0.01, 0.99) for z in (Z, 1.0))
     by_class = np.minimum((observed + _UNSEEN) * (1 - least) / least, unknown)
     of_all = float(np.minimum(observed * (1 - share) / share, unknown).sum())
     return by_class, of_all
@@ -138,7 +138,7 @@ def _best_top(scores: Floats, labels: Labels) -> tuple[int, int]:
     falling, found = scores[candidates][order], np.cumsum(labels[candidates][order] == POSITIVE)
     if len(found) == 0 or found[-1] == 0:
         return 0, 0
-    bound = _wilson_low(found, np.arange(1, len(found) + 1), Z)
+    bound = wilson(found, np.arange(1, len(found) + 1))[0]
     # Of many cuts some look good by chance, the smallest most of all.
     bound[found < min(max(_FEWEST, found[-1] / 10), found[-1])] = 0
     bound[:-1][falling[:-1] == falling[1:]] = 0  # no top ends between cells of one score
@@ -146,21 +146,11 @@ def _best_top(scores: Floats, labels: Labels) -> tuple[int, int]:
     return int(found[best]), best + 1
 
 
-def _wilson_low(found: ArrayLike, cells: ArrayLike, z: float) -> Floats:
-    """The lower end of Wilson's interval of a share."""
-    number = np.asarray(cells, np.float64)
-    share = np.asarray(found, np.float64) / number
-    error = z * np.sqrt(share * (1 - share) / number + z**2 / (4 * number**2))
-    end: Floats = (share + z**2 / (2 * number) - error) / (1 + z**2 / number)
-    return end
-
-
 _MOST_CELLS, _MOST_FEW_POSITIVES_CELLS = 4_000_000, 300_000  # to fit a few numbers per class
 _DRAWN_SD = 0.2  # of the number of missing labels, as a share of it, where some positives are drawn
 _CLASS_SD = 0.5  # of the intercept of a single class about what the process says
 _FORGETTING = 4  # how fast known negatives make the top of the scores unimportant
 _FEWEST_FULL = 20  # rows looked at in full, to count by
-_TAIL = 0.025
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,8 +162,8 @@ class Inference:
     platt: Platt  # probability of a label to be positive by its score alone
     in_any_row: Platt  # the same before it is known that rows without positives are left out, if they are
     probabilities: Floats  # (N, L), of each cell to be positive given all that is known: 1 or 0 where it is known
-    missing: Estimate  # positives of each class among the unknown cells
-    total: Estimate  # of all classes
+    missing: Interval  # positives of each class among the unknown cells
+    total: Interval  # of all classes
 
 
 def infer(
@@ -232,7 +222,7 @@ def infer(
         )
         missing, total = pool(missing, by_class), pool(total, of_all)
     if (most > 0).sum() == 1:  # one class is all of them
-        total = Estimate(*(each.sum() for each in missing))
+        total = Interval(*(each.sum() for each in missing))
     return Inference(observation, rates, lines, found.in_any_row, probabilities, missing, total)
 
 
@@ -314,18 +304,16 @@ def _ends(ratios: Floats, weights: Floats) -> tuple[Floats, Floats]:
     order = np.argsort(ratios, axis=0)
     ranked, share = np.take_along_axis(ratios, order, 0), np.cumsum(weights[order], axis=0)
     last = len(ratios) - 1
-    low, high = (
-        np.take_along_axis(ranked, np.minimum((share < tail).sum(0), last)[None], 0)[0] for tail in (_TAIL, 1 - _TAIL)
-    )
+    low, high = (np.take_along_axis(ranked, np.minimum((share < tail).sum(0), last)[None], 0)[0] for tail in TAILS)
     factors = (np.log(np.maximum(each, 1)) for each in (1 / np.maximum(low, 1e-9), high))
     down, up = (np.exp(np.hypot(factor, Z * _DRAWN_SD)) for factor in factors)
     return 1 / down, up
 
 
 def _raise_upper_end(
-    missing: Estimate, total: Estimate, scores: Floats, labels: Labels, cells: KnownCells
-) -> tuple[Estimate, Estimate]:
-    """Estimates that reach up to what the top of the scores allows, the less so the more negatives of it are known."""
+    missing: Interval, total: Interval, scores: Floats, labels: Labels, cells: KnownCells
+) -> tuple[Interval, Interval]:
+    """Intervals that reach up to what the top of the scores allows, the less so the more negatives of it are known."""
     negatives = (cells.negative + cells.sampled - cells.sampled_positive).sum(0)
     unknown = cells.unknown.sum(0)
     unsure = unknown / np.maximum(negatives + unknown, 1)
@@ -336,7 +324,7 @@ def _raise_upper_end(
     return missing._replace(high=highest), total._replace(high=np.maximum(in_all, highest.max()))
 
 
-def _interval(value: Floats, error: Floats, doubt: Floats, spread: tuple[Floats, Floats], most: Floats) -> Estimate:
+def _interval(value: Floats, error: Floats, doubt: Floats, spread: tuple[Floats, Floats], most: Floats) -> Interval:
     """The ends are factors of the number, by its standard error and the spread, and what chance may add to them.
 
     Args:
@@ -350,7 +338,7 @@ def _interval(value: Floats, error: Floats, doubt: Floats, spread: tuple[Floats,
     factors = [np.exp(np.hypot(Z * error / number, np.log(end))) for end in spread]
     low, high = number / factors[0], number * factors[1]
     low, high = (end + sign * Z * np.sqrt(doubt * end / number) for end, sign in ((low, -1), (high, 1)))
-    return Estimate(value, np.clip(low, 0, most), np.clip(high, 0, most))
+    return Interval(value, np.clip(low, 0, most), np.clip(high, 0, most))
 
 
 def _rows_to_fit(labels: Labels, most: int) -> NDArray[np.intp]:
@@ -363,7 +351,7 @@ def _rows_to_fit(labels: Labels, most: int) -> NDArray[np.intp]:
 
 def class_priors(
     scores: ArrayLike, labels: ArrayLike, *, process: Process = "auto", asked: ArrayLike | None = None
-) -> Estimate:
+) -> Interval:
     """The share of positives of every class, (L,), and an interval.
 
     Known positives plus what `infer` expects among the unknown cells, by all rows. Estimates from the highest scores
@@ -381,4 +369,4 @@ def class_priors(
     """
     known = validate_labels(labels)
     missing = infer(scores, known, process=process, asked=asked).missing
-    return Estimate(*(((known == POSITIVE).sum(0) + each) / np.float64(len(known)) for each in missing))
+    return Interval(*(((known == POSITIVE).sum(0) + each) / np.float64(len(known)) for each in missing))

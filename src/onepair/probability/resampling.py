@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,51 +9,25 @@ from numpy.typing import NDArray
 
 from onepair.labels import POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats, mean_average_precision, precision_recall_f1
+from onepair.probability.intervals import TAILS, Interval, wilson
 
 RESAMPLES = 1000
-CONFIDENCE = 0.95
 _AT_ONCE = 100  # resamples; their counts of a few thousand images stay within a processor's cache
-
-
-class Interval(NamedTuple):
-    """A difference in mAP between two runs, and where it lies in most resamples of the test images."""
-
-    difference: float
-    low: float
-    high: float
-
-    @property
-    def real(self) -> bool:
-        """Whether one run is the better one throughout the interval."""
-        return self.low > 0 or self.high < 0
-
-    @property
-    def verdict(self) -> str:
-        return "real" if self.real else "could be noise"
 
 
 def paired_interval(difference: float, first: Floats, second: Floats) -> Interval:
     """The interval that holds 95 % of the differences, second minus first, of mAP on the same resamples."""
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(second - first, [tail, 100 - tail])
+    low, high = np.quantile(second - first, TAILS)
     return Interval(difference, float(low), float(high))
-
-
-class Figure(NamedTuple):
-    """A figure of a model, and where it lies in most resamples of the images."""
-
-    value: float
-    low: float
-    high: float
 
 
 class Figures(NamedTuple):
     """mAP, and precision, recall and F1 of all labels together."""
 
-    map: Figure
-    precision: Figure
-    recall: Figure
-    f1: Figure
+    map: Interval
+    precision: Interval
+    recall: Interval
+    f1: Interval
 
 
 def bootstrap_figures(
@@ -87,29 +60,16 @@ def bootstrap_figures(
         hit / np.maximum(there, 1),
         2 * hit / np.maximum(chosen + there, 1),
     )
-    tail = 50 * (1 - CONFIDENCE)
-    ends = [np.percentile(each, [tail, 100 - tail]).tolist() for each in resampled]
+    ends = [np.quantile(each, TAILS) for each in resampled]
     of = (predictions.sum(), positives.sum(), (predictions.sum() + positives.sum()) / 2)
     perfect = positives.sum() if values[0] == 1 else 0.0
-    least = [_wilson(perfect, perfect) if perfect else (1.0, 0.0), *(_wilson(hits.sum(), number) for number in of)]
+    least = [wilson(perfect, perfect) if perfect else (1.0, 0.0), *(wilson(hits.sum(), number) for number in of)]
     return Figures(
         *(
-            Figure(float(value), min(low, lowest), max(high, highest))
+            Interval(float(value), float(min(low, lowest)), float(max(high, highest)))
             for value, (low, high), (lowest, highest) in zip(values, ends, least, strict=True)
         )
     )
-
-
-def _wilson(hits: float, of: float) -> tuple[float, float]:
-    """The interval of a share that is seen in so many (Wilson 1927).
-
-    >>> [[round(end, 3) for end in _wilson(*counts)] for counts in ((7, 7), (5, 10), (0, 0))]
-    [[0.646, 1.0], [0.237, 0.763], [0.0, 1.0]]
-    """
-    squared = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) ** 2
-    middle = hits + squared / 2
-    spread = math.sqrt(squared * (hits - hits * hits / of + squared / 4)) if of else middle
-    return max((middle - spread) / (of + squared), 0.0), min((middle + spread) / (of + squared), 1.0)
 
 
 def more_to_halve(images: int, population: int) -> int:

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from onepair.labels import POSITIVE, Indices, Labels
 from onepair.metrics import Floats
-from onepair.probability.evaluation import Figure, evaluate
+from onepair.probability.evaluation import evaluate
+from onepair.probability.intervals import Interval
 from onepair.probability.resampling import bootstrap_figures
 from onepair.probability.thresholds import Thresholds
 from onepair.runs.finished import FinishedRun
@@ -21,8 +22,8 @@ class Judged(NamedTuple):
     """A run, by name, and how good it is."""
 
     name: str
-    map: Figure
-    f1: Figure
+    map: Interval
+    f1: Interval
 
 
 class Change(NamedTuple):
@@ -114,7 +115,7 @@ def _judge(side: _Side, labels: Labels, asked: NDArray[np.bool_] | None) -> tupl
     if found.estimated is not None:
         return Judged(name, found.estimated.map, found.estimated.f1), found.estimated.assumption
     measured = bootstrap_figures(scores, labels, predicted)
-    return Judged(name, Figure(*measured.map), Figure(*measured.f1)), ""
+    return Judged(name, measured.map, measured.f1), ""
 
 
 def _of_classes(decisions: Thresholds, classes: int) -> Thresholds:

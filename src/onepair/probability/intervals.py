@@ -1,24 +1,52 @@
-"""How many labels of each class are missing."""
+"""Intervals: of shares, of differences, and of how many labels of each class are missing."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats
 
+CONFIDENCE = 0.95
+TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 Z = 1.96  # standard errors to either end of an interval of 95 %
+WIDEST = 0.5  # an interval of a share that says anything
 
 
-class Estimate(NamedTuple):
-    """How many there are of each class, (L,), or of all together, and an interval that probably holds it."""
+class Interval(NamedTuple):
+    """Numbers, or arrays of one number per class, and the ends of their intervals of 95 %."""
 
-    value: Floats
-    low: Floats
-    high: Floats
+    value: Any
+    low: Any
+    high: Any
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether the interval of a share is narrow enough to say anything."""
+        return bool(self.high - self.low <= WIDEST)
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether a difference has one sign throughout the interval."""
+        return bool(self.low > 0 or self.high < 0)
 
 
-def pool(first: Estimate, second: Estimate) -> Estimate:
+def wilson(found: ArrayLike, cells: ArrayLike, z: float = Z) -> tuple[Floats, Floats]:
+    """Wilson's interval (1927) of a share that is seen in some cells: its ends, from 0 to 1 where there is no cell.
+
+    >>> [[round(float(end), 3) for end in wilson(*counts)] for counts in ((7, 7), (5, 10), (0, 0))]
+    [[0.646, 1.0], [0.237, 0.763], [0.0, 1.0]]
+    """
+    hits, number = np.asarray(found, np.float64), np.asarray(cells, np.float64)
+    middle = hits + z**2 / 2
+    squares = np.divide(hits**2, number, out=np.zeros(np.broadcast(hits, number).shape), where=number > 0)
+    spread = np.sqrt(z**2 * (hits - squares + z**2 / 4))
+    low, high = ((middle + sign * spread) / (number + z**2) for sign in (-1, 1))
+    return np.maximum(low, 0), np.minimum(high, 1)
+
+
+def pool(first: Interval, second: Interval) -> Interval:
     """Two estimates of one number from the same rows, weighed by how narrow their intervals are.
 
     Together they are no surer than the surer one.
@@ -28,7 +56,7 @@ def pool(first: Estimate, second: Estimate) -> Estimate:
     value = first.value + share * (second.value - first.value)
     reach = 0.5 / np.sqrt(np.maximum(*precisions))
     low, high = np.minimum(first.low, second.low), np.maximum(first.high, second.high)
-    return Estimate(value, np.maximum(value - reach, low), np.minimum(value + reach, high))
+    return Interval(value, np.maximum(value - reach, low), np.minimum(value + reach, high))
 
 
 def count_missing(
@@ -38,7 +66,7 @@ def count_missing(
     sample_probabilities: Floats,
     *,
     weights: Floats | None = None,
-) -> tuple[Estimate, Estimate]:
+) -> tuple[Interval, Interval]:
     """Missing positives of each class, and of all, from a sample of rows with all labels that is drawn like the others.
 
         positives = Σ p_i + N × mean over the sample of (y_j - p_j),   missing = positives - observed
@@ -68,7 +96,7 @@ def _count(
     sample_probabilities: Floats,
     share: Floats,
     groups: Floats,
-) -> Estimate:
+) -> Interval:
     """The same, for sums of classes: `groups` (L, G) says which; `share` is the weight of each row in a mean."""
     rows, residual = len(observed), ((sample == POSITIVE) - sample_probabilities) @ groups
     mean = share @ residual
@@ -80,4 +108,4 @@ def _count(
     # The rows' own labels scatter about the model just as those of the sample do.
     error = Z * np.sqrt(spread * (rows + rows**2 * (share**2).sum()))
     most = (observed == UNKNOWN).sum(0) @ groups
-    return Estimate(*(np.clip(end, 0, most) for end in (value, value - error, value + error)))
+    return Interval(*(np.clip(end, 0, most) for end in (value, value - error, value + error)))

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 from onepair.labels import POSITIVE, UNKNOWN
-from onepair.probability.counting import Estimate, count_missing, pool
+from onepair.probability.intervals import Interval, count_missing, pool
 
 CLASSES, ROWS, SAMPLE = 4, 600, 300
 
@@ -53,7 +53,7 @@ def test_no_more_can_be_missing_than_is_unknown():
 
 
 def test_two_estimates_together_reach_no_further_than_either():
-    few = Estimate(*(np.array([each]) for each in (2.0, 0.0, 3.0)))
-    many = Estimate(*(np.array([each]) for each in (2.9, 0.5, 3.0)))
+    few = Interval(*(np.array([each]) for each in (2.0, 0.0, 3.0)))
+    many = Interval(*(np.array([each]) for each in (2.9, 0.5, 3.0)))
     both = pool(few, many)
     assert 0 <= both.low <= both.value <= both.high <= 3
