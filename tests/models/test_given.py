@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from onepair.data import DataError
-from onepair.models import Classifier, TextBackbone, load_classifier, save_weights
+from onepair.inference.model_files import load_model, save_model
+from onepair.models import Classifier, TextBackbone
+from tests.decisions import plain
 
 TEXTS = ["red fox", "red red dog", "fox and dog", "dog"]
 
@@ -53,15 +55,8 @@ def test_it_is_the_same_each_time_and_in_a_file(tmp_path):
     backbone = TextBackbone.fit(texts)
     assert TextBackbone.fit(texts).weights_id() == backbone.weights_id()
     classifier = Classifier(backbone, ["a", "b"])
-    save_weights(tmp_path / "m.safetensors", classifier.state_dict())
-    again = load_classifier(
-        tmp_path / "m.safetensors",
-        backbone="tfidf",
-        preprocessing=None,
-        classes=["a", "b"],
-        width=backbone.feature_dim,
-        vocabulary=backbone.vocabulary,
-    )
+    save_model(tmp_path, classifier, plain([0.0, 0.0]))
+    again, _ = load_model(tmp_path)
     np.testing.assert_array_equal(again.backbone.encode(texts), backbone.encode(texts))
     assert TextBackbone.fit(texts[:60]).weights_id() != backbone.weights_id()
 

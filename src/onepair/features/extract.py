@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.images.blocks import Computer, Source, images_of, stream_images
+from onepair.data.images.blocks import Computer, images_of, stream_images
 from onepair.data.images.decode import Preprocessing
 from onepair.data.images.digests import SIZE, digests_of
 from onepair.data.label_table import LabelTable
@@ -54,7 +54,7 @@ def extract_features(
     view: View = "plain",
     workers: int | None = None,
     report: Report = raise_problem,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = lambda done, rows: None,
 ) -> Extraction:
     """Find the features of images, and compute those that nobody has computed before.
 
@@ -77,26 +77,23 @@ def extract_features(
     if len(chosen) == 0:
         raise DataError("there are no images to extract features of")
     description = _describe(backbone, preprocessing, view)
-    name = f"{backbone.name.replace('/', '-')}-{_digest(description)[:16]}"
+    digest = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:16]
     keys, readable = _keys(table, chosen, folder / "contents.sqlite", report)
-    store = FeatureStore(folder / name, backbone.feature_dim, description)
+    store = FeatureStore(folder / f"{backbone.name.replace('/', '-')}-{digest}", backbone.feature_dim, description)
     found = store.find(keys)
     first = unique_rows(keys)
     missing = first[(found.segment[first] < 0) & readable[first]]
     there = int((found.segment >= 0).sum())
     if len(missing):
         _require_room(store, len(missing))
-        _extract(
-            store,
-            keys[missing],
-            images_of(table, chosen[missing]),
-            engines(len(missing)),
-            preprocessing,
-            flip=view == "flipped",
-            workers=workers,
-            report=report,
-            on_progress=_told(on_progress, before=len(chosen) - len(missing), total=len(chosen)),
-        )
+        engine, images = engines(len(missing)), images_of(table, chosen[missing])
+        computed = stream_images(engine, images, preprocessing, flip=view == "flipped", workers=workers, report=report)
+        done = len(chosen) - len(missing)
+        with Segment(store) as segment:
+            on_progress(done, len(chosen))
+            for block in computed:
+                segment.add([key.tobytes() for key in keys[missing[block.rows]]], _halve(block.scores))
+                on_progress(done + block.seen, len(chosen))
         store.refresh()
         found = store.find(keys)
     unreadable = int((found.segment < 0).sum())
@@ -104,7 +101,7 @@ def extract_features(
 
 
 def _keys(table: LabelTable, rows: Indices, memory: Path, report: Report) -> tuple[Keys, NDArray[np.bool_]]:
-    """What tells each image from any other, and whether its file can be read at all."""
+    """Return what tells each image from any other, and whether its file can be read at all."""
     keys, readable = [], np.ones(len(rows), bool)
     for place, digest in enumerate(digests_of(images_of(table, rows), memory=memory)):
         if isinstance(digest, DataError):
@@ -115,30 +112,13 @@ def _keys(table: LabelTable, rows: Indices, memory: Path, report: Report) -> tup
     return as_keys(keys), readable
 
 
-def _extract(
-    store: FeatureStore,
-    keys: Keys,
-    images: Iterator[Source],
-    engine: Computer,
-    preprocessing: Preprocessing,
-    *,
-    flip: bool,
-    workers: int | None,
-    report: Report,
-    on_progress: Callable[[int], None],
-) -> None:
-    """Compute images and keep their features."""
-    with Segment(store) as segment:
-        on_progress(0)
-        for computed in stream_images(engine, images, preprocessing, flip=flip, workers=workers, report=report):
-            with np.errstate(over="ignore"):
-                features: Features = computed.scores.astype(np.float16)
-            if not np.isfinite(features).all():
-                raise DataError(
-                    "the backbone's features are not finite in half precision; are its weights the right ones?"
-                )
-            segment.add([key.tobytes() for key in keys[computed.rows]], features)
-            on_progress(computed.seen)
+def _halve(features: NDArray[np.float32]) -> Features:
+    """Round features to half precision."""
+    with np.errstate(over="ignore"):
+        halves: Features = features.astype(np.float16)
+    if not np.isfinite(halves).all():
+        raise DataError("the backbone's features are not finite in half precision; are its weights the right ones?")
+    return halves
 
 
 def _require_room(store: FeatureStore, rows: int) -> None:
@@ -151,12 +131,8 @@ def _require_room(store: FeatureStore, rows: int) -> None:
         )
 
 
-def _told(on_progress: OnProgress | None, *, before: int, total: int) -> Callable[[int], None]:
-    return lambda done: on_progress(before + done, total) if on_progress else None
-
-
 def _describe(backbone: Extractor, preprocessing: Preprocessing, view: View) -> dict[str, object]:
-    """All that decides the features of an image. Mirroring in training does not."""
+    """Describe all that decides the features of an image. Mirroring in training does not."""
     scaling = asdict(preprocessing)
     del scaling["flip"]
     return {
@@ -166,7 +142,3 @@ def _describe(backbone: Extractor, preprocessing: Preprocessing, view: View) -> 
         "view": view,
         "dtype": "float16",
     }
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

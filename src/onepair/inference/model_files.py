@@ -13,6 +13,7 @@ from onepair.data.own_files import read_json
 from onepair.errors import ModelError, first_mistake
 from onepair.files import write_atomically
 from onepair.probability.thresholds import StoredThresholds, Thresholds
+from onepair.words import counted
 
 if TYPE_CHECKING:
     from onepair.models import Classifier, State
@@ -34,18 +35,11 @@ class Description(NamedTuple):
     vocabulary: tuple[str, ...] = ()  # of the texts
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "version": __version__,
-            "backbone": self.backbone,
-            "preprocessing": None if self.preprocessing is None else asdict(self.preprocessing),
-            "classes": list(self.classes),
+        stored = self._asdict() | {
+            "preprocessing": self.preprocessing and asdict(self.preprocessing),
             "decisions": self.decisions.to_dict(),
-            "precision": self.precision,
-            "boost": self.boost,
-            **({} if self.width is None else {"width": self.width}),
-            **({"vocabulary": list(self.vocabulary)} if self.vocabulary else {}),
         }
+        return {"format": FORMAT, "version": __version__, **{name: each for name, each in stored.items() if each != ()}}
 
 
 class _Stored(BaseModel):
@@ -71,7 +65,7 @@ class _Stored(BaseModel):
 
 
 def parse_description(stored: Any, *, where: Path) -> Description:
-    """The description that `to_dict` made, or a sentence on what is not right about the one at `where`."""
+    """Read the description that `to_dict` made; `where` it comes from is said in errors."""
     if isinstance(stored, dict) and stored.get("format") != FORMAT:
         raise ModelError(
             f"{where}: was written by another version of onepair, {stored.get('version', 'an early one')}; "
@@ -84,16 +78,8 @@ def parse_description(stored: Any, *, where: Path) -> Description:
         raise ModelError(f"{where}: is damaged, {first_mistake(error.errors())}") from None
     except ValueError as error:
         raise ModelError(f"{where}: is damaged, {error}") from None
-    return Description(
-        given.backbone,
-        given.preprocessing,
-        given.classes,
-        decisions,
-        given.precision,
-        given.boost,
-        given.width,
-        given.vocabulary,
-    )
+    fields = {name: getattr(given, name) for name in Description._fields}
+    return Description(**fields | {"decisions": decisions})
 
 
 def write_description(folder: Path, description: Description) -> None:
@@ -103,7 +89,7 @@ def write_description(folder: Path, description: Description) -> None:
 
 
 def read_description(folder: Path) -> Description:
-    """What model.json says."""
+    """Read model.json."""
     path = folder / NAME
     stored = read_json(path, error=ModelError)
     if stored is None:
@@ -126,33 +112,39 @@ def save_model(
     from onepair.models import IdentityBackbone, TextBackbone, save_weights
 
     backbone = classifier.backbone
-    given = isinstance(backbone, IdentityBackbone)
     save_weights(folder / WEIGHTS, classifier.state_dict() if weights is None else weights)
     described = Description(
-        backbone.name,
-        None if given else backbone.preprocessing,
-        classifier.classes,
-        decisions,
-        precision,
-        classifier.boost,
-        backbone.feature_dim if given else None,
-        backbone.vocabulary if isinstance(backbone, TextBackbone) else (),
+        backbone.name, None, classifier.classes, decisions, precision=precision, boost=classifier.boost
     )
+    if not isinstance(backbone, IdentityBackbone):
+        described = described._replace(preprocessing=backbone.preprocessing)
+    else:
+        vocabulary = backbone.vocabulary if isinstance(backbone, TextBackbone) else ()
+        described = described._replace(width=backbone.feature_dim, vocabulary=vocabulary)
     write_description(folder, described)
 
 
 def load_model(folder: Path) -> "tuple[Classifier, Thresholds]":
-    """The classifier that `save_model` wrote, on the CPU and ready to predict, and what its scores mean."""
-    from onepair.models import load_classifier
+    """Load the classifier that `save_model` wrote, on the CPU and ready to predict, and what its scores mean."""
+    import torch
+
+    from onepair.models import Backbone, Classifier, IdentityBackbone, TextBackbone, create_backbone, read_state
+    from onepair.models.kernel import head_for
 
     described = read_description(folder)
-    classifier = load_classifier(
-        folder / WEIGHTS,
-        backbone=described.backbone,
-        preprocessing=described.preprocessing,
-        classes=described.classes,
-        boost=described.boost,
-        width=described.width,
-        vocabulary=described.vocabulary,
-    )
-    return classifier, described.decisions
+    if described.preprocessing is not None:
+        size = described.preprocessing.size
+        backbone: Backbone = create_backbone(described.backbone, weights="none", image_size=size)
+        backbone.preprocessing = described.preprocessing
+    elif described.vocabulary:
+        backbone = TextBackbone(described.vocabulary, described.width or 0)
+    else:
+        backbone = IdentityBackbone(described.width or 0)
+    classifier, state = Classifier(backbone, described.classes, boost=described.boost), read_state(folder / WEIGHTS)
+    classifier.head = head_for(state, backbone.feature_dim, len(described.classes))
+    try:
+        classifier.load_state_dict(state)
+    except RuntimeError:
+        classes = counted(len(described.classes), "class")
+        raise ModelError(f"{folder / WEIGHTS}: does not fit a {described.backbone} with {classes}") from None
+    return classifier.to(memory_format=torch.channels_last).eval(), described.decisions

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from onepair.models.weights import (
         State,
         create_backbone,
-        load_classifier,
         parse_weights,
         read_state,
         save_weights,
@@ -32,7 +31,6 @@ __all__ = [
     "State",
     "TextBackbone",
     "create_backbone",
-    "load_classifier",
     "parse_weights",
     "read_state",
     "register_backbone",

@@ -31,15 +31,15 @@ class TrainableSuffix(nn.Module):
     Its weights are the classifier's own, and those that lie before the stage do not learn.
     """
 
-    def __init__(self, classifier: Classifier, cut: FrozenPrefix) -> None:
+    def __init__(self, classifier: Classifier, prefix: FrozenPrefix) -> None:
         super().__init__()
-        self.classifier, self.shape, self.steps = classifier, cut.shape, cut.steps
+        self.classifier, self.shape, self.steps = classifier, prefix.shape, prefix.steps
         network = classifier.backbone.network.requires_grad_(False)
-        for name in cut.trainable:
+        for name in prefix.trainable:
             network.get_submodule(name).requires_grad_()
 
     def forward(self, activations: Tensor) -> Tensor:
-        given = _unrolled(activations, self.shape)
+        given = _unflatten(activations, self.shape)
         return self.classifier.of_features(_after(self.classifier.backbone.network, self.steps, given))
 
 
@@ -49,41 +49,41 @@ def split_at(backbone: Backbone, stage: str) -> FrozenPrefix:
     Which modules follow each other is seen in one forward pass: each takes what the one before has given. So any module
     will do that all information goes through; of others it is said that they will not.
     """
-    network: Any = backbone.network
-    size = backbone.preprocessing.size
-    probe = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
-    probe = probe.to(backbone.device)
-    was_training = network.training
-    network.eval()
+    if not hasattr(backbone.network, "forward_features"):
+        raise ConfigError(f"{backbone.name} cannot be split: it has no forward_features and forward_head")
+    was_training = backbone.network.training
+    backbone.network.eval()
     try:
         with torch.no_grad():
-            return _cut(backbone, stage, probe)
+            return _split(backbone, stage)
     finally:
-        network.train(was_training)
+        backbone.network.train(was_training)
 
 
-def _cut(backbone: Backbone, stage: str, probe: Tensor) -> FrozenPrefix:
+def _split(backbone: Backbone, stage: str) -> FrozenPrefix:
     network: Any = backbone.network
+    size = backbone.preprocessing.size
+    probe = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0)).to(backbone.device)
     calls, features = _watch(network, lambda: network.forward_features(probe))
     steps = _steps(calls, stage, features)
     if steps is None:
         raise _no_stage(backbone.name, stage, [call.name for call in calls if _steps(calls, call.name, features)])
     head, expected = _watch(network, lambda: network.forward_head(features.clone()))
-    cut_off = _CutOff(network, steps)
-    given = cut_off.network.forward_features(probe)
-    cut_off.num_features = given[0].numel()
+    prefix = _Prefix(network, steps)
+    given = prefix.network.forward_features(probe)
+    prefix.num_features = given[0].numel()
     shape, names = tuple(given.shape[1:]), [call.name for call in head if call.name]
-    again = network.forward_head(_after(network, steps, _unrolled(cut_off(probe), shape)))
+    again = network.forward_head(_after(network, steps, _unflatten(prefix(probe), shape)))
     if (again - expected).abs().max() > _TOLERANCE * expected.abs().max():
         raise ConfigError(
-            f"{backbone.name} cannot be cut at {stage}, past which other information goes; name a whole stage"
+            f"{backbone.name} cannot be split at {stage}, past which other information goes; name a whole stage"
         )
-    before = Backbone(f"{backbone.name}-before-{stage}", cut_off, backbone.preprocessing).eval()
+    before = Backbone(f"{backbone.name}-before-{stage}", prefix, backbone.preprocessing).eval()
     return FrozenPrefix(before, shape, steps, (*steps, *names))
 
 
-class _CutOff(nn.Module):
-    """What lies before a stage: from images to what the stage takes, each image's in one row."""
+class _Prefix(nn.Module):
+    """The modules before a stage: from images to what the stage takes, each image's in one row."""
 
     num_features: int
 
@@ -95,23 +95,23 @@ class _CutOff(nn.Module):
             setattr(self.network.get_submodule(parent), child, nn.Identity())
 
     def forward(self, images: Tensor) -> Tensor:
-        return _rolled(self.network.forward_features(images))
+        return _flatten(self.network.forward_features(images))
 
 
 def _after(network: Any, steps: Sequence[str], given: Tensor) -> Tensor:
-    """The last features before the head that a network makes of what a stage takes."""
+    """Compute the last features before the head of what a stage takes."""
     for name in steps:
         given = network.get_submodule(name)(given)
     return given
 
 
-def _rolled(given: Tensor) -> Tensor:
-    """Each image's values in one row, those of a place beside each other: the order in which convolutions are fast."""
+def _flatten(given: Tensor) -> Tensor:
+    """Put each image into one row, the values of a place beside each other: so convolutions are fast."""
     return (given.movedim(1, -1) if given.ndim == 4 else given).flatten(1)
 
 
-def _unrolled(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The way back, without a copy."""
+def _unflatten(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Go the way back, without a copy."""
     if len(shape) != 3:
         return rows.view(len(rows), *shape)
     channels, height, width = shape
@@ -130,7 +130,7 @@ class _Call:
 
 
 def _watch(network: nn.Module, action: Callable[[], Tensor]) -> tuple[list[_Call], Tensor]:
-    """All calls of a network's modules during an action, in the order in which they begin, and what it returns."""
+    """Return all calls of a network's modules during an action, in the order in which they begin, and its result."""
     calls: list[_Call] = []
     open_calls: list[_Call] = []
     clock = iter(range(10**9))
@@ -156,7 +156,7 @@ def _watch(network: nn.Module, action: Callable[[], Tensor]) -> tuple[list[_Call
 
 
 def _steps(calls: Sequence[_Call], stage: str, end: Tensor) -> tuple[str, ...] | None:
-    """The modules that lead from a stage to the last features, the largest of those that begin with it; or None."""
+    """Return the modules that lead from a stage to the last features, the largest that begin with it; or None."""
     steps: list[_Call] = []
     following: _Call | None = next((call for call in calls if call.name == stage and stage), None)
     while following is not None:

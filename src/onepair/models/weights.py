@@ -1,7 +1,6 @@
 """Backbones by name, where their weights come from, and a classifier's weights as a file."""
 
 import difflib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,10 +16,7 @@ from onepair.data.images.decode import Preprocessing
 from onepair.errors import ConfigError, ModelError
 from onepair.files import write_atomically
 from onepair.models import packages
-from onepair.models.backbone import BACKBONES, Backbone, Classifier
-from onepair.models.kernel import head_for
-from onepair.models.vectors import IdentityBackbone, TextBackbone
-from onepair.words import counted
+from onepair.models.backbone import BACKBONES, Backbone
 
 Weights = Literal["pretrained", "none"] | Path | None
 State = dict[str, Tensor]
@@ -157,38 +153,3 @@ def save_weights(path: Path, state: State) -> None:
     """Write a state dict as safetensors; the file is complete or not there."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     write_atomically(path, safetensors.torch.save(plain))
-
-
-def load_classifier(
-    weights: Path,
-    *,
-    backbone: str,
-    preprocessing: Preprocessing | None,
-    classes: Sequence[str],
-    boost: float = 1.0,
-    width: int | None = None,
-    vocabulary: Sequence[str] = (),
-) -> Classifier:
-    """The classifier whose weights `save_weights` wrote, on the CPU and ready to predict.
-
-    Args:
-        weights: the file.
-        backbone: its name, as for `create_backbone`.
-        preprocessing: what its images went through; None where its inputs are vectors or texts.
-        classes: the names of its labels.
-        boost: as for `Classifier`.
-        width: of its vectors, where those are its inputs, or are made of texts.
-        vocabulary: the terms of its texts.
-    """
-    if preprocessing is None:
-        network: Backbone = TextBackbone(vocabulary, width or 0) if vocabulary else IdentityBackbone(width or 0)
-    else:
-        network = create_backbone(backbone, weights="none", image_size=preprocessing.size)
-        network.preprocessing = preprocessing
-    classifier, state = Classifier(network, classes, boost=boost), read_state(weights)
-    classifier.head = head_for(state, network.feature_dim, len(classes))
-    try:
-        classifier.load_state_dict(state)
-    except RuntimeError:
-        raise ModelError(f"{weights}: does not fit a {backbone} with {counted(len(classes), 'class')}") from None
-    return classifier.to(memory_format=torch.channels_last).eval()
