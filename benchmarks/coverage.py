@@ -28,7 +28,7 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from onepair.errors import UserError
-from onepair.experiments.figures import FILLS, HEIGHT, LOOKS, WIDTH, Drawing, draw
+from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.labels import Labels
 from onepair.metrics import Floats, precision_recall_f1
@@ -297,7 +297,7 @@ def chart(rows: Sequence[Row], *, aims: tuple[float, float], broken: str) -> Dra
     for number, kind in enumerate(kinds):
         shares = [_share([row for row in rows if (row["kind"], row["process"]) == (kind, each)]) for each in processes]
         offset = (number - (len(kinds) - 1) / 2) * height
-        left.barh(at + offset, shares, 0.9 * height, color=FILLS[number], label=kind)
+        left.barh(at + offset, shares, 0.9 * height, color=LOOKS[number]["color"], label=kind)
     for aim, dashes, words in zip(aims, ("--", ":"), ("aim, all cases", "aim, each kind"), strict=True):
         left.axvline(100 * aim, color=LOOKS[2]["color"], linestyle=dashes, linewidth=1, label=words)
     left.set_yticks(at, [f"{each}\n(assumption broken)" if each == broken else each for each in processes])

@@ -19,6 +19,7 @@ from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.methods import METHODS
 from onepair.methods.opml_plus import OPMLPlus
+from onepair.report.style import looks_of
 
 CURVES = (  # a label, how many positives are missing for each that is shown, in words
     (1, 0.0, "observed positive"),
@@ -52,10 +53,10 @@ def draw_pushes(axes: Axes) -> None:
 
 
 def draw_known(axes: Axes, records: Sequence[dict[str, str]]) -> None:
-    for look, method in zip(LOOKS, SHOWN, strict=False):
+    for look, method in zip(looks_of(SHOWN), SHOWN, strict=True):
         rows = [record for record in records if record["method"] == method]
         shares = [100 * float(record["data.known"]) for record in rows]
-        axes.plot(shares, [float(record["test_map"]) for record in rows], **look, label=METHODS[method].title)
+        axes.plot(shares, [float(record["test_map"]) for record in rows], **look.line, label=METHODS[method].title)
     axes.set(xlabel="labels that are known (%)", ylabel="test mAP, VOC 2012", xlim=(0, 103))
     axes.legend(loc="lower right")
 

@@ -44,7 +44,7 @@ from onepair.data.quality.check import find_problems, take_census
 from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.labels import Indices
-from onepair.report.colours import MUTED
+from onepair.report.style import MUTED
 
 Vectors = NDArray[np.float32]
 

@@ -29,6 +29,7 @@ def summary(name, test_map, *, title=None, labels="single positives", shift=0.0,
         "test_scores": scores,
         "test_labels": LABELS,
         "decisions": plain(np.zeros(3)),
+        "method": name,
     }
     return RunSummary(name, title or name.upper(), labels, test_map=test_map, **(values | changes))
 

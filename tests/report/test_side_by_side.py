@@ -3,8 +3,10 @@ import math
 import numpy as np
 import pytest
 
+from onepair.methods import METHODS
 from onepair.report import ReportError, gap_closed
 from onepair.report.compared_runs import Comparison
+from onepair.report.style import METHOD_ORDER, PALETTE, looks_of
 from tests.decisions import plain
 from tests.report.summaries import CLASSES, four, records, summary
 
@@ -37,9 +39,18 @@ def test_the_parts_that_runs_play():
     assert [comparison.label(run) for run in runs] == ["BCE", "OPML", "OPML-SP", "BCE, full labels"]
 
 
-def test_every_run_looks_different():
-    comparison = Comparison([summary(f"run {i}", 0.5) for i in range(30)])
-    assert len({comparison.look(run) for run in comparison.runs}) == 30
+@pytest.mark.parametrize("methods", [[f"of others {i}" for i in range(30)], ["opml"] * 15, METHOD_ORDER])
+def test_every_run_looks_different(methods):
+    comparison = Comparison([summary(f"run {i}", 0.5, method=method) for i, method in enumerate(methods)])
+    assert len({comparison.look(run) for run in comparison.runs}) == len(methods)
+
+
+def test_a_method_has_one_colour_wherever_it_stands():
+    alone = {method: looks_of([method])[0] for method in METHOD_ORDER}
+    assert [look.colour for look in looks_of(METHOD_ORDER)] == [look.colour for look in alone.values()]
+    assert looks_of(METHOD_ORDER[::-1])[::-1] == list(alone.values())
+    assert len({look.colour for look in looks_of(METHOD_ORDER[: len(PALETTE)])}) == len(PALETTE)
+    assert set(METHOD_ORDER) == set(METHODS), "a new method takes the last place"
 
 
 def test_a_later_stage_goes_on_where_the_earlier_ended():

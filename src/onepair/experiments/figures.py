@@ -21,54 +21,14 @@ from onepair.inference.engine_selector import score_images
 from onepair.inference.heat_maps import suggestion_maps
 from onepair.labels import POSITIVE, Labels
 from onepair.metrics import Floats
-from onepair.report.colours import INK, MUTED, RULE
 from onepair.report.explain_images import fitted, overlay
+from onepair.report.style import MUTED, PALETTE, Look, drawing, look_at, looks_of
 from onepair.runs.finished import FinishedRun
 from onepair.words import NOTHING
 
 WIDTH, HEIGHT = 3.5, 2.6  # inches of a panel: the column of a paper
-# Told apart by lightness, dashes and markers as well: for grey print and every kind of colour blindness.
-LOOKS: Sequence[dict[str, Any]] = (
-    {"color": "#7b828c", "linestyle": "-", "marker": "o"},
-    {"color": "#0067a8", "linestyle": "--", "marker": "s"},
-    {"color": "#c24a00", "linestyle": "-.", "marker": "D"},
-    {"color": "#00785a", "linestyle": ":", "marker": "^"},
-    {"color": "#8d4a9e", "linestyle": "-", "marker": "v"},
-    {"color": "#a8791c", "linestyle": "--", "marker": "P"},
-    {"color": "#1c2733", "linestyle": "-.", "marker": "X"},
-)
-FILLS = ("#b9bfc8", "#0067a8", "#e08a4f", "#00785a")  # of bars
+LOOKS: Sequence[dict[str, Any]] = [look_at(number).line for number in range(len(PALETTE))]  # of what is no method
 SYMBOLS = {"alpha": r"$\tilde{\alpha}$", "beta": r"$\tilde{\beta}$", "high_rank_weight": r"$\lambda$"}
-
-_STYLE: Any = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": MUTED,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.labelcolor": INK,
-    "axes.labelsize": 9,
-    "axes.linewidth": 0.7,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 9,
-    "font.size": 9,
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "lines.linewidth": 1.5,
-    "lines.markersize": 4,
-    "mathtext.default": "regular",
-    "savefig.dpi": 300,
-    "svg.hashsalt": "onepair",
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "xtick.labelsize": 8,
-    "ytick.color": MUTED,
-    "ytick.labelcolor": INK,
-    "ytick.labelsize": 8,
-}
 
 
 class Drawing(NamedTuple):
@@ -90,13 +50,11 @@ class Files(NamedTuple):
 
 def draw(picture: Callable[[], Drawing]) -> tuple[Drawing, Files]:
     """Draw in our style, whatever the user's own settings are."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        drawing = picture()
-        png, svg = _save(drawing.figure, "png"), _save(drawing.figure, "svg")
+    with drawing(9, **{"savefig.dpi": 300}):
+        drawn = picture()
+        png, svg = _save(drawn.figure, "png"), _save(drawn.figure, "svg")
         matplotlib.rcParams["svg.fonttype"] = "none"
-        return drawing, Files(png, svg, _save(drawing.figure, "svg"))
+        return drawn, Files(png, svg, _save(drawn.figure, "svg"))
 
 
 def _save(figure: Figure, format: str) -> bytes:
@@ -124,7 +82,7 @@ def confidence(panels: Panels) -> Drawing:
     for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
         labels = outcomes[0].runs[0].labels("test")
         width, timid = 0.17 / len(outcomes), []
-        for place, (outcome, fill) in enumerate(zip(outcomes, cycle(FILLS), strict=False)):
+        for place, (outcome, look) in enumerate(zip(outcomes, _looks(outcomes), strict=True)):
             counts = np.mean([confidence_counts(run.scores("test"), labels) for run in outcome.runs], axis=0)
             shares = counts / counts.sum()
             bars = panel.bar(
@@ -132,7 +90,7 @@ def confidence(panels: Panels) -> Drawing:
                 counts,
                 width,
                 align="edge",
-                color=fill,
+                color=look.colour,
                 edgecolor="white",
                 label=outcome.line.row.title,
             )
@@ -157,6 +115,10 @@ def confidence(panels: Panels) -> Drawing:
     return Drawing(figure, numbers, findings)
 
 
+def _looks(outcomes: Sequence[Outcome]) -> list[Look]:
+    return looks_of([outcome.line.row.method for outcome in outcomes])
+
+
 def confidence_counts(scores: NDArray[Any], labels: Labels) -> Floats:
     """How many of the positive labels have a confidence in [0, 0.2), [0.2, 0.4), … [0.8, 1]."""
     counts, _ = np.histogram(_sigmoid(scores[labels == POSITIVE].astype(np.float64)), bins=BINS)
@@ -172,13 +134,13 @@ def epochs(panels: Panels) -> Drawing:
     for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
         falls = []
         low = math.inf
-        for place, (outcome, look) in enumerate(zip(outcomes, cycle(LOOKS), strict=False)):
+        for place, (outcome, look) in enumerate(zip(outcomes, _looks(outcomes), strict=True)):
             label, curves = outcome.line.row.label, 100 * np.array([_validation_maps(run) for run in outcome.runs])
             mean, std = curves.mean(axis=0), curves.std(axis=0, ddof=1 if len(curves) > 1 else 0)
             numbered = np.arange(1, len(mean) + 1)
             step = max(1, len(mean) // 8)
-            panel.fill_between(numbered, mean - std, mean + std, color=look["color"], alpha=0.18, linewidth=0)
-            panel.plot(numbered, mean, **look, markevery=(place * step // 3 % step, step), label=label)
+            panel.fill_between(numbered, mean - std, mean + std, color=look.colour, alpha=0.18, linewidth=0)
+            panel.plot(numbered, mean, **look.line, markevery=(place * step // 3 % step, step), label=label)
             low = min(low, (mean - std)[len(mean) // 8 :].min())
             falls.append(f"{label} {mean.max():.1f} in epoch {mean.argmax() + 1}, {mean[-1]:.1f} at the end")
             numbers += [
@@ -261,13 +223,13 @@ def shares(panels: Panels) -> Drawing:
             if outcome.spread is not None:
                 (share,) = outcome.swept.values()
                 by_row.setdefault(outcome.line.row, []).append((share, outcome.spread.mean))
-        looks = dict(zip(STANDING_OUT, LOOKS, strict=False))
+        looks = dict(zip(STANDING_OUT, looks_of(STANDING_OUT), strict=True))
         for row, points in by_row.items():
             look = looks.get(row.method)
             style = (
                 {"color": MUTED, "alpha": 0.5, "linewidth": 0.7, "zorder": 1}
                 if look is None
-                else {**look, "label": row.title}
+                else {**look.line, "label": row.title}
             )
             panel.plot(*zip(*points, strict=True), **style)
         places = sorted({outcome.swept["data.known"] for outcome in outcomes})

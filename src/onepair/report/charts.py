@@ -5,12 +5,10 @@ both with text of readable size. Text stays text: it can be searched, and takes 
 """
 
 import io
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,39 +18,16 @@ from scipy.special import expit
 from onepair.labels import POSITIVE, Indices
 from onepair.metrics import Floats
 from onepair.probability.calibration import expected_calibration_error, reliability
-from onepair.report.colours import INK, MUTED, PAPER, RULE, on_a_page
 from onepair.report.compared_runs import Comparison, RunSummary
+from onepair.report.style import INK, MUTED, PAPER, RULE, drawing, on_a_page
 from onepair.words import signed
 
 NARROW = 480  # pixels; charts below this width are for phones
 MOST_CLASSES = 40  # drawn in one chart; beyond that only those at both ends of the order
 LONGEST_NAME = 28  # characters of a class name in a chart
 
-_STYLE: Any = {
-    "axes.edgecolor": RULE,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.labelcolor": MUTED,
-    "axes.labelsize": 12,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 13,
-    "figure.dpi": 72,  # one point is one pixel
-    "font.size": 12,
-    "grid.color": RULE,
-    "grid.linewidth": 0.7,
-    "savefig.transparent": True,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "onepair",
-    "text.color": INK,
-    "text.parse_math": False,
-    "xtick.labelcolor": MUTED,
-    "xtick.major.size": 0,
-    "ytick.labelcolor": MUTED,
-    "ytick.major.size": 0,
-}
+# One point is one pixel, and text stays text.
+_ON_PAGE = {"figure.dpi": 72, "savefig.transparent": True, "svg.fonttype": "none", "text.parse_math": False}
 _STEPS = [1, 2, 5, 10]  # between ticks, times a power of ten
 _IN_MARGIN: dict[str, Any] = {  # of `annotate`, for text right of the axes
     "xycoords": ("axes fraction", "data"),
@@ -68,10 +43,7 @@ Chart = Callable[[Comparison, int], Figure]
 def draw(chart: Chart, comparison: Comparison, *, width: int, description: str) -> str:
     """An `<svg>` element of a chart, with `description` for those who cannot see it."""
     content = io.BytesIO()
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a browser has fonts for it
-        matplotlib.rcdefaults()  # whatever the user's own settings are
-        matplotlib.rcParams.update(_STYLE)
+    with drawing(12, **_ON_PAGE):
         metadata = dict.fromkeys(["Creator", "Date", "Format", "Type"])
         chart(comparison, width).savefig(content, format="svg", metadata=metadata)
     return for_a_page(content.getvalue(), prefix=f"{chart.__name__}-{width}-", description=description)
@@ -114,8 +86,7 @@ def validation_curves(comparison: Comparison, width: int) -> Figure:
     for run in runs:
         colour = comparison.look(run).colour
         values = 100 * np.array(run.validation_maps)
-        dashes = "--" if run is comparison.ceiling else "-"
-        axes.plot(np.arange(1, len(values) + 1), values, dashes, color=colour, linewidth=1.8)
+        axes.plot(np.arange(1, len(values) + 1), values, comparison.look(run).dashes, color=colour)
         best = run.best_position
         (dot,) = axes.plot(best + 1, values[best], "o", color=colour, markersize=7, markeredgecolor=PAPER, zorder=3)
         dot.set_clip_on(False)

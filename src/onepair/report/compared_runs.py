@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from onepair.finding.summary import ClassSummary, read_summary
 from onepair.labels import NEGATIVE, POSITIVE, Labels
 from onepair.metrics import Floats, precision_recall_f1
 from onepair.probability.thresholds import Thresholds
-from onepair.report.colours import CEILING, RUNS
+from onepair.report.style import INK, Look, looks_of
 from onepair.runs.finished import FinishedRun
 
 
@@ -34,6 +34,7 @@ class RunSummary:
     test_labels: Labels  # (N, L)
     decisions: Thresholds
     found: Sequence[ClassSummary] = ()  # what was found to be missing, (L,) if labels were looked for
+    method: str = ""  # by its registered name, which has a colour; without one it is the title
 
     @classmethod
     def of(cls, run: FinishedRun, *, name: str, title: str, labels: str) -> "RunSummary":
@@ -53,6 +54,7 @@ class RunSummary:
             test_labels=run.labels("test"),
             decisions=run.decisions,
             found=read_summary(run.path),
+            method=run.config.method.name,
         )
 
     def __post_init__(self) -> None:
@@ -90,16 +92,7 @@ class RunSummary:
         return epochs.index(best)
 
 
-class Look(NamedTuple):
-    """How a run is drawn, the same in every chart; shape tells apart what colour does not."""
-
-    colour: str
-    marker: str  # as matplotlib names it
-    glyph: str  # the same shape in text
-
-
-_SHAPES = (("o", "●"), ("s", "■"), ("D", "◆"), ("^", "▲"), ("v", "▼"))
-_CEILING = Look(CEILING, "|", "|")
+_CEILING = Look(INK, "|", "|", "--")
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,10 +151,10 @@ class Comparison:
         return run.title if run in self.rivals else f"{run.title}, {run.labels}"
 
     def look(self, run: RunSummary) -> Look:
+        """How a run is drawn: in the colour of its method, and black where it is the ceiling."""
         if run is self.ceiling:
             return _CEILING
-        place = self.runs.index(run)
-        return Look(RUNS[place % len(RUNS)], *_SHAPES[place % len(_SHAPES)])
+        return looks_of([each.method or each.title for each in self.runs])[self.runs.index(run)]
 
 
 def gap_closed(value: float, baseline: float, ceiling: float) -> float:

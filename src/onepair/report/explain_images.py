@@ -2,7 +2,6 @@
 
 import base64
 import io
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,8 +28,8 @@ from onepair.inference.heat_maps import suggestion_maps
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.remote import as_path
 from onepair.report.charts import short
-from onepair.report.colours import INK, MUTED, RULE
 from onepair.report.compared_runs import Comparison, RunSummary
+from onepair.report.style import INK, MUTED, RULE, drawing
 from onepair.runs.config import WITHOUT_IMAGES
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Task
@@ -77,10 +76,8 @@ def render(images: Sequence[Explained]) -> bytes:
     heights = [max(LOWEST, *(len(panel.picture) / DOTS for panel in line if panel)) + WORDS for line in lines]
     size = (max(map(len, lines)) * PANEL, sum(heights))
     content = io.BytesIO()
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        matplotlib.rcdefaults()  # whatever the user's own settings are
-        matplotlib.rcParams["text.parse_math"] = False
+    framed = {"axes.grid": False, **{f"axes.spines.{side}": True for side in ("left", "right", "top")}}
+    with drawing(9, **framed, **{"text.parse_math": False}):
         figure = Figure(figsize=size, dpi=DOTS, layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.08))
         grid = figure.subplots(len(lines), max(map(len, lines)), squeeze=False, height_ratios=heights)
         for line, row in zip(lines, grid, strict=True):

@@ -9,9 +9,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from onepair.files import write_atomically
 from onepair.labels import POSITIVE
 from onepair.report import charts
-from onepair.report.colours import on_a_page
 from onepair.report.compared_runs import Comparison, RunSummary
 from onepair.report.explain_images import Examples, cards
+from onepair.report.style import on_a_page
 from onepair.words import duration, percent, points, signed
 
 WIDTHS = {"wide": 880, "narrow": 340}  # of each chart in pixels: for screens and paper, and for phones

@@ -1,0 +1,110 @@
+"""How charts look, on pages and in papers: one palette, one style, and for every method a colour of its own."""
+
+import warnings
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+PAPER, INK, MUTED, RULE = "#ffffff", "#1d2530", "#5b6470", "#d9dce1"
+# Each has a contrast of at least 4.5 : 1 on white. Markers and dashes tell them apart for the colour-blind and in grey.
+PALETTE = ("#6b7280", "#0067a8", "#c24a00", "#00785a", "#8a3f8f", "#7a5b00", "#b0235f")
+MARKERS = (("o", "●"), ("s", "■"), ("D", "◆"), ("^", "▲"), ("v", "▼"))
+DASHES = ("-", "--", "-.", ":")
+# A method's place is its colour: new ones go to the end. Those that are compared most are first, and all differ.
+METHOD_ORDER = (
+    *("bce", "opml", "opml-sp", "opml-plus", "entmax", "bce-known", "role"),
+    *("asl", "zlpr", "hill", "ll-r", "splc", "opml-hr", "gr"),
+    *("bce-ls", "p-asl", "two-way", "opml-correct", "ll-cp", "ridge", "mime"),
+    *("crisp", "focal", "opml-ls", "ll-ct", "entmax-apl", "opml-soft", "bce-pw"),
+    *("bce-1p-alln", "bce-dw", "bce-l1", "bce-l2", "bce-nls", "bce-pw-bound", "ll-r-boostlu"),
+)
+
+
+class Look(NamedTuple):
+    """How a series is drawn, the same in every chart; its shape tells apart what its colour does not."""
+
+    colour: str
+    marker: str  # as matplotlib names it
+    glyph: str  # the same shape in text
+    dashes: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The options of `Axes.plot`."""
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.dashes}
+
+
+def look_at(number: int, shape: int = 0) -> Look:
+    """Return the look of a series by its number; another shape has the same colour."""
+    marker, glyph = MARKERS[(number + shape) % len(MARKERS)]
+    return Look(PALETTE[number % len(PALETTE)], marker, glyph, DASHES[(number + shape) % len(DASHES)])
+
+
+def looks_of(methods: Sequence[str]) -> list[Look]:
+    """Return the look of each method of a chart: its own colour everywhere, and shapes that differ within the chart.
+
+    >>> [look.colour for look in looks_of(["opml", "bce", "opml"])]
+    ['#0067a8', '#6b7280', '#0067a8']
+    """
+    found: list[Look] = []
+    for method in methods:
+        known = method in METHOD_ORDER
+        number = METHOD_ORDER.index(method) if known else zlib.crc32(method.encode())
+        shapes = (look_at(number, shape) for shape in range(len(MARKERS) * len(DASHES)))
+        found.append(next((look for look in shapes if look not in found), look_at(number)))
+    return found
+
+
+@contextmanager
+def drawing(size: float, **more: Any) -> Iterator[None]:
+    """Draw with letters of a size in our style, whatever the user's own settings are."""
+    import matplotlib as mpl
+
+    style: Any = {
+        "axes.axisbelow": True,
+        "axes.edgecolor": RULE,
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "axes.labelcolor": MUTED,
+        "axes.labelsize": "medium",
+        "axes.spines.left": False,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlelocation": "left",
+        "axes.titlesize": "medium",
+        "font.size": size,
+        "grid.color": RULE,
+        "grid.linewidth": 0.6,
+        "legend.fontsize": "small",
+        "legend.frameon": False,
+        "lines.linewidth": 1.6,
+        "lines.markersize": 4,
+        "mathtext.default": "regular",
+        "svg.hashsalt": "onepair",
+        "text.color": INK,
+        "xtick.color": RULE,
+        "xtick.labelcolor": MUTED,
+        "xtick.labelsize": "small",
+        "ytick.color": RULE,
+        "ytick.labelcolor": MUTED,
+        "ytick.labelsize": "small",
+        "ytick.major.size": 0,
+    }
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a browser has fonts for it
+        mpl.rcdefaults()
+        mpl.rcParams.update(style | more)
+        yield
+
+
+def on_a_page(style: str) -> str:
+    """A style or a colour with the names that a page gives to our colours, which has others for dark screens.
+
+    >>> on_a_page("fill: #1d2530; stroke: #0067a8")
+    'fill: var(--ink); stroke: var(--run1)'
+    """
+    names = {PAPER: "paper", INK: "ink", MUTED: "muted", RULE: "rule"}
+    for colour, name in {**names, **{colour: f"run{number}" for number, colour in enumerate(PALETTE)}}.items():
+        style = style.replace(colour, f"var(--{name})")
+    return style
