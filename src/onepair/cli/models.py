@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,33 +25,18 @@ from onepair.cli.options import (
     with_options,
 )
 from onepair.errors import UserError, require_extra
-from onepair.words import command, counted, listed, plural
+from onepair.words import command, counted, plural
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from onepair.data.images.blocks import Input
-    from onepair.data.label_table import LabelTable
     from onepair.inference.engine import Executor
     from onepair.inference.prediction import Model
     from onepair.inference.prediction_files import Written
-    from onepair.labels import Indices, Labels
-    from onepair.metrics import Metric
     from onepair.probability.evaluation import Evaluation
     from onepair.probability.thresholds import Thresholds
-    from onepair.runs.finished import FinishedRun
-    from onepair.runs.task import Split
-
-
-class Judged(NamedTuple):
-    """What a model is judged by: N images, L classes."""
-
-    scores: "NDArray[np.float32]"  # (N, L)
-    labels: "Labels"  # (N, L)
-    asked: "NDArray[np.bool_] | None"  # (N, L)
-    decisions: "Thresholds"
-    classes: tuple[str, ...]
 
 
 @on_interrupt(NOTHING)
@@ -79,118 +64,35 @@ def evaluate(
     Where the split was audited, by the images that were drawn for it. Another dataset may have its classes in
     any order, lack some and have others: those that both have are judged. The options on how it is read go with it.
     """
-    from onepair.probability.evaluation import evaluate as judge
     from onepair.runs.finished import FinishedRun
 
     opened = FinishedRun(run)
-    chosen = {name: _metric(name) for name in metric or ()}
+
+    from onepair.cli.progress import ProgressCallback
+    from onepair.runs.evaluate_run import evaluate_run, find_metrics
+
+    find_metrics(metric or ())  # or a sentence, before a dataset is read
     if data is None:
         options = {"--features": features, "--strict": strict}
         if given := [*reading.given, *(option for option, value in options.items() if value)]:
             raise UserError(f"{given[0]} says how another dataset is read; name it with --data, or leave it out")
-        found = _own(opened, split, workers)
+        table, source = None, ""
     else:
-        table = reading.noted_table(data, features=features, strict=strict)
-        found = _other(opened, table, data, split, workers, strict)
-    figures = judge(
-        found.scores,
-        found.labels,
-        found.decisions,
-        found.classes,
-        process=opened.config.data.process,
-        asked=found.asked,
-    )
-    others = {name: measure(found.scores, found.labels) for name, measure in chosen.items()}
+        table, source = reading.noted_table(data, features=features, strict=strict), data
+    with ProgressCallback():
+        found, others = evaluate_run(
+            opened, split, table=table, source=source, metrics=metric or (), workers=workers, strict=strict
+        )
     sampled = opened.sampled(split) if data is None else ""
     if as_json:
-        told = figures.to_dict() | ({"sample": sampled} if sampled else {})
-        told |= {"metrics": others} if others else {}
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
-    else:
-        _print_evaluation(figures)
-        for name, value in others.items():
-            typer.echo(f"{name} {value:.4f}")
-        if sampled:
-            typer.echo(f"these figures are {sampled}")
-
-
-def _metric(name: str) -> "Metric":
-    from onepair.metrics import METRICS
-    from onepair.plugins import nearest
-
-    if name not in METRICS:
-        raise UserError(f"there is no metric {name!r}; {nearest(name, METRICS)}")
-    return METRICS[name]
-
-
-def _own(run: "FinishedRun", split: "Split", workers: int | None) -> Judged:
-    """The run's own dataset."""
-    rows, asked = run.judged(split), run.asked(split)
-    scores = run.scores(split, workers=workers)
-    return Judged(
-        scores[rows], run.labels(split)[rows], None if asked is None else asked[rows], run.decisions, run.classes
-    )
-
-
-def _other(run: "FinishedRun", table: "LabelTable", data: str, split: str, workers: int | None, strict: bool) -> Judged:
-    """Another dataset: of one split, the images that can be read and the classes that the run has too."""
-    import numpy as np
-
-    from onepair.data.problems import announce
-    from onepair.errors import DataError
-    from onepair.label_matrix import too_many
-    from onepair.runs.task import judged_places
-
-    columns, places = _shared_classes(run, table, data)
-    rows = table.rows(split)
-    if len(rows) == 0:
-        there = ", ".join(dict.fromkeys(table.split.tolist()))
-        raise DataError(f"{data}: has no {split} images, but {there}; choose them with --split")
-
-    if too_many(len(rows), len(run.classes)):
-        some = rows[judged_places(len(rows), len(run.classes))]
-        typer.echo(f"judged by a random sample of {len(some):,} of {counted(len(rows), f'{split} image')}", err=True)
-        rows = some
-    report = announce(lambda sentence: typer.echo(sentence, err=True), strict=strict)
-    from onepair.inference.engine_selector import score_images
-
-    precision = run.description.precision
-    scores = score_images(run.classifier, table, rows, precision=precision, workers=workers, report=report)
-    read = np.isfinite(scores).all(1)
-    if not read.any():
-        raise DataError(f"{data}: not one of its {counted(len(rows), f'{split} image')} can be read")
-    rows, scores = rows[read], scores[read]
-    return Judged(
-        scores[:, columns],
-        table.labels[np.ix_(rows, places)],
-        None if table.asked is None else table.asked[np.ix_(rows, places)],
-        run.decisions.of_classes(columns),
-        tuple(run.classes[i] for i in columns),
-    )
-
-
-def _shared_classes(run: "FinishedRun", table: "LabelTable", data: str) -> "tuple[Indices, Indices]":
-    """The classes that a run and a table share, as columns of the one and of the other; the rest is named."""
-    import numpy as np
-
-    from onepair.errors import DataError
-
-    shared = [name for name in run.classes if name in table.classes]
-    if not shared:
-        raise DataError(
-            f"{data}: has none of the run's classes; it has {listed(table.classes)}, the run {listed(run.classes)}"
-        )
-    alone = {
-        "the run": [name for name in run.classes if name not in shared],
-        data: [name for name in table.classes if name not in shared],
-    }
-    if told := [f"{who} alone has {listed(names)}" for who, names in alone.items() if names]:
-        both = f"{counted(len(shared), 'class')} that both have, {listed(shared)}"
-        typer.echo(f"judged by {both}; {', and '.join(told)}", err=True)
-    return (
-        np.array([run.classes.index(name) for name in shared]),
-        np.array([table.classes.index(name) for name in shared]),
-    )
+        fields = found.to_dict() | ({"sample": sampled} if sampled else {}) | ({"metrics": others} if others else {})
+        typer.echo(json.dumps(fields, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    _print_evaluation(found)
+    for name, value in others.items():
+        typer.echo(f"{name} {value:.4f}")
+    if sampled:
+        typer.echo(f"these figures are {sampled}")
 
 
 def _print_evaluation(found: "Evaluation") -> None:
@@ -241,39 +143,22 @@ def decide(
     training images, is stored with the model, for evaluate, predict and export. Images that were audited have all of
     their labels, so after an audit these count.
     """
-    from onepair.files import writing
-    from onepair.probability import fit_decisions
-    from onepair.probability.evaluation import evaluate as judge
-    from onepair.runs.finished import FinishedRun
-    from onepair.words import counted
-
     if precision is not None and rule != "precision":
         raise UserError(f"--precision belongs to --rule precision, and this is --rule {rule}; leave one of them out")
+    from onepair.runs.finished import FinishedRun
+
     opened = FinishedRun(run)
-    sample, asked = opened.sample("validation"), opened.asked("validation")
-    scores, labels = opened.scores("validation")[sample], opened.known[opened.rows("validation")[sample]]
-    known_by: dict[str, Any] = {
-        "process": opened.config.data.process,
-        "asked": None if asked is None else asked[sample],
-    }
-    decisions = fit_decisions(
-        scores,
-        labels,
-        calibration=calibration,
-        rule=rule,
-        precision=0.9 if precision is None else precision,
-        cache=opened.folder.likelihood,
-        **known_by,
+
+    from onepair.runs.evaluate_run import choose_thresholds
+
+    chosen = choose_thresholds(
+        opened, rule=rule, precision=0.9 if precision is None else precision, calibration=calibration
     )
-    with writing(run):
-        opened.decide(decisions)
-    rows = opened.judged("validation")[sample]
-    known_by["asked"] = None if known_by["asked"] is None else known_by["asked"][rows]
-    _print_thresholds(decisions, scores[rows], judge(scores[rows], labels[rows], decisions, opened.classes, **known_by))
+    _print_thresholds(chosen.thresholds, chosen.scores, chosen.evaluation)
     if sampled := opened.sampled("validation"):
         typer.echo(f"calibration, thresholds and figures are {sampled}")
     if opened.audit is not None and opened.audit.split == "validation":
-        images = counted(len(labels), "image")
+        images = counted(chosen.images, "image")
         typer.echo(f"of {images} these are audited in full; calibration and thresholds use them")
 
 
