@@ -1,6 +1,7 @@
 import math
 
 import pytest
+import torch
 
 from onepair.methods import create_method
 from tests.methods.training import CLASSES, OBSERVED, SlowMethod, assert_follows
@@ -43,3 +44,17 @@ def test_follows_the_slow_reference(options, kind):
 def test_a_threshold_is_a_probability():
     with pytest.raises(ValueError, match="threshold must lie between 0 and 1, got 2"):
         create_method("splc", threshold=2)
+
+
+def test_in_evaluation_mode_labels_stay_as_the_last_step_left_them():
+    method = create_method("splc", threshold=0.6)
+    method.begin(torch.full((2, 3), -1, dtype=torch.int8))
+    method.end_epoch(1, None)
+    high, low, rows = torch.full((2, 3), 2.0), torch.full((2, 3), -2.0), torch.arange(2)
+    method.eval()(high, rows)
+    assert (method.targets == -1).all()
+    as_positive = method.train()(high, rows)
+    assert (method.targets == 1).all()
+    assert method.eval()(high, rows) == as_positive
+    method.train()(low, rows)
+    assert (method.targets == -1).all()

@@ -148,6 +148,6 @@ def test_a_run_of_the_version_before_keeps_its_validation_images(train):
 
 
 def test_a_method_of_many_small_steps_is_refused(train):
-    with pytest.raises(ConfigError, match="splc corrects labels in every small step"):
-        train(SOLVED, "method.name=splc")
-    assert train("method.name=splc").results.best_epoch >= 1
+    with pytest.raises(ConfigError, match="crisp needs many small steps"):
+        train(SOLVED, "method.name=crisp")
+    assert train("method.name=crisp").results.best_epoch >= 1

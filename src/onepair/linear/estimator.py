@@ -187,7 +187,7 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_options(self) -> None:
         info = find_method(self.method)
         if not info.solvable:
-            why = "looks at every place of an image" if info.needs_places else "corrects labels in every small step"
+            why = "looks at every place of an image" if info.needs_places else "needs many small steps"
             raise ValueError(f"method {self.method} {why}, and cannot be solved for on rows of X; choose another")
         if self.head not in ("linear", "kernel"):
             raise ValueError(f"head must be 'linear' or 'kernel', got {self.head!r}")

@@ -26,9 +26,7 @@ class MethodInfo:
     observes: Observes  # the labels that the loop hands over
     build: type[Method]
     convex: bool = False  # whether the loss is convex in the scores while its targets stay
-    rounds: int = (
-        1  # solutions of a linear classifier, between which targets are made anew; 0: it needs many small steps
-    )
+    rounds: int = 1  # solutions on fixed features, between which targets are made anew; 0: it needs many small steps
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -172,7 +172,7 @@ def _require_fixed(config: Config, method: Method) -> None:
         )
     if config.solves and not METHODS[config.method.name].solvable:
         raise ConfigError(
-            f"method {config.method.name} corrects labels in every small step, and fixed features are solved for in "
+            f"method {config.method.name} needs many small steps, and fixed features are solved for in "
             "large ones; add --set linear.protocol=epochs, or choose another method"
         )
     if wanted.augment is not None:
