@@ -51,16 +51,16 @@ def check(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
     reading: ReadOptions = READ_DEFAULTS,
     features: Features = None,
-    images: Annotated[bool, typer.Option("--images", help="Decode every image too.")] = False,
+    images: Annotated[bool, typer.Option("--images", help="Also decode every image.")] = False,
     fix: Annotated[
-        Path | None, typer.Option(help="Write a clean table, .csv or .parquet, without what is wrong.")
+        Path | None, typer.Option(help="Write a clean table, .csv or .parquet, without the problems.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Say what is in a dataset, and all that is wrong with it.
+    """Describe a dataset, and list everything that is wrong with it.
 
-    Exit code 0 if it is clean, 2 if there are problems. --fix decodes every image, leaves out what is missing, broken
-    or there twice, merges spellings of one class, says all that it changed, and writes the rest: splits stay, and
+    The exit code is 0 if there are no problems, else 2. --fix decodes every image, leaves out missing, broken and
+    duplicate images, merges spellings of one class, lists what it changed, and writes the rest. Splits stay, and
     unknown labels stay unknown.
     """
     from onepair.data.problems import Problem
@@ -198,27 +198,29 @@ def features(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="A network of timm's, by name, or small-cnn; by default the best whose weights are on this machine."
+            help="A network of timm by name, or small-cnn; by default the best pretrained network on this machine."
         ),
     ] = None,
     weights: Weights = None,
     image_size: Annotated[
-        int | None, typer.Option(min=1, help="Pixels across; by default those that the weights were trained with.")
+        int | None, typer.Option(min=1, help="Image size in pixels; by default that of the pretrained weights.")
     ] = None,
     cache: Cache = None,
     engine: Engine = "auto",
     address: Address = None,
     workers: Threads = None,
-    flipped: Annotated[bool, typer.Option("--flipped", help="Of the mirrored images, as an augmented view.")] = False,
+    flipped: Annotated[
+        bool, typer.Option("--flipped", help="Extract features of the mirrored images, an augmented view.")
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="A .npy file to write them to as well, a row for each image of the dataset.")
+        Path | None, typer.Option(help="Also write the features to this .npy file, one row per image.")
     ] = None,
     reading: ReadOptions = READ_DEFAULTS,
     strict: Strict = False,
 ) -> None:
-    """Extract the features of all images of a dataset, to be found by every run on them.
+    """Extract the features of all images of a dataset into the cache, for every run on them.
 
-    An image is known by what its file holds: what was extracted before, in whichever dataset, is not extracted again.
+    Images are identified by their content: what was extracted before, for any dataset, is not extracted again.
     """
     if out is not None and out.suffix != ".npy":
         raise UserError(f"{out}: features are written as .npy; name it so")

@@ -45,21 +45,23 @@ def find(
         int | None,
         typer.Option(
             min=2,
-            help="Parts of the training images, each judged by a model of the others; of a fine-tuned network alone.",
+            help="Cross-validation folds of a fine-tuned network; on fixed features a run has its own.",
             show_default="5",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="A .csv or .parquet file for the suggestions, besides the one in the run's folder."),
+        typer.Option(help="Also write the suggestions to this .csv or .parquet file."),
     ] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, help="Keep at most this many, the most probable; by default 100,000.")
+        int | None,
+        typer.Option(min=1, help="Keep at most this many suggestions, the most probable; by default 100,000."),
     ] = None,
     min_probability: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Keep suggestions this probable or more.", show_default="0.05")
+        float | None,
+        typer.Option(min=0, max=1, help="Keep suggestions of at least this probability.", show_default="0.05"),
     ] = None,
-    maps: Annotated[bool, typer.Option("--maps/--no-maps", help="Compute where in the image each label is.")] = True,
+    maps: Annotated[bool, typer.Option("--maps/--no-maps", help="Compute a heat map for every suggestion.")] = True,
     devices: Devices = "auto",
     accelerator: Accelerator = "auto",
     workers: Workers = None,
@@ -69,8 +71,8 @@ def find(
 ) -> int:
     """Find labels that are probably missing, and observed ones that are probably wrong.
 
-    No image is judged by a model that was fitted to it. On fixed features a run has such out-of-fold scores already;
-    a fine-tuned network is trained once more for each fold. The same command again goes on where it stopped.
+    Scores are out-of-fold: no image is scored by a model that was fitted to it. On fixed features a run has such
+    scores already; a fine-tuned network is trained once more for each fold. Run the same command again to resume.
     """
     from onepair.runs.finished import FinishedRun
     from onepair.runs.inputs import protect_inputs
@@ -169,10 +171,10 @@ def review(
     follow_links: FollowLinks = False,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in your browser, if there is one.")] = False,
 ) -> None:
-    """Go through suggestions on a page in the browser: yes, no, next.
+    """Review suggestions on a page in the browser: yes, no, next.
 
-    Every answer is stored at once, in finding/review.sqlite in the run's folder; stop and go on whenever you like. Then
-    onepair labels writes the completed labels.
+    Every answer is stored at once, in finding/review.sqlite in the run's folder; stop and resume whenever you like.
+    Then onepair labels writes the completed labels.
     """
     require_extra("review")
     from onepair.review.answers import Store
@@ -249,7 +251,7 @@ def labels(
     out: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet; .json with a --format.")],
     format: Annotated[
         Literal["auto", "csv", "parquet", "coco", "label-studio", "fiftyone"],
-        typer.Option(help="auto goes by the suffix; fiftyone keeps positive labels only."),
+        typer.Option(help="auto: by the suffix; fiftyone keeps positive labels only."),
     ] = "auto",
 ) -> None:
     """Write the labels as they are after a review: yes is 1, no is 0, and what nobody answered stays as it was.
@@ -260,7 +262,7 @@ def labels(
     named relative to it, or by their URLs: onepair train takes it as it stands, or with --folder. A list of labels
     cannot say no, and the layouts of VOC, COCO and others cannot say unknown, so labels that came as those become such
     a table too; its column asked names the classes that were answered. Who answered what, and when, goes to a file
-    beside it, as completed_decisions.csv.
+    beside it, for example completed_decisions.csv.
     """
     from onepair.errors import ReviewError
     from onepair.review.answers import Store
@@ -292,12 +294,14 @@ SHOWN_CLASSES = 40  # classes in the table, those that miss most
 @on_interrupt("every answer that was stored is kept; the same command goes on")
 def audit(
     run: FinishedRunFolder,
-    images: Annotated[int, typer.Option(min=1, help="How many images; more than before extends the sample.")] = 100,
+    images: Annotated[
+        int, typer.Option(min=1, help="How many images to audit; more than before extends the sample.")
+    ] = 100,
     split: Annotated[Literal["validation", "test"], typer.Option(help="Which images to draw from.")] = "validation",
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The random seed of the sample.")] = 0,
     sheet: Annotated[Path | None, typer.Option(help="Write the images as a .csv or .parquet table to fill in.")] = None,
-    answers: Annotated[Path | None, typer.Option(help="Take the answers of such a table, filled in.")] = None,
-    summary: Annotated[bool, typer.Option("--summary", help="Say what the audited images tell, and end.")] = False,
+    answers: Annotated[Path | None, typer.Option(help="Import the answers of such a table, filled in.")] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="Print what the audited images tell, and exit.")] = False,
     port: Port = 8765,
     host: Host = "127.0.0.1",
     name: Reviewer = None,
@@ -305,8 +309,9 @@ def audit(
 ) -> None:
     """Complete all labels of some images, drawn at random with equal chances, on a page in the browser.
 
-    They tell how many labels are missing and how good the model is, with intervals, and decide, find and evaluate use
-    them from then on. Every image is stored at once, in audit/ of the run's folder; stop and go on whenever you like.
+    They tell how many labels are missing and how good the model is, with confidence intervals; decide, find and
+    evaluate use them from then on. Every image is stored at once, in audit/ of the run's folder; stop and resume
+    whenever you like.
     """
     from contextlib import ExitStack
 

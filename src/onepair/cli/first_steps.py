@@ -43,17 +43,17 @@ def start(
     reading: ReadOptions = READ_DEFAULTS,
     features: Features = None,
     out: Annotated[
-        Path | None, typer.Option(help="The run's folder; by default in runs/, named by what it is.")
+        Path | None, typer.Option(help="The run's folder; by default in runs/, named by data, method and network.")
     ] = None,
     port: Port = 8765,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Put the run that is there aside, with all answers to it, and begin anew.")
+        bool, typer.Option("--restart", help="Move an existing run aside, with all answers to it, and start again.")
     ] = False,
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Open the page in the end.")] = True,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Open the page at the end.")] = True,
 ) -> None:
     """Check a dataset, train on it, find the labels that are missing, and open a page to confirm them.
 
-    Every step is a command of its own, which it names. The same command again goes on where it stopped.
+    Every step is a command of its own, which is printed. Run the same command again to resume.
     """
     require_extra("review")
     from onepair.cli.data import check
@@ -127,8 +127,8 @@ def demo(
     """Learn all labels from one, on data inside the package.
 
     Trains BCE, OPML-SP and OPML+ from single positives and BCE from full labels, prints how much of the gap between the
-    two is closed, writes a report with charts, and finds the labels that are missing. The same command again goes on
-    where it stopped.
+    two is closed, writes a report with charts, and finds the labels that are missing. Run the same command again to
+    resume.
     """
     require_extra("report")
     from onepair.cli.finding import print_finding

@@ -48,21 +48,21 @@ def evaluate(
     ] = None,
     split: Annotated[
         Literal["train", "validation", "test"],
-        typer.Option(help="Which of its images; choose validation where it names no test images."),
+        typer.Option(help="Which images; choose validation where the dataset has no test split."),
     ] = "test",
     reading: ReadOptions = READ_DEFAULTS,
     features: Features = None,
     workers: Threads = None,
     strict: Strict = False,
     metric: Annotated[
-        list[str] | None, typer.Option(help="One more metric by its name, of the known labels; may be repeated.")
+        list[str] | None, typer.Option(help="A further metric by its name, on the known labels. May be repeated.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Score a run's model: average precision by class, and precision, recall and F1 at its thresholds.
+    """Evaluate a run's model: average precision per class, and precision, recall and F1 at its thresholds.
 
-    Where the split was audited, by the images that were drawn for it. Another dataset may have its classes in
-    any order, lack some and have others: those that both have are judged. The options on how it is read go with it.
+    An audited split is evaluated on its audited images. Another dataset may have its classes in any order: those that
+    both have are evaluated. Options on how a dataset is read are those of --data.
     """
     from onepair.runs.finished import FinishedRun
 
@@ -127,21 +127,23 @@ def decide(
     run: FinishedRunFolder,
     rule: Annotated[
         Literal["f1", "precision", "count"],
-        typer.Option(help="What to aim at: the best F1, a precision, or as many labels as there are."),
+        typer.Option(help="What thresholds aim at: the best F1, a precision, or the right number of labels."),
     ] = "f1",
     precision: Annotated[
         float | None, typer.Option(help="The precision that --rule precision keeps in every class.", show_default="0.9")
     ] = None,
     calibration: Annotated[
         Literal["auto", "platt", "isotonic"],
-        typer.Option(help="What makes scores probabilities: lines, rising curves, or whichever fits better."),
+        typer.Option(
+            help="How scores become probabilities: Platt scaling, isotonic regression, or the better of both."
+        ),
     ] = "auto",
 ) -> None:
-    """Choose the thresholds and the calibration of a run anew.
+    """Choose the thresholds and the calibration of a run's model again, without training.
 
-    Training has chosen the best F1. What is chosen here, by the validation images or by out-of-fold scores of the
-    training images, is stored with the model, for evaluate, predict and export. Images that were audited have all of
-    their labels, so after an audit these count.
+    Training chooses the best F1. What is chosen here, on the validation images or on out-of-fold scores of the training
+    images, is stored with the model, for evaluate, predict and export. After an audit, the complete labels of the
+    audited images count.
     """
     if precision is not None and rule != "precision":
         raise UserError(f"--precision belongs to --rule precision, and this is --rule {rule}; leave one of them out")
@@ -197,7 +199,7 @@ def predict(
     images: Annotated[
         list[str],
         typer.Argument(
-            help="Images, or folders of them, also at URLs; for a model of vectors, files of these, as vectors.npy; "
+            help="Images, or folders of them, also at URLs; for a model of vectors, files such as vectors.npy; "
             "for one of texts, tables with a column text, or .txt files."
         ),
     ],
@@ -207,7 +209,9 @@ def predict(
     ] = None,
     probabilities: Annotated[
         Literal["all", "predicted"] | None,
-        typer.Option(help="Of all classes, or of the predicted ones alone.", show_default="all up to 1,000 classes"),
+        typer.Option(
+            help="Write those of all classes, or of the predicted ones only.", show_default="all up to 1,000 classes"
+        ),
     ] = None,
     engine: Engine = "auto",
     address: Address = None,
@@ -215,8 +219,8 @@ def predict(
 ) -> None:
     """Predict labels: for each image the labels above their thresholds, and the probability of every class.
 
-    Any number of images need the memory of a few. The file is there when all of it is.
-    Images that cannot be read are named, and listed in a file beside the predictions, as predictions.skipped.csv.
+    Memory does not grow with the number of images, and the file appears when it is complete. Images that cannot be read
+    are listed in a file beside it, for example predictions.skipped.csv.
     """
     alone = None if probabilities is None else probabilities == "predicted"
     with computed(engine, address) as executor:
@@ -319,8 +323,8 @@ def export(
 ) -> None:
     """Write a run's model as an ONNX file, to be used without torch.
 
-    Scaled images go in; logits, calibrated probabilities and labels come out. The file is compared with torch before it
-    is written.
+    Its input are scaled images; its outputs are logits, calibrated probabilities and labels. The file is compared with
+    torch before it is written.
     """
     require_extra("onnx")
     from onepair.inference.model_files import read_description
@@ -347,7 +351,7 @@ def explain(
     run: FinishedRunFolder,
     images: Annotated[list[str], typer.Argument(help="Images: files, or row numbers of the run's dataset, from 0.")],
     labels: Annotated[
-        str | None, typer.Option(help="Which labels, as dog,person; by default those that are predicted.")
+        str | None, typer.Option(help="Which labels, for example dog,person; by default the predicted ones.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The picture to write, a .png file.")] = Path("explanation.png"),
 ) -> None:

@@ -41,17 +41,21 @@ def reproduce(
     ] = None,
     mode: Annotated[
         Literal["linear", "finetune", "linear-init"],
-        typer.Option(help="Train the classifier on fixed features, all, or one after the other."),
+        typer.Option(help="Train a linear classifier on fixed features, the whole network, or one after the other."),
     ] = "finetune",
-    backbone: Annotated[str | None, typer.Option(help="A network of timm's; by default the dataset's.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Rows of these methods, as bce,opml-sp; by default all.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="A network of timm; by default that of the dataset's preset.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Rows of these methods, for example bce,opml-sp; by default all.")
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each row, for mean and standard deviation.")] = 3,
     search: Annotated[
         Literal["none", "grid"],
-        typer.Option(help="Take the dataset's settings, or choose from a grid by validation mAP."),
+        typer.Option(help="Use the preset's settings, or a grid search by validation mAP."),
     ] = "none",
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Of each run; by default the dataset's or the figure's own.")
+        int | None, typer.Option(min=1, help="Epochs of each run; by default those of the preset or the figure.")
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, for all runs.")
@@ -59,14 +63,16 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="The folder for runs, tables, figures and the report.")] = Path(
         "runs/reproduce"
     ),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what there is to do and how long it takes.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what there is to do and how long it takes.")
+    ] = False,
     workers: Workers = None,
 ) -> None:
     """Reproduce a table or figure of the paper, beside the published numbers.
 
-    Finished runs are kept, and shared by all tables and figures in the same folder; the same command again goes on
-    where it stopped. Several processes, also on machines with a common folder, may run the command at once and share
-    the work; with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
+    Finished runs are kept, and shared by all tables and figures in the same folder. Run the same command again to
+    resume. Several processes, also on machines with a common folder, may run the command at once and share the work;
+    with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
     """
     require_extra("report")
     from onepair.cli.progress import ProgressCallback
@@ -199,14 +205,14 @@ anew, again and again, with replacement."""
 @on_interrupt(NOTHING)
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="The folders of finished runs.")],
-    resamples: Annotated[int, typer.Option(min=100, help="How often the test images are drawn anew.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of these draws.")] = 0,
+    resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples of the test images.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="The random seed of the bootstrap.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write a report with charts to this HTML file.")] = None,
 ) -> None:
-    """Put runs side by side, and say whether each difference in test mAP is real or could be noise.
+    """Compare runs, and say whether each difference in test mAP is real or could be noise.
 
-    A paired bootstrap over the test images gives an interval that holds 95 % of the differences; one that does not hold
-    zero is called real. It tells of other test images, not of training again with another seed.
+    A paired bootstrap over the test images gives a confidence interval of 95 %; a difference whose interval excludes
+    zero is called real. It accounts for the choice of test images, not for the seed of training.
     """
     if out is not None:
         require_extra("report")

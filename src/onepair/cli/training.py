@@ -48,7 +48,7 @@ def train(
     options: RunOptions = RUN_DEFAULTS,
     reading: ReadOptions = READ_DEFAULTS,
     out: Annotated[
-        Path | None, typer.Option(help="The run's folder; by default in runs/, named by what it is.")
+        Path | None, typer.Option(help="The run's folder; by default in runs/, named by data, method and network.")
     ] = None,
     devices: Devices = "auto",
     nodes: Annotated[int, typer.Option(help="How many machines.")] = 1,
@@ -58,12 +58,12 @@ def train(
     cache: Cache = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Put the run that is there aside, with all answers to it, and begin anew.")
+        bool, typer.Option("--restart", help="Move an existing run aside, with all answers to it, and start again.")
     ] = False,
 ) -> None:
-    """Train a classifier. The same command again goes on where it stopped.
+    """Train a classifier. Run the same command again to resume.
 
-    Settings come from the preset, the config file, the options and --set, the later ones winning.
+    Settings come from the preset, the config file, the options and --set; the later ones win.
     """
     from onepair.runs.task import RunCache
 
@@ -161,14 +161,15 @@ def tune(
     trials: Annotated[int, typer.Option(min=1, help="Runs in all, those of an earlier command included.")] = 40,
     reading: ReadOptions = READ_DEFAULTS,
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the search; by default in runs/, named by what it is.")
+        Path | None,
+        typer.Option(help="The folder of the search; by default in runs/, named by data, method and network."),
     ] = None,
     workers: Workers = None,
 ) -> None:
-    """Search the options of a method, and in fine-tuning the learning rate, that give the best validation mAP.
+    """Search for the options of a method, and in fine-tuning the learning rate, with the best validation mAP.
 
-    The first trial is the settings as they are; test images are never looked at. The same command again goes on where
-    it stopped, with a larger --trials also further.
+    The first trial uses the settings as they are; test images are never used. Run the same command again to resume, or
+    with a larger --trials to go further.
     """
     require_extra("tune")
     complete = complete_config("tune", data, options, reading)
