@@ -47,7 +47,7 @@ def test_evaluate_agrees_with_the_run(finished, onepair):
 
 def test_figures_of_a_sample_are_told_as_such(finished, onepair, monkeypatch):
     monkeypatch.setattr(label_matrix, "MOST_CELLS", 10)
-    monkeypatch.setattr(tasks, "MOST_JUDGED", 20)
+    monkeypatch.setattr(tasks, "MAX_EVAL_CELLS", 20)
     (shutil.copytree(finished / "run", finished / "sampled") / "scores_test.npy").unlink()
     found = json.loads(onepair("evaluate", "sampled", "--json").stdout)
     assert (found["images"], found["sample"]) == (5, f"by a random sample of 5 of {TEST} test images")

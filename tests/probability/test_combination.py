@@ -8,7 +8,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_fraction, observ
 from onepair.probability import label_dependence as room
 from onepair.probability.calibration import expected_calibration_error, fit_platt
 from onepair.probability.infer import infer
-from onepair.probability.label_dependence import fit_combination, sureness
+from onepair.probability.label_dependence import fit_label_dependence, sureness
 from onepair.probability.observation import recognise
 
 ROWS, SAMPLE = 2000, 1500
@@ -28,7 +28,7 @@ def generate(rows, random):
 
 def fit(stacked, sample, observed, scores):
     inference = infer(np.concatenate([scores, stacked[0]]), np.concatenate([observed, sample]))
-    return fit_combination(
+    return fit_label_dependence(
         stacked,
         sample,
         inference,

@@ -103,7 +103,7 @@ def test_an_audit_is_of_one_split(run):
 def test_audited_labels_are_known_labels_and_may_deny_the_dataset(run):
     before = run.labels("validation").copy()
     assert run.audit is None
-    assert run.judged("validation").all()
+    assert run.eval_mask("validation").all()
     sample = draw(run, "validation", 6, 0)
     said = answers(run, sample)
     denied = said[sample.files[0]] = 1 - said[sample.files[0]]
@@ -111,7 +111,7 @@ def test_audited_labels_are_known_labels_and_may_deny_the_dataset(run):
     after, audit = run.labels("validation"), run.audit
     assert len(audit) == 6
     assert audit.population == len(before)
-    full = run.judged("validation")
+    full = run.eval_mask("validation")
     assert full.sum() == 6
     assert (after[full] != UNKNOWN).all()
     np.testing.assert_array_equal(after[~full], before[~full])
@@ -217,9 +217,9 @@ def test_the_summary_counts_what_is_audited_and_estimates_the_rest(run):
 
 def test_a_sample_that_is_audited_in_full_stands_for_the_images_beside_it(run, monkeypatch):
     monkeypatch.setattr(label_matrix, "MOST_CELLS", 10)
-    monkeypatch.setattr(tasks, "MOST_JUDGED", 10 * len(run.table.classes))
+    monkeypatch.setattr(tasks, "MAX_EVAL_CELLS", 10 * len(run.table.classes))
     kept = run.path / "scores_validation.npy"
-    np.save(kept, np.load(kept)[run.task.judged("validation")])
+    np.save(kept, np.load(kept)[run.task.eval_rows("validation")])
     sample = draw(run, "validation", 10**6, 0)
     assert (len(sample.files), sample.population) == (10, 20)
     write_audit(run, sample, answers(run, sample))
@@ -238,4 +238,4 @@ def test_the_model_is_judged_by_what_was_drawn_and_not_by_what_happens_to_be_com
     table = replace(run.table, labels=run.table.labels.with_rows(others[:1], complete))
     run.task = replace(run.task, table=table)
     assert not (run.labels("validation")[rows == others[0]] == UNKNOWN).any()
-    np.testing.assert_array_equal(rows[run.judged("validation")], run.audit.rows)
+    np.testing.assert_array_equal(rows[run.eval_mask("validation")], run.audit.rows)

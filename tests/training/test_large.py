@@ -29,8 +29,8 @@ def test_the_same_is_learned_from_blocks(source, tmp_path, monkeypatch, method):
     assert (held.folder.path / "scores_test.npy").exists()
     assert not (blocks.folder.path / "scores_test.npy").exists()
     run = FinishedRun(blocks.folder.path)
-    monkeypatch.setattr(tasks, "MOST_JUDGED", 20)
-    places = run.task.judged("test")
+    monkeypatch.setattr(tasks, "MAX_EVAL_CELLS", 20)
+    places = run.task.eval_rows("test")
     assert run.sampled("test") == f"by a random sample of 5 of {TEST} test images"
     kept = held.folder.scores("test")
     np.testing.assert_allclose(run.scores("test"), kept[places], atol=1e-5)  # features were rounded
@@ -45,9 +45,9 @@ def test_what_needs_every_label_is_refused_before_it_begins(source, tmp_path, mo
 
 
 def test_probabilities_rest_on_a_sample_of_many_rows(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(tasks, "MOST_JUDGED", 20)
+    monkeypatch.setattr(tasks, "MAX_EVAL_CELLS", 20)
     task = tasks.prepare_task(tiny_config(source).data)
-    places = task.judged("test")
+    places = task.eval_rows("test")
     assert len(places) == 20 // 4
     assert (np.diff(places) > 0).all()
     assert places.max() < len(task.test)
@@ -55,15 +55,15 @@ def test_probabilities_rest_on_a_sample_of_many_rows(source, tmp_path, monkeypat
     assert done.results.test_note.startswith(f"by a random sample of 5 of {TEST} test images")
     run = FinishedRun(done.folder.path)
     assert run.scores("test").shape == (TEST, 4)
-    np.testing.assert_array_equal(np.flatnonzero(run.judged("test")), places)
+    np.testing.assert_array_equal(np.flatnonzero(run.eval_mask("test")), places)
     assert run.sampled("test") == f"by a random sample of 5 of {TEST} test images"
 
 
 def test_what_a_sample_does_not_hold_is_not_said_of_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(tasks, "MOST_JUDGED", 4)  # one row
+    monkeypatch.setattr(tasks, "MAX_EVAL_CELLS", 4)  # one row
     write_images(tmp_path)
     labels = labels_of(TRAIN + TEST)
-    seen, tested = 30 + tasks.judged_places(7, 4), TRAIN + tasks.judged_places(TEST, 4)
+    seen, tested = 30 + tasks.sample_places(7, 4), TRAIN + tasks.sample_places(TEST, 4)
     labels[30:TRAIN] = 0
     labels[31 if seen == 30 else 30, 0] = 1
     labels[tested] = 0
@@ -76,7 +76,7 @@ def test_what_a_sample_does_not_hold_is_not_said_of_all(tmp_path, monkeypatch):
 
 
 def test_figures_of_a_sample_are_told_as_such(source, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(tasks, "MOST_JUDGED", 20)
+    monkeypatch.setattr(tasks, "MAX_EVAL_CELLS", 20)
     paths = [tmp_path / name for name in ("one", "two")]
     for path, method in zip(paths, ("bce", "opml-plus"), strict=True):
         done = train_tiny(source, f"method.name={method}", out=path, cache=tmp_path / "cache")

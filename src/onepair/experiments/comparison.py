@@ -94,7 +94,7 @@ def _read(run: FinishedRun, name: str) -> TestedRun:
     if not (run.path / "model.safetensors").exists():
         raise RunError(f"{run.path}: its scores were not kept, as always of runs that only search for values")
     scores, labels = run.scores("test"), run.labels("test")
-    if len(places := run.task.judged("test")) < len(labels):  # those that the mAP is of
+    if len(places := run.task.eval_rows("test")) < len(labels):  # those that the mAP is of
         scores, labels = scores[places], labels[places]
     return TestedRun(name, run, test_map, scores, labels)
 

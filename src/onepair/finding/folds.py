@@ -20,7 +20,7 @@ from onepair.models import Classifier
 from onepair.runs.config import WITHOUT_IMAGES, Config, parse_fold
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.runs.task import Split, judged_places, task_of
+from onepair.runs.task import Split, sample_places, task_of
 from onepair.training.callbacks import Callback
 from onepair.training.checkpoint import StopRequests
 from onepair.training.distributed import first_logger, is_first
@@ -121,10 +121,10 @@ def read_out_of_sample(
     found = _solved_models(run, scorers_of) if solved else _fold_models(run, configs, hardware, scorers_of)
     bias = np.zeros((len(found.scorers), classes), np.float32)
     if not solved and len(found.seen):
-        rows = found.seen[judged_places(len(found.seen), classes)]
+        rows = found.seen[sample_places(len(found.seen), classes)]
         bias = relative_bias(np.stack([score(rows).mean(0) for score in found.scorers]))
     complete = np.intersect1d(run.in_full, found.seen)
-    complete = complete[judged_places(len(complete), classes)]
+    complete = complete[sample_places(len(complete), classes)]
     sample_scores = np.zeros((1, 0, classes), np.float32)
     if len(complete):
         sample_scores = np.stack([found.scorers[number](complete) - bias[number] for number in found.judges])

@@ -14,7 +14,7 @@ from onepair.probability.binned_counts import Tally
 from onepair.probability.calibration import Platt, check_scores, fit_lines
 from onepair.probability.infer import Inference, infer
 from onepair.probability.intervals import Interval
-from onepair.probability.label_dependence import Combination, fit_combination
+from onepair.probability.label_dependence import LabelDependence, fit_label_dependence
 from onepair.probability.observation import Mask, Observation, Process
 
 _EM_STEPS, _ROUNDS = 200, 4
@@ -131,7 +131,7 @@ class CellPosterior:
     """What was learned from some rows on how probable labels are, to be applied to any rows."""
 
     inference: Inference  # of the rows that it was fitted to
-    combination: Combination | None  # what labels say of each other, where rows with all labels tell
+    dependence: LabelDependence | None  # what labels say of each other, where rows with all labels tell
     noise: LabelNoise
     lists: frozenset[bytes]  # the lists of classes by which some rows were looked at
     basis: str  # a few words on what this rests on
@@ -145,8 +145,8 @@ class CellPosterior:
     def _of_unknown(self, scores: Floats, labels: Labels, asked: Mask) -> Floats:
         """The same of unknown cells; those of others mean nothing."""
         inference, observation = self.inference, self._observation(labels, asked)
-        if self.combination is not None:
-            return self.combination(scores, labels, observation)
+        if self.dependence is not None:
+            return self.dependence(scores, labels, observation)
         return observation.posterior(inference.in_any_row(scores), labels, inference.rates)
 
     def _observation(self, labels: Labels, asked: Mask) -> Observation:
@@ -212,10 +212,10 @@ def fit_cell_posterior(
             own = np.sort(np.random.default_rng(seed).choice(own, _MOST_FULL, replace=False))
         labels, by_model, stands_for = known[own], matrix[None, own], np.ones(len(own))
         full, which = np.ones(len(own), bool), "images"
-    combination, unknown = None, inference.probabilities[:rows]
+    dependence, unknown = None, inference.probabilities[:rows]
     basis = f"observed labels alone, {observation.assumption}"
     if full.sum() >= _FEWEST_FULL and (labels[full] == POSITIVE).any():
-        combination = fit_combination(
+        dependence = fit_label_dependence(
             by_model[:, full],
             labels[full],
             inference,
@@ -223,12 +223,12 @@ def fit_cell_posterior(
             weights=stands_for[full],
             random=np.random.default_rng(seed),
         )
-        unknown = combination(matrix, known, observation)
+        unknown = dependence(matrix, known, observation)
         basis = f"full labels of {full.sum():,} {which}"
     noise = fit_label_noise(known, unknown, inference.platt.logits(matrix), max_shown=observation.max_shown)
     by_list = observation.ignorable.all(1) & (known == UNKNOWN).any(1)
     lists = frozenset(_patterns(known[by_list], observation.asked[by_list]))
-    return CellPosterior(inference, combination, noise, lists, basis)
+    return CellPosterior(inference, dependence, noise, lists, basis)
 
 
 def _patterns(labels: Labels, asked: Mask) -> list[bytes]:

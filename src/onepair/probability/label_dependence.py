@@ -24,7 +24,7 @@ _BLOCK = 1_000_000  # cells that are computed at once
 
 
 @dataclass(frozen=True, eq=False)
-class Combination:
+class LabelDependence:
     """A logistic regression for each label on its own posterior and on those of all others in its row.
 
         logit P(l) = a_l q_l + b_l + Σ_j W_jl x_j,   W_jl = c_j + V_jl,   V = Vᵀ
@@ -50,7 +50,7 @@ class Combination:
         return probabilities
 
 
-def fit_combination(
+def fit_label_dependence(
     scores: Floats,
     labels: Labels,
     inference: Inference,
@@ -58,7 +58,7 @@ def fit_combination(
     observed: Labels,
     weights: Floats,
     random: np.random.Generator,
-) -> Combination:
+) -> LabelDependence:
     """Fit on rows with full labels, hidden in the way that the others are.
 
     Args:
@@ -83,9 +83,9 @@ def fit_combination(
     weight = (shown == UNKNOWN) * (np.tile(weights / weights.mean(), copies) / copies)[:, None]
     if count > _MOST_CLASSES:
         line = correct_lines(Platt(np.ones(count), np.zeros(count)), own, (full == POSITIVE).astype(float), weight)
-        return Combination(platt, rates, line.slope, line.intercept, None)
+        return LabelDependence(platt, rates, line.slope, line.intercept, None)
     sure = sureness(observed, inference.probabilities)
-    return Combination(platt, rates, *_fit(own, others, full == POSITIVE, weight, sure))
+    return LabelDependence(platt, rates, *_fit(own, others, full == POSITIVE, weight, sure))
 
 
 def sureness(observed: Labels, probabilities: Floats) -> Floats:

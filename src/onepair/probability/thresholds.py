@@ -150,8 +150,8 @@ def _common_threshold(
     probabilities: Floats, expected: Floats, pooled: NDArray[np.bool_], rule: Rule, precision: float
 ) -> float:
     """The probability that is best for all classes together that have enough positives, or for all if none has."""
-    judged = np.ones(len(pooled), bool) if pooled.all() else ~pooled
-    cells = probabilities[:, judged].ravel(), expected[:, judged].ravel()
+    own = np.ones(len(pooled), bool) if pooled.all() else ~pooled
+    cells = probabilities[:, own].ravel(), expected[:, own].ravel()
     if not cells[1].any():
         return 0.5 if rule == "f1" else np.inf
     return float(expit(_threshold(logit(np.clip(cells[0], 1e-12, 1 - 1e-12)), cells[1], rule, precision)))
@@ -205,13 +205,13 @@ def _better_kind(scores: Floats, known: Labels, weights: Floats) -> Calibration:
     judged_by = np.where(weights > 0, known, UNKNOWN).astype(np.int8)
     halves = order[::2], order[1::2]
     losses: dict[Calibration, float] = {"platt": 0.0, "isotonic": 0.0}
-    for fitted, judged in (halves, halves[::-1]):
+    for fitted, held_out in (halves, halves[::-1]):
         if not all((judged_by[fitted] == value).any() for value in (POSITIVE, NEGATIVE)):
             return "platt"
         for kind in losses:
-            probabilities = _FITS[kind](scores[fitted], judged_by[fitted], weights[fitted])(scores[judged])
-            likelihoods = np.where(known[judged] == POSITIVE, probabilities, 1 - probabilities)
-            losses[kind] -= (weights[judged] * np.log(np.maximum(likelihoods, _LEAST))).sum()
+            probabilities = _FITS[kind](scores[fitted], judged_by[fitted], weights[fitted])(scores[held_out])
+            likelihoods = np.where(known[held_out] == POSITIVE, probabilities, 1 - probabilities)
+            losses[kind] -= (weights[held_out] * np.log(np.maximum(likelihoods, _LEAST))).sum()
     return min(losses, key=losses.__getitem__)
 
 

@@ -19,7 +19,7 @@ from onepair.probability import fit_decisions
 from onepair.probability.evaluation import Evaluation, evaluate
 from onepair.probability.thresholds import Thresholds
 from onepair.runs.finished import FinishedRun
-from onepair.runs.task import Split, judged_places
+from onepair.runs.task import Split, sample_places
 from onepair.words import counted, listed
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def evaluate_run(
 
 
 def _own_set(run: FinishedRun, split: Split, workers: int | None) -> EvaluationSet:
-    rows, asked = run.judged(split), run.asked(split)
+    rows, asked = run.eval_mask(split), run.asked(split)
     scores = run.scores(split, workers=workers)
     return EvaluationSet(
         scores[rows], run.labels(split)[rows], None if asked is None else asked[rows], run.decisions, run.classes
@@ -95,7 +95,7 @@ def _other_set(
         there = ", ".join(dict.fromkeys(table.split.tolist()))
         raise DataError(f"{source}: has no {split} images, but {there}; choose them with --split")
     if too_many(len(rows), len(run.classes)):
-        some = rows[judged_places(len(rows), len(run.classes))]
+        some = rows[sample_places(len(rows), len(run.classes))]
         logger.info(f"judged by a random sample of {len(some):,} of {counted(len(rows), f'{split} image')}")
         rows = some
     scores = score_images(
@@ -169,7 +169,7 @@ def choose_thresholds(
     thresholds = fit_decisions(scores, labels, calibration=calibration, rule=rule, precision=precision, **known_by)
     with writing(run.path):
         run.decide(thresholds)
-    rows = run.judged("validation")[sample]
+    rows = run.eval_mask("validation")[sample]
     if known_by["asked"] is not None:
         known_by["asked"] = known_by["asked"][rows]
     found = evaluate(scores[rows], labels[rows], thresholds, run.classes, **known_by)

@@ -20,7 +20,7 @@ from onepair.remote import as_path, is_remote
 from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunFolder
-from onepair.runs.task import RunCache, Split, Task, describe_observation, judged_places, task_of
+from onepair.runs.task import RunCache, Split, Task, describe_observation, sample_places, task_of
 from onepair.words import counted
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class FinishedRun:
         if len(rows) == 0:
             there = [name for name in ("test", "validation", "train") if len(self.task.rows(name))]
             raise RunError(f"{self.path}: its dataset has no {split} images; choose {' or '.join(there)} with --split")
-        return rows[self.task.judged(split)] if too_many(len(rows), len(self.table.classes)) else rows
+        return rows[self.task.eval_rows(split)] if too_many(len(rows), len(self.table.classes)) else rows
 
     def sampled(self, split: Split) -> str:
         """A few words on how many images figures of a split rest on, if it is not all of them; else nothing."""
@@ -147,7 +147,7 @@ class FinishedRun:
         """The images that people have given all of their labels; `write_audit` has them read anew."""
         return read_audit(self)
 
-    def judged(self, split: Split) -> NDArray[np.bool_]:
+    def eval_mask(self, split: Split) -> NDArray[np.bool_]:
         """By which images (N,) of a split the model is judged: after an audit by those that were drawn for it.
 
         The known labels of the others are mostly positive, so that together with them every model would look good; and
@@ -164,7 +164,7 @@ class FinishedRun:
         """
         rows, audit = self.rows(split), self.audit
         chosen = np.zeros(len(rows), bool)
-        chosen[judged_places(len(rows), len(self.table.classes))] = True
+        chosen[sample_places(len(rows), len(self.table.classes))] = True
         return chosen if audit is None or audit.split != split else chosen | np.isin(rows, audit.rows)
 
     def asked(self, split: Split) -> NDArray[np.bool_] | None:

@@ -60,7 +60,7 @@ class RunCache:
 
 Split = Literal["train", "validation", "test"]
 
-MOST_JUDGED = 2**25  # cells of a split that probabilities are computed of
+MAX_EVAL_CELLS = 2**25  # cells of a split that probabilities are computed of
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,16 +96,16 @@ class Task:
         """All rows that are used, ascending."""
         return np.unique(np.concatenate([self.train, self.validation, self.test]))
 
-    def judged(self, split: Split) -> Indices:
+    def eval_rows(self, split: Split) -> Indices:
         """By which rows of a split, counted from 0, probabilities are fitted and figures computed.
 
         By all of them, or where they are too many a random sample.
         """
-        return judged_places(len(self.rows(split)), len(self.table.classes))
+        return sample_places(len(self.rows(split)), len(self.table.classes))
 
     def sampled(self, split: Split) -> str:
         """A few words on the sample that a split is judged by, if it is not all of its images; else nothing."""
-        some, every = len(self.judged(split)), len(self.rows(split))
+        some, every = len(self.eval_rows(split)), len(self.rows(split))
         return "" if some == every else f"a random sample of {some:,} of {counted(every, f'{split} image')}"
 
     @property
@@ -145,9 +145,9 @@ class Task:
         return np.array([self.table.files[row] not in files for row in rows.tolist()], bool)
 
 
-def judged_places(rows: int, classes: int) -> Indices:
+def sample_places(rows: int, classes: int) -> Indices:
     """All of so many rows, counted from 0, or where they and the classes are too many a random sample of them."""
-    most = max(1, MOST_JUDGED // classes)
+    most = max(1, MAX_EVAL_CELLS // classes)
     if rows <= most:
         return np.arange(rows)
     return np.sort(np.random.default_rng(0).choice(rows, most, replace=False))

@@ -192,7 +192,7 @@ def solve_task(
     """
     judges = None
     if not task.out_of_fold:
-        places = task.judged("validation")
+        places = task.eval_rows("validation")
         judges = Judges(features_of(source, task.validation[places]), task.validation_labels[places])
     asked, penalty = task.table.asked, config.linear.penalty
     fit = fit_kernel if config.linear.head == "kernel" else fit_linear

@@ -105,7 +105,7 @@ class Trainer:
         self.position[train] = torch.arange(len(task.train), device=fabric.device)
 
     @property
-    def judged(self) -> nn.Module:
+    def eval_model(self) -> nn.Module:
         """The model that is evaluated: the averaged one if there is one."""
         return self.stage.model if self.average is None else self.average.module
 
@@ -143,7 +143,7 @@ class Trainer:
         progress = self.progress
         if validation_map >= progress.best_map:  # of equals the later, which has learned more
             progress.best_map, progress.best_epoch = validation_map, epoch
-            self.best = {name: tensor.clone() for name, tensor in cpu_state(self.judged).items()}
+            self.best = {name: tensor.clone() for name, tensor in cpu_state(self.eval_model).items()}
         record = {
             "stage": self.stage.name,
             "epoch": epoch,
@@ -173,7 +173,7 @@ class Trainer:
             scores = self._score(rows, epoch)
             return estimated_map(scores, labels), self._priors(scores) if priors else None
         found = estimated_map_by_blocks(self._blocks(rows, epoch), labels)
-        some = self._score(rows[self.task.judged("validation")], epoch) if priors else None
+        some = self._score(rows[self.task.eval_rows("validation")], epoch) if priors else None
         return found, None if some is None else self._priors(some)
 
     def _priors(self, scores: Tensor) -> Tensor | None:
@@ -181,7 +181,7 @@ class Trainer:
 
         None where the sample has no positive, and so nothing to tell.
         """
-        task, places = self.task, self.task.judged("validation")
+        task, places = self.task, self.task.eval_rows("validation")
         labels, asked = task.validation_labels.take(places), task.asked_validation
         if not labels.has(POSITIVE):
             return None
@@ -275,7 +275,7 @@ class Trainer:
     def _score(self, rows: Indices, epoch: int) -> Tensor:
         scores = score(
             self.fabric,
-            self.judged,
+            self.eval_model,
             self.stage.source,
             rows,
             batch_size=self.stage.scoring_batch,
@@ -294,7 +294,7 @@ class Trainer:
 
         return ScoredBlocks(
             self.fabric,
-            self.judged,
+            self.eval_model,
             self.stage.source,
             rows,
             self.stage.scoring_batch,
@@ -343,7 +343,7 @@ class Trainer:
             self.method.load_state_dict(state["method"])
             if self.average is not None:
                 self.average.load_state_dict(state["average"])
-            _check_alike(self.best, cpu_state(self.judged) if self.progress.best_epoch else {})
+            _check_alike(self.best, cpu_state(self.eval_model) if self.progress.best_epoch else {})
         except (
             LookupError,
             TypeError,

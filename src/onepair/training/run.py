@@ -68,7 +68,7 @@ _log = first_logger(__name__)
 
 def test_metrics(scores: NDArray[np.float32], task: Task, decisions: Thresholds, process: Process) -> dict[str, Any]:
     """The figures of `Results` that the test images tell."""
-    rows, sampled = task.test[task.judged("test")], task.sampled("test")
+    rows, sampled = task.test[task.eval_rows("test")], task.sampled("test")
     labels, asked = task.table.labels[rows], task.table.asked
     if not (labels == POSITIVE).any():
         return {"test_note": f"no {f'image of {sampled}' if sampled else 'test image'} has a positive label"}
@@ -349,7 +349,7 @@ class _Run:
             scores["test"] = self._judged_scores("test", by_all)
         if self.fabric.is_global_zero:
             FoldModels(found.fold_coef, found.fold_intercept, found.fold).write(self.folder.path)
-        labels = task.validation_labels.take(task.judged("validation"))
+        labels = task.validation_labels.take(task.eval_rows("validation"))
         judged = estimated_map(scores["validation"], labels.dense())
         return self._finish(scores, validation_map=judged, penalty=float(f"{1 / found.C:.4g}"))
 
@@ -469,7 +469,7 @@ class _Run:
                 f"{counted(len(task.train), 'image')} to train on, {len(task.validation):,} to select {what} by "
                 f"({task.selected_on}), {tested}"
             )
-        places = task.judged("train")
+        places = task.eval_rows("train")
         observed, asked = task.observed.take(places), task.table.asked
         asked = None if asked is None else asked[task.train[places]]
         sampled = f", by {task.sampled('train')}" if task.sampled("train") else ""
@@ -489,7 +489,7 @@ class _Run:
     ) -> Results:
         """Choose thresholds, judge by test images for the first and only time, and write everything down."""
         task = self.task
-        places = task.judged("validation")
+        places = task.eval_rows("validation")
         weights, process, asked = cpu_state(self.classifier), self.config.data.process, task.asked_validation
         if task.holds_out:  # a fold is asked for scores alone
             decisions = Thresholds.none(len(task.table.classes))
@@ -525,7 +525,7 @@ class _Run:
 
     def _judged_scores(self, split: Split, score_rows: Callable[[Indices], NDArray[np.float32]]) -> NDArray[np.float32]:
         """The scores of the rows that a split is judged by; those of all rows are kept, if they are not too many."""
-        rows, places = self.task.rows(split), self.task.judged(split)
+        rows, places = self.task.rows(split), self.task.eval_rows(split)
         if too_many(len(rows), len(self.task.table.classes)):
             return score_rows(rows[places])
         scores = score_rows(rows)
