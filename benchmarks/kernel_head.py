@@ -1,4 +1,4 @@
-"""A head that bends: Nyström features of an RBF kernel against linear ones, on the same solver.
+"""A kernel head: Nyström features of an RBF kernel against linear ones, on the same solver.
 
     python benchmarks/kernel_head.py DATA_FOLDER [--sets voc2012 coco80] [--scales columns rows] [--factors 1 2 4]
         [--landmarks 1000] [--draws 3] [--rows 8000] [--out results/kernel_head.csv]
