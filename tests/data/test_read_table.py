@@ -182,7 +182,7 @@ def test_unlisted_may_be_negative_and_then_a_blank_list_is_verified_empty(tmp_pa
     read = table.read(layouts.csv_lists(tmp_path), unlisted="negative")
     assert read.labels.tolist() == [[1, 1], [1, 0], [0, 0]]
     with pytest.raises(ValueError, match="unlisted must be 'unknown' or 'negative', got 'zero'"):
-        table.read(layouts.csv_lists(tmp_path), unlisted="zero")
+        read_dataset(layouts.csv_lists(tmp_path), unlisted="zero")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from onepair.data.label_table import LabelTable
 from onepair.errors import DataError
@@ -32,6 +33,14 @@ def is_file(path: Path) -> bool:
 def real(path: Path) -> Path:
     """Where a path leads, links followed; one that leads in a circle leads to itself."""
     return path if isinstance(path, NonLocalPath) else Path(os.path.realpath(path))
+
+
+def entries(folder: Path) -> list[Path]:
+    """Return what is in a folder and not hidden, sorted; nothing if it is no folder."""
+    try:
+        return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+    except (OSError, ValueError):
+        return []
 
 
 def read_bytes(path: Path) -> bytes:
@@ -95,6 +104,16 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a text file, stripped, without the blank ones at its end: line n is item n - 1."""
     text = read_text(path).rstrip()
     return [line.strip() for line in text.split("\n")] if text else []
+
+
+def labels_by_name(
+    count: int, named: Sequence[tuple[int, str, int]], *, complete: ArrayLike
+) -> tuple[list[str], LabelMatrix]:
+    """Return the sorted classes and the labels of rows, classes and values, of which the last of a cell counts."""
+    classes = sorted({name for _, name, _ in named})
+    position = {name: column for column, name in enumerate(classes)}
+    entries = np.array([(row, position[name], value) for row, name, value in named], np.int64).T
+    return classes, LabelMatrix.from_entries((count, len(classes)), *entries, complete=complete)
 
 
 def join_splits(

@@ -13,7 +13,7 @@ from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.find_images import locate
-from onepair.data.tables.read_table import Unlisted, check_unlisted
+from onepair.data.tables.read_table import Unlisted
 from onepair.data.text_files import exists, join_splits, read_json, starts_with
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
@@ -73,7 +73,6 @@ def read(
             `images/default/` there and one folder up; where only the last parts of a name are found, by these.
         report: called with every problem; the default stops at the first one.
     """
-    check_unlisted(unlisted)
     if path.suffix.lower() == ".json":
         return _read_file(path, "train", unlisted, [images] if images else _folders_of(path), report)
     subsets = _subsets(path)

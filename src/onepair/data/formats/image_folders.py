@@ -1,7 +1,5 @@
 """A folder of images per class, as for torchvision's ImageFolder and YOLO's classifiers."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +10,16 @@ from onepair.data.images.walk import walk
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import Report, raise_problem
 from onepair.data.tables.cell_values import split_of
-from onepair.data.tables.read_table import Unlisted, check_unlisted
+from onepair.data.tables.read_table import Unlisted
 from onepair.data.tables.sheet import is_sheet
+from onepair.data.text_files import entries, labels_by_name
 from onepair.errors import DataError
-from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE
-from onepair.remote import NonLocalPath
 
 
 def detect(path: Path) -> bool:
     """Whether the folder `path` holds two or more folders of images, perhaps in train/ and the like, and no labels."""
-    if any(is_sheet(each) or each.suffix.lower() == ".json" for each in _entries(path)):
+    if any(is_sheet(each) or each.suffix.lower() == ".json" for each in entries(path)):
         return False
     names = {name for folder in _splits(path) for name in classes_in(folder)}
     return len(names) > 1 and not all(split_of(name.rstrip("0123456789")) for name in names)
@@ -42,19 +39,17 @@ def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = raise_p
     The folders of the classes may be in others that are named after splits, as train/, val/ and test/; else all images
     are "train". Rows are in the order of splits, classes and files; classes are sorted.
     """
-    check_unlisted(unlisted)
     found = [
         (split, name, file)
         for folder, split in sorted(_splits(path).items(), key=lambda item: (SPLITS.index(item[1]), item[0]))
         for name in classes_in(folder)
-        for file in sorted(images_below(folder / name))
+        for file in walk(folder / name)
     ]
     if not found:
         raise DataError(f"{path}: holds no folder with images; the layout is one folder per class, as dog/1.jpg")
     splits, names, files = zip(*found, strict=True)
-    classes = sorted(set(names))
-    shape, columns = (len(found), len(classes)), np.searchsorted(classes, names)
-    labels = LabelMatrix.from_entries(shape, np.arange(len(found)), columns, POSITIVE, complete=unlisted == "negative")
+    named = [(row, name, POSITIVE) for row, name in enumerate(names)]
+    classes, labels = labels_by_name(len(found), named, complete=unlisted == "negative")
     return LabelTable(
         files=tuple(file.relative_to(path).as_posix() for file in files),
         classes=tuple(classes),
@@ -74,27 +69,10 @@ def _splits(path: Path) -> dict[Path, str]:
 
 def classes_in(path: Path) -> list[str]:
     """The folders in a folder that hold images, by their names."""
-    return [folder.name for folder in _folders(path) if any(map(_is_image, _entries(folder)))]
-
-
-def images_below(folder: Path) -> Iterator[Path]:
-    """All images in a folder and below it, in no order."""
-    if isinstance(folder, NonLocalPath):
-        return walk(folder)
-    return (Path(parent, file) for parent, _, files in os.walk(folder) for file in files if _is_image(Path(file)))
+    return [
+        folder.name for folder in _folders(path) if any(each.suffix.lower() in SUFFIXES for each in entries(folder))
+    ]
 
 
 def _folders(path: Path) -> list[Path]:
-    return [each for each in _entries(path) if each.is_dir()]
-
-
-def _entries(path: Path) -> list[Path]:
-    """What is in a folder and not hidden, sorted; nothing if it is no folder."""
-    try:
-        return sorted(each for each in path.iterdir() if not each.name.startswith("."))
-    except (OSError, ValueError):
-        return []
-
-
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
+    return [each for each in entries(path) if each.is_dir()]

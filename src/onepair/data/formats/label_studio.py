@@ -14,10 +14,9 @@ from onepair.data.label_table import LabelTable
 from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.find_images import locate
-from onepair.data.tables.read_table import Unlisted, check_unlisted
-from onepair.data.text_files import exists, read_json, starts_with
+from onepair.data.tables.read_table import Unlisted
+from onepair.data.text_files import exists, labels_by_name, read_json, starts_with
 from onepair.errors import DataError
-from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE
 
 LOCAL = "/data/local-files/?d="  # before the names of files that Label Studio serves from a folder
@@ -56,26 +55,25 @@ def read(
     names. Two fields of a task's data count, too: `negative`, a list of classes, and `split`. Classes are all that
     are named, sorted; images are in the order of the file.
     """
-    check_unlisted(unlisted)
     tasks = list(_tasks(path, report))
-    classes = sorted(set[str]().union(*(task.positives | task.negatives for task in tasks)))
-    if not classes:
-        raise DataError(f"{path}: none of its {len(tasks)} tasks names a class")
-    position = {name: column for column, name in enumerate(classes)}
-    cells = [
-        (row, position[name], value)
+    named = [
+        (row, name, value)
         for row, task in enumerate(tasks)
-        for value, named in ((NEGATIVE, task.negatives), (POSITIVE, task.positives))  # of which the last counts
-        for name in named
+        for value, names in ((NEGATIVE, task.negatives), (POSITIVE, task.positives))  # of which the last counts
+        for name in names
     ]
+    if not named:
+        raise DataError(f"{path}: none of its {len(tasks)} tasks names a class")
     complete = [task.looked_at and unlisted == "negative" for task in tasks]
-    entries = np.array(cells, np.int64).reshape(-1, 3).T
-    names = [task.image for task in tasks]
-    root, files = locate(names, [images] if images else [path.parent, path.parent / "images", path.parent.parent])
+    classes, labels = labels_by_name(len(tasks), named, complete=complete)
+    images_named = [task.image for task in tasks]
+    root, files = locate(
+        images_named, [images] if images else [path.parent, path.parent / "images", path.parent.parent]
+    )
     return LabelTable(
         files=tuple(files),
         classes=tuple(classes),
-        labels=LabelMatrix.from_entries((len(tasks), len(classes)), *entries, complete=complete),
+        labels=labels,
         split=np.array([task.split for task in tasks]),
         root=root,
         places=tuple(task.place for task in tasks),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from onepair.data.formats import (  # noqa: F401 (importing a module registers its reader)
     coco,
@@ -18,12 +18,13 @@ from onepair.data.formats import (  # noqa: F401 (importing a module registers i
     webdataset,
 )
 from onepair.data.formats.readers import READERS, Reader
+from onepair.data.images.walk import walk
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Unlisted, Zeros
 from onepair.data.tables.sheet import is_sheet
-from onepair.data.text_files import exists
+from onepair.data.text_files import entries, exists
 from onepair.data.vectors.vector_files import read_vectors
 from onepair.errors import DataError
 from onepair.remote import as_path, is_remote
@@ -61,6 +62,9 @@ def read_dataset(
     Raises:
         DataError: a sentence that says what is wrong, where, and what to do.
     """
+    for option, value, allowed in (("unlisted", unlisted, get_args(Unlisted)), ("zeros", zeros, get_args(Zeros))):
+        if value not in allowed:
+            raise ValueError(f"{option} must be {' or '.join(map(repr, allowed))}, got {value!r}")
     path = as_path(source)
     reader = recognise(path, format)
     options: dict[str, Any] = {
@@ -73,7 +77,7 @@ def read_dataset(
     for option, unsaid in (("images", None), ("label_columns", None), ("zeros", "negative")):
         if options[option] != unsaid and option not in reader.options:
             raise DataError(f"{path}: is read as {reader.name}, which takes no {option}")
-    found = reader.read(path, report=report, **{name: options[name] for name in reader.options})
+    found = reader.read(path, report=report, **{name: options[name] for name in reader.options if name in options})
     found = _completed(found, complete_splits, path) if complete_splits else found
     if features is not None:
         vectors = read_vectors(features).of_table(found.files, found.numbered, str(path))
@@ -118,12 +122,11 @@ def recognise(path: Path, format: str = "auto") -> Reader:
         raise DataError(f"{path}: is a spreadsheet; save it as CSV in the program that made it, and give that file")
     if not path.is_dir():
         raise DataError(f"{path}: is no file of labels; onepair datasets lists what can be read")
-    entries = sorted(path.iterdir())
-    inside = [each.name for each in entries if is_sheet(each) or coco.detect(each) or label_studio.detect(each)]
+    inside = [each.name for each in entries(path) if is_sheet(each) or coco.detect(each) or label_studio.detect(each)]
     if inside:
         advice = ", or say --format folders for a class per folder" if len(image_folders.classes_in(path)) > 1 else ""
         raise DataError(f"{path}: is a folder with {', '.join(inside[:5])}; give the label file{advice}")
-    if image := next(image_folders.images_below(path), None):
+    if image := next(walk(path), None):
         raise DataError(
             f"{path}: holds images and no labels; write a table beside them with a line for each that has labels, as "
             f"labels.csv with the lines file,labels and {image.relative_to(path)},dog;sofa"

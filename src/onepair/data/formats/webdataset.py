@@ -18,11 +18,10 @@ from onepair.data.label_table import LabelTable
 from onepair.data.problems import Problem, Report, raise_problem
 from onepair.data.tables.cell_values import BAD, label_of, names_in, split_of
 from onepair.data.tables.column_roles import LIST_NAMES
-from onepair.data.tables.read_table import Unlisted, check_unlisted
+from onepair.data.tables.read_table import Unlisted
 from onepair.data.tables.sheet import is_sheet, plain_title
-from onepair.data.text_files import exists, read_lines
+from onepair.data.text_files import entries, exists, labels_by_name, read_lines
 from onepair.errors import DataError
-from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.remote import all_at_once, as_path, is_remote
 from onepair.words import listed
@@ -81,25 +80,20 @@ def read(path: Path, *, unlisted: Unlisted = "unknown", report: Report = raise_p
     Only the headers of a tar are read, and once; images are read from where they are when they are needed. Of a damaged
     tar, the samples before the damage count.
     """
-    check_unlisted(unlisted)
     root, shards = _shards(path)
     samples = list(_samples(root, shards, report))
-    classes = sorted({name for sample in samples for name in sample.said.labels})
-    if not classes:
+    named = [(row, name, label) for row, each in enumerate(samples) for name, label in each.said.labels.items()]
+    if not named:
         raise DataError(
             f"{path}: of {len(samples):,} images none is labelled; a sample is 1.jpg with 1.json, as "
             '{"labels": ["dog", "sofa"]}, or 1.cls or 1.txt'
         )
-    position = {name: column for column, name in enumerate(classes)}
-    entries = [
-        (row, position[name], label) for row, each in enumerate(samples) for name, label in each.said.labels.items()
-    ]
-    rows, columns, values = zip(*entries, strict=True)
-    complete = np.array([each.said.is_list and unlisted == "negative" for each in samples])
+    complete = [each.said.is_list and unlisted == "negative" for each in samples]
+    classes, labels = labels_by_name(len(samples), named, complete=complete)
     return LabelTable(
         files=tuple(sample.file for sample in samples),
         classes=tuple(classes),
-        labels=LabelMatrix.from_entries((len(samples), len(classes)), rows, columns, values, complete=complete),
+        labels=labels,
         split=np.array([sample.split for sample in samples]),
         root=root,
         places=tuple(sample.place for sample in samples),
@@ -149,20 +143,13 @@ def _shards(path: Path) -> tuple[Path, list[Path]]:
 
 def _in_folder(path: Path, *, alone: bool = False) -> list[Path]:
     """The shards in a folder, or in those of splits in it; if they should be alone, none where other things are."""
-    entries = _entries(path)
-    shards = [each for each in entries if each.suffix.lower() == SUFFIX]
-    folders = [each for each in entries if not each.suffix and each.is_dir()]
-    if alone and shards and (folders or any(is_sheet(each) or each.suffix.lower() in SUFFIXES for each in entries)):
+    inside = entries(path)
+    shards = [each for each in inside if each.suffix.lower() == SUFFIX]
+    folders = [each for each in inside if not each.suffix and each.is_dir()]
+    if alone and shards and (folders or any(is_sheet(each) or each.suffix.lower() in SUFFIXES for each in inside)):
         return []
-    inside = [_in_folder(each, alone=alone) if split_of(each.name) else [] for each in folders]
-    return shards or (list(itertools.chain(*inside)) if all(inside) or not alone else [])
-
-
-def _entries(path: Path) -> list[Path]:
-    try:
-        return sorted(each for each in path.iterdir() if not each.name.startswith("."))
-    except (OSError, ValueError):
-        return []
+    below = [_in_folder(each, alone=alone) if split_of(each.name) else [] for each in folders]
+    return shards or (list(itertools.chain(*below)) if all(below) or not alone else [])
 
 
 def _samples(root: Path, shards: list[Path], report: Report) -> Iterator[_Sample]:

@@ -63,16 +63,16 @@ def near_names(names: Sequence[str]) -> list[tuple[str, str]]:
         others = i + 1 + np.flatnonzero((group[i + 1 :] == group[i]) & (2 * fewer >= NEAR * both))
         shared = np.minimum(letters[i], letters[others]).sum(1)  # at most so many letters can match
         possible = others[2 * shared >= NEAR * (lengths[i] + lengths[others])]
-        found |= {(i, j) for j in possible.tolist() if _are_near(name, folded[j])}
+        found |= {
+            (i, j)
+            for j in possible.tolist()
+            if name != folded[j] and SequenceMatcher(None, name, folded[j], autojunk=False).ratio() >= NEAR
+        }
     return [(names[i], names[j]) for i, j in sorted(found)]
 
 
 def _folded(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-
-
-def _are_near(a: str, b: str) -> bool:
-    return a != b and SequenceMatcher(None, a, b, autojunk=False).ratio() >= NEAR
 
 
 FEWEST_POSITIVES = 25  # of a class: a fifth of them are for validation, and five there can be judged by
@@ -146,13 +146,17 @@ def _rare_classes(table: LabelTable) -> Iterator[Problem]:
         )
 
 
+def much_alike(one: str, other: str) -> Problem:
+    """Return the remark that two names may be of one class."""
+    return Problem("names much alike", f"class {other}", f"may be class {one} by another name", remark=True)
+
+
 def _spellings(table: LabelTable) -> Iterator[Problem]:
     for first, *others in same_names(table.classes):
         for name in others:
             what = f"is class {first} in another spelling; keep one of them"
             yield Problem("spellings of one class", f"class {name}", what)
-    for one, other in near_names(table.classes):
-        yield Problem("names much alike", f"class {other}", f"may be class {one} by another name", remark=True)
+    yield from (much_alike(one, other) for one, other in near_names(table.classes))
 
 
 def _repeated(table: LabelTable, rows: Iterable[tuple[int, Hashable]], what: str) -> Iterator[Problem]:
@@ -244,7 +248,7 @@ def _look(table: LabelTable, row: int) -> Problem | bytes:
             return blake2b(content, digest_size=16).digest()
         decode(path, at_least=1)  # to its end, but at a small scale where the format allows
         with path.open("rb") as file:
-            return file_digest(file, _digest).digest()
+            return file_digest(file, partial(blake2b, digest_size=16)).digest()
     except (DataError, OSError) as error:
         if not exists(path):
             return missing_file(table, row)
@@ -252,7 +256,3 @@ def _look(table: LabelTable, row: int) -> Problem | bytes:
         return Problem(
             "unreadable image", table.files[row], str(reason).removeprefix(f"{path}: ").removeprefix("image: ")
         )
-
-
-def _digest() -> blake2b:
-    return blake2b(digest_size=16)

@@ -8,7 +8,7 @@ import numpy as np
 
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import Problem
-from onepair.data.quality.check import Progress, look_at_images, near_names, same_names
+from onepair.data.quality.check import Progress, look_at_images, much_alike, near_names, same_names
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
@@ -45,7 +45,7 @@ def clean(
         if one in table.classes and other in table.classes and is_same(one, other):
             table = _merge_classes(table, [one, other], changes)
         elif one in table.classes and other in table.classes:
-            doubts.append(Problem("names much alike", f"class {other}", f"may be class {one} by another name", True))
+            doubts.append(much_alike(one, other))
     table = table if table.ids else _without_bad_images(table, changes, progress)
     return Cleaned(_without_empty_classes(table, changes), changes, doubts)
 
@@ -63,7 +63,7 @@ def _merge_classes(table: LabelTable, names: list[str], changes: list[Problem]) 
 
 
 def _merged(labels: LabelMatrix, columns: list[int], kept: int) -> LabelMatrix:
-    """The labels with one column for what several say: positive over negative over unknown."""
+    """One column for what several say: positive over negative over unknown."""
     rows = np.arange(len(labels))
     return labels.with_entries(rows, np.full(len(rows), kept), labels[:, columns].max(1))
 

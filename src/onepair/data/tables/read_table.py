@@ -110,7 +110,6 @@ def interpret(
     report: Report = raise_problem,
 ) -> LabelTable:
     """Return the table that a sheet holds, with the files of the first folder that has them; see `read`."""
-    check_unlisted(unlisted)
     sheet = with_split(sheet, report)
     columns = find_columns(sheet, label_columns, report, with_vectors=with_vectors)
     ids = with_vectors or has_ids(sheet, columns, folders, report)
@@ -154,11 +153,6 @@ def interpret(
         numbered=numbered,
         ids=ids,
     )
-
-
-def check_unlisted(unlisted: str) -> None:
-    if unlisted not in ("unknown", "negative"):
-        raise ValueError(f"unlisted must be 'unknown' or 'negative', got {unlisted!r}")
 
 
 class _Images(NamedTuple):

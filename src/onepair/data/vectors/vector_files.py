@@ -17,7 +17,7 @@ from onepair.data.text_files import exists, read_text
 from onepair.data.vectors.align import Vectors
 from onepair.errors import DataError, WriteError
 from onepair.files import cache_folder, replacing, writing
-from onepair.remote import PART, NonLocalPath, RemotePath, as_path, is_url
+from onepair.remote import PART, RemotePath, as_path, is_url
 from onepair.words import counted, listed
 
 
@@ -37,7 +37,11 @@ def local_copy(path: Path) -> Path:
             return kept
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        _require_room(path, folder, size)
+        if size > (free := shutil.disk_usage(folder).free):
+            raise DataError(
+                f"{path}: its copy takes {size / 1e9:,.1f} GB in {folder}, and {free / 1e9:,.1f} GB are free; make "
+                "room, or set XDG_CACHE_HOME"
+            )
         with replacing(kept) as file:
             file.writelines(_parts(path, size))
     except WriteError:
@@ -65,15 +69,6 @@ def _parts(path: RemotePath, size: int) -> Iterator[bytes]:
 
 def _not_copied(path: RemotePath, error: OSError) -> DataError:
     return DataError(f"{path}: cannot be read ({error.strerror or error})")
-
-
-def _require_room(path: NonLocalPath, folder: Path, size: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if size > free:
-        raise DataError(
-            f"{path}: its copy takes {size / 1e9:,.1f} GB in {folder}, and {free / 1e9:,.1f} GB are free; make room, "
-            "or set XDG_CACHE_HOME"
-        )
 
 
 SUFFIXES = (".npy", ".npz", ".parquet")
