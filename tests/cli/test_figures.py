@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from onepair.cli.console import class_table, estimate_line
+from onepair.cli.console import estimate_line, make_table
 from onepair.cli.models import _print_thresholds as _print
 from onepair.probability import fit_decisions
 from onepair.probability.evaluation import Estimated, evaluate
@@ -16,7 +16,7 @@ from onepair.words import roughly
 
 
 def test_a_narrow_terminal_folds_and_cuts_nothing_off():
-    table = class_table("threshold", "predicted", "precision", "recall", "F1")
+    table = make_table("class", ">threshold", ">predicted", ">precision", ">recall", ">F1")
     table.add_row("a long name of a class", "0.98", "3", "100.0", "98.2", "99.1")
     with StringIO() as told:
         Console(width=40, file=told).print(table)

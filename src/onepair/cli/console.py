@@ -1,4 +1,4 @@
-"""What commands print of classes: tables, and estimates with their intervals."""
+"""What several commands print: tables, and estimates with their intervals."""
 
 import math
 from collections.abc import Sequence
@@ -10,15 +10,18 @@ if TYPE_CHECKING:
     from onepair.probability.evaluation import Estimated
 
 
-def class_table(*titles: str) -> "Table":
-    """A table of numbers by class, which folds what a narrow terminal has no room for."""
+def make_table(*titles: str, title: str | None = None) -> "Table":
+    """An empty table, which folds what a narrow terminal has no room for; columns whose title begins with > are right.
+
+    >>> [column.justify for column in make_table("class", ">AP").columns]
+    ['left', 'right']
+    """
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("class", overflow="fold")
-    for title in titles:
-        table.add_column(title, justify="right", overflow="fold")
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    for each in titles:
+        table.add_column(each.removeprefix(">"), justify="right" if each.startswith(">") else "left", overflow="fold")
     return table
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onepair.cli.console import class_table
+from onepair.cli.console import make_table
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.cli.options import (
     READ_DEFAULTS,
@@ -150,7 +150,7 @@ def _print_census(census: "Census", problems: list["Problem"], remarks: list["Pr
     from rich.markup import escape
 
     console = Console(highlight=False, soft_wrap=True)
-    table = class_table("positive", "negative", "unknown")
+    table = make_table("class", ">positive", ">negative", ">unknown")
     rows = list(zip(census.classes, census.positive, census.negative, census.unknown, strict=True))
     many = len(rows) > SHOWN_CLASSES
     for name, *counts in sorted(rows, key=lambda row: -row[1])[:SHOWN_CLASSES] if many else rows:

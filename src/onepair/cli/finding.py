@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from onepair.cli.console import class_table
+from onepair.cli.console import make_table
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.cli.options import (
     Accelerator,
@@ -128,7 +128,7 @@ def print_finding(found: "Finding") -> None:
     from onepair.finding.suggestions import LIKELY
 
     console = Console(highlight=False)
-    table = class_table("observed", "missing", "between", "share", "threshold", "reach it")
+    table = make_table("class", ">observed", ">missing", ">between", ">share", ">threshold", ">reach it")
     classes = sorted(found.classes, key=lambda each: -each.missing)
     for each in classes[:SHOWN_CLASSES]:
         table.add_row(
@@ -382,7 +382,7 @@ def print_summary(told: "AuditSummary") -> None:
     from onepair.words import points
 
     console = Console(highlight=False, soft_wrap=True)
-    table = class_table("missing", "between")
+    table = make_table("class", ">missing", ">between")
     classes = sorted(told.classes.items(), key=lambda each: -each[1].value)
     for name, missing in classes[:SHOWN_CLASSES]:
         table.add_row(escape(name), f"{missing.value:,.0f}", f"{missing.low:,.0f} to {missing.high:,.0f}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from onepair.cli.console import make_table
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.options import (
     READ_DEFAULTS,
@@ -190,19 +191,13 @@ def demo_config(run: DemoRun, epochs: int) -> "Config":
 
 
 def _print_runs(summaries: "list[RunSummary]") -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
     from onepair.report import gap_closed
     from onepair.words import duration, percent, points, signed
 
     baseline, ceiling = summaries[0].test_map, summaries[-1].test_map
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("method", "trained on"):
-        table.add_column(title)
-    for title in ("test mAP", "against BCE", "gap closed", "time"):
-        table.add_column(title, justify="right")
+    table = make_table("method", "trained on", ">test mAP", ">against BCE", ">gap closed", ">time")
     for run in summaries:
         table.add_row(
             run.title,

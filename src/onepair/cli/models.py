@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from onepair.cli.console import class_table, estimate_line
+from onepair.cli.console import estimate_line, make_table
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.cli.options import (
     READ_DEFAULTS,
@@ -102,7 +102,7 @@ def _print_evaluation(found: "Evaluation") -> None:
     from onepair.words import NOTHING, points
 
     console = Console(highlight=False, soft_wrap=True)
-    table = class_table("AP", "precision", "recall", "F1")
+    table = make_table("class", ">AP", ">precision", ">recall", ">F1")
     for name, figures in found.classes.items():
         table.add_row(escape(name), *map(points, figures))
     console.print(table)
@@ -175,7 +175,7 @@ def _print_thresholds(decisions: "Thresholds", scores: "NDArray[np.float32]", fo
     # The smallest probability that is predicted; thresholds are scores.
     least = np.where(predicted, decisions.probabilities(scores), np.inf).min(0)
     shown = found.classes if found.estimated is None else found.estimated.classes
-    table = class_table("threshold", "predicted", "precision", "recall", "F1")
+    table = make_table("class", ">threshold", ">predicted", ">precision", ">recall", ">F1")
     for (name, figures), limit, number in zip(shown.items(), least, predicted.sum(0), strict=True):
         given = (figures.precision if number else math.nan, figures.recall, figures.f1)
         values = map(points, given) if found.estimated is None else map(roughly, given)

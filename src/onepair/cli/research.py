@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from onepair.cli.console import make_table
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.cli.options import Workers
 from onepair.errors import UserError, require_extra
@@ -141,18 +142,12 @@ def _command(experiment: "Experiment", study: "Study", settings: Sequence[str]) 
 
 
 def _print_tables(tables: "Sequence[ResultTable]") -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
     from onepair.experiments.tables import signed
 
     for results in tables:
-        table = Table(box=box.SIMPLE_HEAD, title=results.dataset.title, title_justify="left")
-        for title in ("labels", "method"):
-            table.add_column(title)
-        for title in ("test mAP", "paper", "difference"):
-            table.add_column(title, justify="right")
+        table = make_table("labels", "method", ">test mAP", ">paper", ">difference", title=results.dataset.title)
         for result in results.results:
             table.add_row(
                 result.row.shown_labels,
@@ -166,18 +161,12 @@ def _print_tables(tables: "Sequence[ResultTable]") -> None:
 
 
 def _print_plan(plan: "Sequence[Step]") -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
     from onepair.words import duration
 
     console = Console(highlight=False)
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("for", "dataset", "method", "labels"):
-        table.add_column(title)
-    for title in ("search", "runs", "to do", "time"):
-        table.add_column(title, justify="right")
+    table = make_table("for", "dataset", "method", "labels", ">search", ">runs", ">to do", ">time")
     for step in plan:
         dataset, row = step.line
         table.add_row(
@@ -238,20 +227,14 @@ def compare(
 
 def _print_runs(runs: "Sequence[TestedRun]") -> None:
     """The runs by name, their results, and what differs in their settings."""
-    from rich import box
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     from onepair.experiments.comparison import differing_settings
     from onepair.runs.config import value_text
     from onepair.words import points
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("run", "method"):
-        table.add_column(title)
-    for title in ("best epoch", "validation", "test mAP", "F1"):
-        table.add_column(title, justify="right")
+    table = make_table("run", "method", ">best epoch", ">validation", ">test mAP", ">F1")
     for run in runs:
         table.add_row(
             escape(run.name),
@@ -270,15 +253,9 @@ def _print_runs(runs: "Sequence[TestedRun]") -> None:
 
 
 def _print_pairs(pairs: "Sequence[Pair]") -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for title in ("difference", "95 % interval"):
-        table.add_column(title, justify="right")
-    table.add_column("verdict")
+    table = make_table("", ">difference", ">95 % interval", "verdict")
     for pair in pairs:
         table.add_row(*_pair_cells(pair))
     Console(highlight=False).print(table)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onepair.cli.console import vague_line
+from onepair.cli.console import make_table, vague_line
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.options import (
     READ_DEFAULTS,
@@ -237,16 +237,12 @@ def config(
 
 def _print_settings(complete: "Config") -> None:
     """Every setting, its value and its meaning."""
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
     from onepair.runs.config import all_settings, flatten, value_text
 
     values = flatten(complete)
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("setting", "value", "meaning"):
-        table.add_column(title, overflow="fold")
+    table = make_table("setting", "value", "meaning")
     for setting in all_settings():
         value = values.get(setting.key, setting.default)
         usual = f" (default {value_text(setting.default)})" if value != setting.default else ""
@@ -258,18 +254,14 @@ def methods(
     name: Annotated[str | None, typer.Argument(help="Show one method's paper, equation and options.")] = None,
 ) -> None:
     """List the methods, or show one of them."""
-    from rich import box
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     from onepair.methods import METHODS, find_method
 
     console = Console(highlight=False)
     if name is None:
-        table = Table(box=box.SIMPLE_HEAD)
-        for title in ("method", "in the papers", "what it does"):
-            table.add_column(title)
+        table = make_table("method", "in the papers", "what it does")
         for info in METHODS.values():
             table.add_row(info.name, info.title, escape(info.description))
         console.print(table)
