@@ -1,8 +1,9 @@
 """Finished runs side by side: what differs between them, and whether it matters."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, count
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,28 +66,16 @@ def read_runs(paths: Sequence[Path]) -> list[TestedRun]:
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """What tells some folders apart: their names, with as many of those above as it takes, without what all share.
+    """What tells some folders apart: their paths without the folders that all are in.
 
-    >>> distinct_names([Path("runs/voc-bce-linear"), Path("runs/voc-opml-sp-linear")])
-    ['bce', 'opml-sp']
-    >>> distinct_names([Path("a/seed-0"), Path("b/seed-0")]), distinct_names([Path("x"), Path("x-2")])
-    (['a/seed-0', 'b/seed-0'], ['x', 'x-2'])
+    >>> distinct_names([Path("runs/bce"), Path("runs/opml")]), distinct_names([Path("a/0"), Path("b/0")])
+    (['bce', 'opml'], ['a/0', 'b/0'])
     """
-    folders = [real(path).parts for path in paths]
+    folders = [real(path) for path in paths]
     if len(set(folders)) < len(folders):
         raise RunError("name each run once")
-    depth = next(n for n in count(1) if len({parts[-n:] for parts in folders}) == len(folders))
-    if depth > 1:
-        return ["/".join(parts[-depth:]) for parts in folders]
-    words = [parts[-1].split("-") for parts in folders]
-    first, last = _shared_words(words), _shared_words([each[::-1] for each in words])
-    short = ["-".join(each[first : len(each) - last]) for each in words]
-    return short if all(short) and len(set(short)) == len(short) else [parts[-1] for parts in folders]
-
-
-def _shared_words(names: Sequence[Sequence[str]]) -> int:
-    """How many words all names begin with."""
-    return next((i for i, words in enumerate(zip(*names, strict=False)) if len(set(words)) > 1), 0)
+    common = os.path.commonpath([folder.parent for folder in folders])
+    return [folder.relative_to(common).as_posix() for folder in folders]
 
 
 def _read(run: FinishedRun, name: str) -> TestedRun:
