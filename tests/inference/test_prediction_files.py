@@ -92,6 +92,13 @@ def test_of_many_classes_only_what_is_predicted_is_written(place, images, tmp_pa
         ]
 
 
+def test_a_link_to_itself_is_left_out_and_listed(place, images, tmp_path):
+    (images / "loop.png").symlink_to("loop.png")
+    (images / "gone.png").symlink_to("nowhere.png")
+    assert write(load(place / "model.onnx"), images, tmp_path / "out.csv").unreadable == len(TORN) + 2
+    assert f"{images}/loop.png,cannot be read" in (tmp_path / "out.skipped.csv").read_text()
+
+
 def test_a_file_holds_what_the_model_says(place, images, tmp_path, monkeypatch):
     model = load(place / "run")
     problems = []

@@ -58,11 +58,11 @@ class Model:
 
     @property
     def noun(self) -> str:
-        """What it takes, in a word."""
+        """What it takes: "image", "vector" or "text"."""
         return "image" if self.preprocessing is not None else "vector" if self.encode is None else "text"
 
     def each(self, given: Image | Iterable[Image]) -> Iterator[Input]:
-        """Every single image, vector or text."""
+        """Give every single image, vector or text."""
         if self.preprocessing is not None:
             return one_by_one(given)
         return vector_rows(given, self.width) if self.encode is None else text_rows(given)
@@ -120,9 +120,18 @@ class Model:
 
 
 def load(path: str | Path) -> Model:
-    """The model of a run, by its folder, or that of a file that `onepair export` wrote.
+    """Load the model of a run, or of an ONNX file that `onepair export` wrote.
 
     A run's model is computed on the best devices at hand. To use an ONNX file, torch is not even imported.
+
+    Args:
+        path: the folder of a finished run, or an .onnx file.
+
+    Returns:
+        A `Model`, which predicts the labels of images, vectors or texts.
+
+    Raises:
+        ModelError: there is no model at the path, or none that can be used.
     """
     path = Path(path)
     if path.suffix == ".onnx" and not path.is_dir():
@@ -133,7 +142,7 @@ def load(path: str | Path) -> Model:
 
 
 def one_by_one(images: Image | Iterable[Image]) -> Iterator[Source]:
-    """Every single image."""
+    """Give every single image of files, folders and arrays."""
     if isinstance(images, str | Path):
         yield from image_files(as_path(images))
     elif isinstance(images, np.ndarray) and images.ndim != 4:

@@ -1,4 +1,4 @@
-"""Networks: backbones by name, their weights, the classifier on top, its files, and its heat maps."""
+"""Networks: backbones by name, their weights, and the classifier on top."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
