@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from onepair.metrics import mean_average_precision, precision_recall_f1
-from onepair.probability.intervals import Interval
-from onepair.probability.resampling import (
+from onepair.probability.intervals import (
+    Interval,
     bootstrap_figures,
     more_to_halve,
     paired_interval,

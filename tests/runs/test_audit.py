@@ -12,7 +12,7 @@ from onepair.data.tables import read_table as tables
 from onepair.errors import RunError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.probability.resampling import more_to_halve
+from onepair.probability.intervals import more_to_halve
 from onepair.runs import task as tasks
 from onepair.runs.audit import (
     draw,

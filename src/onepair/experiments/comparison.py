@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from onepair.data.text_files import real
 from onepair.errors import RunError
 from onepair.labels import Labels
-from onepair.probability.intervals import Interval
-from onepair.probability.resampling import paired_interval, resampled_maps
+from onepair.probability.intervals import Interval, paired_interval, resampled_maps
 from onepair.report import RunSummary
 from onepair.runs.config import flatten
 from onepair.runs.finished import FinishedRun

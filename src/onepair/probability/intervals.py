@@ -1,17 +1,23 @@
-"""Intervals: of shares, of differences, and of how many labels of each class are missing."""
+"""Intervals: of shares, of how many labels of each class are missing, and by the bootstrap over images of figures of a
+model and differences between two.
+"""
 
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from onepair.labels import POSITIVE, UNKNOWN, Labels
-from onepair.metrics import Floats
+from onepair.labels import POSITIVE, UNKNOWN, Labels, validate_labels
+from onepair.metrics import Floats, mean_average_precision, precision_recall_f1
 
 CONFIDENCE = 0.95
 TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 Z = 1.96  # standard errors to either end of an interval of 95 %
 WIDEST = 0.5  # an interval of a share that says anything
+RESAMPLES = 1000
+_AT_ONCE = 100  # resamples; their counts of a few thousand images stay within a processor's cache
 
 
 class Interval(NamedTuple):
@@ -109,3 +115,139 @@ def _count(
     error = Z * np.sqrt(spread * (rows + rows**2 * (share**2).sum()))
     most = (observed == UNKNOWN).sum(0) @ groups
     return Interval(*(np.clip(end, 0, most) for end in (value, value - error, value + error)))
+
+
+def paired_interval(difference: float, first: Floats, second: Floats) -> Interval:
+    """The interval that holds 95 % of the differences, second minus first, of mAP on the same resamples."""
+    low, high = np.quantile(second - first, TAILS)
+    return Interval(difference, float(low), float(high))
+
+
+class Figures(NamedTuple):
+    """mAP, and precision, recall and F1 of all labels together."""
+
+    map: Interval
+    precision: Interval
+    recall: Interval
+    f1: Interval
+
+
+def bootstrap_figures(
+    scores: NDArray[Any], labels: Labels, predicted: NDArray[np.bool_], *, resamples: int = RESAMPLES, seed: int = 0
+) -> Figures:
+    """The figures of a model with the intervals that hold 95 % of them in resamples of the images.
+
+    Resamples of a few labels that are all right are all right, too, which makes nothing sure: precision, recall and F1
+    have at least Wilson's interval for as many labels, and so has the mAP of a ranking without a mistake for as many
+    positives.
+
+    Args:
+        scores: (N, L).
+        labels: (N, L), with at least one positive.
+        predicted: (N, L), the labels that are predicted.
+        resamples, seed: as for `resampled_maps`.
+    """
+    known = validate_labels(labels)
+    hits, predictions, positives = (
+        cells.sum(1, dtype=np.float64)
+        for cells in (predicted & (known == POSITIVE), predicted & (known != UNKNOWN), known == POSITIVE)
+    )
+    drawn = np.concatenate(list(_draws(len(known), resamples, seed)), axis=1)  # (N, resamples)
+    hit, chosen, there = (each @ drawn for each in (hits, predictions, positives))
+    overall = precision_recall_f1(predicted, known, average="overall")
+    values = (mean_average_precision(scores, known).value, *overall)
+    resampled = (
+        resampled_maps([scores], known, resamples=resamples, seed=seed)[0],
+        hit / np.maximum(chosen, 1),
+        hit / np.maximum(there, 1),
+        2 * hit / np.maximum(chosen + there, 1),
+    )
+    ends = [np.quantile(each, TAILS) for each in resampled]
+    of = (predictions.sum(), positives.sum(), (predictions.sum() + positives.sum()) / 2)
+    perfect = positives.sum() if values[0] == 1 else 0.0
+    least = [wilson(perfect, perfect) if perfect else (1.0, 0.0), *(wilson(hits.sum(), number) for number in of)]
+    return Figures(
+        *(
+            Interval(float(value), float(min(low, lowest)), float(max(high, highest)))
+            for value, (low, high), (lowest, highest) in zip(values, ends, least, strict=True)
+        )
+    )
+
+
+def more_to_halve(images: int, population: int) -> int:
+    """How many more images of a population make intervals half as wide: 1/m - 1/N = (1/n - 1/N) / 4 for m in the end.
+
+    >>> more_to_halve(100, 10**9), more_to_halve(100, 1143), more_to_halve(1143, 1143)
+    (300, 217, 0)
+    """
+    return math.ceil(1 / ((1 / images - 1 / population) / 4 + 1 / population) - images - 1e-6)
+
+
+def resampled_maps(
+    scores: Sequence[NDArray[Any]], labels: Labels, *, resamples: int = RESAMPLES, seed: int = 0
+) -> Floats:
+    """mAP of each run, (runs, resamples), on test images drawn anew with replacement, the same draws for all runs.
+
+    A resample is how often each image was drawn. Counted that often, an image weighs in the average precision as its
+    copies would, so every class is sorted once for all resamples, and sums along its order do the rest.
+
+    Args:
+        scores: of each run, (N, L).
+        labels: (N, L).
+        resamples, seed: how many draws, and of which random stream.
+
+    >>> scores, labels = np.array([[0.9], [0.8], [0.7]]), np.array([[1], [0], [1]])
+    >>> resampled_maps([scores, -scores], labels, resamples=4).shape
+    (2, 4)
+    """
+    labels = validate_labels(labels)
+    ranked = [[_rank(run[:, column], labels[:, column]) for column in range(labels.shape[1])] for run in scores]
+    maps = []
+    for counts in _draws(len(labels), resamples, seed):
+        class_ap = np.array([[ranking.average_precision(counts) for ranking in run] for run in ranked])
+        known = ~np.isnan(class_ap)
+        maps.append(np.where(known, class_ap, 0).sum(axis=1) / np.maximum(known.sum(axis=1), 1))
+    return np.concatenate(maps, axis=1)
+
+
+def _draws(images: int, resamples: int, seed: int) -> Iterator[NDArray[np.float32]]:
+    """How often each image is drawn, (images, some resamples), exact in single precision."""
+    random = np.random.default_rng(seed)
+    for start in range(0, resamples, _AT_ONCE):
+        drawn = random.integers(images, size=(min(_AT_ONCE, resamples - start), images))
+        counts = np.stack([np.bincount(each, minlength=images) for each in drawn], axis=1)
+        yield counts.astype(np.float32)
+
+
+class Ranking(NamedTuple):
+    """The images of one class in order of their scores, cut where equal scores that hold a positive end."""
+
+    order: NDArray[np.intp]  # images with a known label, best first, down to the last positive
+    starts: NDArray[np.intp]  # where each piece of the order begins; all but its last images are negative or tied
+    positives: NDArray[np.intp]  # images with a positive label, in the same order
+    positive_starts: NDArray[np.intp]  # where those of each piece begin
+
+    def average_precision(self, counts: NDArray[np.float32]) -> Floats:
+        """AP for each resample, NaN where it drew no positive: 1/P Σ_pieces P_piece · ΣP / ΣN up to its end."""
+        if len(self.positives) == 0:
+            return np.full(counts.shape[1], np.nan)
+        images = np.add.reduceat(counts[self.order], self.starts, axis=0).cumsum(axis=0)
+        positives = np.add.reduceat(counts[self.positives], self.positive_starts, axis=0).astype(np.float64)
+        found = positives.cumsum(axis=0)
+        precision = found / np.maximum(images, 1)
+        total = np.where(found[-1] > 0, found[-1], np.nan)
+        average: Floats = (positives * precision).sum(axis=0) / total
+        return average
+
+
+def _rank(scores: NDArray[Any], labels: Labels) -> Ranking:
+    known = np.flatnonzero(labels != UNKNOWN)
+    order = known[np.argsort(-scores[known].astype(np.float64), kind="stable")]
+    positive = labels[order] == POSITIVE
+    ranked = -scores[order].astype(np.float64)
+    ends = np.searchsorted(ranked, ranked[positive], side="right")  # of the equal scores each positive is among
+    pieces, positive_starts = np.unique(ends, return_index=True)
+    if len(pieces) == 0:
+        nothing = np.zeros(0, np.intp)
+        return Ranking(nothing, nothing, nothing, nothing)
+    return Ranking(order[: pieces[-1]], np.r_[0, pieces[:-1]], order[positive], positive_starts)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.metrics import Floats, matrices
 from onepair.score_blocks import ScoreBlocks, rank_positives
 
@@ -25,25 +25,19 @@ def estimated_map(scores: Any, labels: Any) -> float:
     >>> round(estimated_map([[0.9], [0.8], [0.7]], [[1], [-1], [1]]), 3)
     0.869
     """
-    class_ap = estimated_average_precision(scores, labels)
-    averaged = class_ap[~np.isnan(class_ap)]
-    if len(averaged) == 0:
-        raise ValueError("no class has a known positive, so there is no average precision to estimate")
-    return float(averaged.mean())
+    return _mean(estimated_average_precision(scores, labels))
 
 
 def estimated_map_by_blocks(blocks: ScoreBlocks, labels: LabelMatrix) -> float:
     """`estimated_map` of scores that come in blocks of rows; the same to the bit."""
-    ranks = rank_positives(blocks, labels, negatives=True)
-    negatives, unknowns = labels.count(NEGATIVE), labels.count(UNKNOWN)
-    found = []
-    for label in np.flatnonzero(labels.count(POSITIVE)).tolist():
-        positive, negative, reached = ranks.of(label)
-        unknown = reached - positive - negative
-        found.append(_mean_precision(positive, negative, unknown, negatives[label], unknowns[label], len(labels)))
-    if not found:
+    return _mean(_class_ap(blocks, labels))
+
+
+def _mean(class_ap: Floats) -> float:
+    averaged = class_ap[~np.isnan(class_ap)]
+    if len(averaged) == 0:
         raise ValueError("no class has a known positive, so there is no average precision to estimate")
-    return float(np.array(found).mean())
+    return float(averaged.mean())
 
 
 def estimated_average_precision(scores: Any, labels: Any) -> Floats:
@@ -68,19 +62,18 @@ def estimated_average_precision(scores: Any, labels: Any) -> Floats:
     NaN for a class without known positives.
     """
     score_matrix, label_matrix = matrices(scores, labels)
-    return np.array([_class_ap(*column) for column in zip(score_matrix.T, label_matrix.T, strict=True)])
+    return _class_ap([(slice(0, len(score_matrix)), score_matrix)], LabelMatrix.of(label_matrix))
 
 
-def _class_ap(scores: NDArray[Any], labels: Labels) -> float:
-    positives = np.sort(scores[labels == POSITIVE])
-    if len(positives) == 0:
-        return np.nan
-    positive, negative, unknown = (
-        _no_lower(values, positives)
-        for values in (positives, *(np.sort(scores[labels == value]) for value in (NEGATIVE, UNKNOWN)))
-    )
-    negatives, unknowns = ((labels == value).sum() for value in (NEGATIVE, UNKNOWN))
-    return _mean_precision(positive, negative, unknown, negatives, unknowns, len(labels))
+def _class_ap(blocks: ScoreBlocks, labels: LabelMatrix) -> Floats:
+    ranks = rank_positives(blocks, labels, negatives=True)
+    negatives, unknowns = labels.count(NEGATIVE), labels.count(UNKNOWN)
+    class_ap = np.full(labels.shape[1], np.nan)
+    for label in np.flatnonzero(labels.count(POSITIVE)).tolist():
+        positive, negative, reached = ranks.of(label)
+        unknown = reached - positive - negative
+        class_ap[label] = _mean_precision(positive, negative, unknown, negatives[label], unknowns[label], len(labels))
+    return class_ap
 
 
 def _mean_precision(
@@ -94,11 +87,6 @@ def _mean_precision(
     by_all = (positive + hidden) / (positive + negative + unknown)
     weight = negatives / (negatives + unknowns)
     return float((weight * by_known + (1 - weight) * by_all).mean())
-
-
-def _no_lower(values: NDArray[Any], limits: NDArray[Any]) -> Counts:
-    """How many of the ascending values are at least each limit."""
-    return len(values) - np.searchsorted(values, limits, side="left")
 
 
 def expected_hidden(observed: Counts, unknown: Counts, *, least: float) -> Floats:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from onepair.labels import POSITIVE, Indices, Labels
 from onepair.metrics import Floats
 from onepair.probability.evaluation import evaluate
-from onepair.probability.intervals import Interval
-from onepair.probability.resampling import bootstrap_figures
+from onepair.probability.intervals import Interval, bootstrap_figures
 from onepair.probability.thresholds import Thresholds
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Split

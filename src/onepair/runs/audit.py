@@ -21,8 +21,7 @@ from onepair.files import write_atomically, writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
-from onepair.probability.intervals import count_missing
-from onepair.probability.resampling import Figures, bootstrap_figures, more_to_halve
+from onepair.probability.intervals import Figures, bootstrap_figures, count_missing, more_to_halve
 from onepair.words import command
 
 if TYPE_CHECKING:
