@@ -108,3 +108,18 @@ def test_rejected_labels_have_no_gradient():
     logits = torch.tensor([[0.0, 9.0, 1.0, 99.0, 2.0], [0.0, 1.0, 1.0, 99.0, 2.0]], requires_grad=True)
     method(logits, torch.tensor([0, 1])).backward()
     assert (logits.grad == 0).nonzero().tolist() == [[0, 1]]
+
+
+class SlowBoosted(SlowRejection):
+    def begin(self, delta, boost):
+        super().begin(delta)
+
+
+@pytest.mark.parametrize("kind", OBSERVED)
+def test_the_loss_of_boostlu_is_that_of_ll_r(kind):
+    assert assert_follows("ll-r-boostlu", SlowBoosted, kind, delta=0.06).boost == 5
+
+
+def test_a_boost_does_not_weaken():
+    with pytest.raises(ValueError, match=r"boost must be at least 1, got 0\.5"):
+        create_method("ll-r-boostlu", boost=0.5)

@@ -6,7 +6,7 @@ import torch
 from onepair.errors import UserError
 from onepair.label_matrix import LabelMatrix
 from onepair.methods import METHODS, Method
-from onepair.methods.method import SparseObserved
+from onepair.methods.method import SparseObserved, highest_scored, highest_scored_per_class
 from onepair.runs.folder import load_state, save_state
 from tests.methods.training import CLASSES, EPOCHS, LIVELY, OBSERVED, ROWS, Loop, batches, labels_of, lively
 
@@ -205,3 +205,18 @@ def test_whether_a_loss_sums_over_labels_or_is_their_mean_is_said(name):
     assert pulls[0] < 0
     expected = 1 if method.sums_labels else 1 / 3
     assert pulls[1] / pulls[0] == pytest.approx(expected, rel=0.25)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_highest_scored_are_those_of_sorted_columns_also_with_ties(seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(-2, 3, (40, 6), generator=generator).float()
+    candidates = torch.rand(40, 6, generator=generator) < 0.5
+    counts = [0, 1, 2, 7, 20, 40]
+    expected = torch.zeros_like(candidates)
+    for column, count in enumerate(counts):
+        rows = candidates[:, column].nonzero().flatten().tolist()
+        expected[sorted(rows, key=lambda row, column=column: (-scores[row, column], row))[:count], column] = True
+    assert torch.equal(highest_scored_per_class(scores, candidates, counts), expected)
+    assert torch.equal(highest_scored(scores[:, 3], candidates[:, 3], 7), expected[:, 3])
+    assert not highest_scored(scores, torch.zeros_like(candidates), 2).any()

@@ -175,7 +175,7 @@ def features_of(source: FeatureSource, rows: Indices) -> Matrix:
     if isinstance(source.features, torch.Tensor):
         taken = source.features[torch.from_numpy(rows).to(source.features.device)].float().cpu().numpy()
     else:
-        taken = source.features.take(rows).astype(np.float32)
+        taken = source.features.take(rows).astype(np.float32, copy=False)
     return np.ascontiguousarray(taken)
 
 
