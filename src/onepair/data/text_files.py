@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,6 +34,15 @@ def is_file(path: Path) -> bool:
 def real(path: Path) -> Path:
     """Where a path leads, links followed; one that leads in a circle leads to itself."""
     return path if isinstance(path, NonLocalPath) else Path(os.path.realpath(path))
+
+
+def fold(name: str) -> str:
+    """Return a name without what people write differently: case, spaces and the form of its Unicode.
+
+    >>> fold("Traffic  Light")
+    'traffic light'
+    """
+    return " ".join(normalize("NFKC", name).casefold().split())
 
 
 def entries(folder: Path) -> list[Path]:

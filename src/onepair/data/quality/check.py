@@ -1,7 +1,6 @@
 """What is in a dataset, and what is wrong with it."""
 
 import re
-import unicodedata
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from onepair.data.images.blocks import cores
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import Problem
-from onepair.data.text_files import exists, is_file
+from onepair.data.text_files import exists, fold, is_file
 from onepair.data.vectors.align import NOT_FINITE, Vectors
 from onepair.errors import DataError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
@@ -34,7 +33,7 @@ def same_names(names: Sequence[str]) -> list[list[str]]:
     """
     found: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(_folded(name), []).append(name)
+        found.setdefault(fold(name), []).append(name)
     return [alike for alike in found.values() if len(alike) > 1]
 
 
@@ -48,7 +47,7 @@ def near_names(names: Sequence[str]) -> list[tuple[str, str]]:
     """
     if len(names) > MOST:
         return []
-    folded = [_folded(name) for name in names]
+    folded = [fold(name) for name in names]
     place = {name: i for i, name in enumerate(folded)}
     plurals = ((i, place.get(name + ending)) for i, name in enumerate(folded) for ending in ("s", "es"))
     found = {(min(i, j), max(i, j)) for i, j in plurals if j is not None}
@@ -69,10 +68,6 @@ def near_names(names: Sequence[str]) -> list[tuple[str, str]]:
             if name != folded[j] and SequenceMatcher(None, name, folded[j], autojunk=False).ratio() >= NEAR
         }
     return [(names[i], names[j]) for i, j in sorted(found)]
-
-
-def _folded(name: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 FEWEST_POSITIVES = 25  # of a class: a fifth of them are for validation, and five there can be judged by

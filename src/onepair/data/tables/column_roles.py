@@ -92,11 +92,7 @@ def with_split(sheet: Sheet, report: Report) -> Sheet:
     labels = None if column is None else sheet.columns[column].labels
     if column is None or labels is None or sheet.find("split") is not None or set(labels.tolist()) != {0, 1}:
         return sheet
-    report(
-        Problem(
-            "split", sheet.title(column), "taken for the column split: true is validation, false train", remark=True
-        )
-    )
+    report(sheet.remark("split", column, "taken for the column split: true is validation, false train"))
     header, columns = list(sheet.header), list(sheet.columns)
     header[column], columns[column] = "split", Column(np.where(labels == POSITIVE, "validation", "train").tolist())
     return replace(sheet, header=header, columns=columns)
@@ -115,7 +111,7 @@ def _file(sheet: Sheet, report: Report, *, has_names: bool, needs_files: bool) -
         return identity
     fitting = fitting or [i for i, name in enumerate(sheet.header) if name.lower() in ("id", "name")]
     if len(fitting) == 1:
-        report(Problem("file", sheet.title(fitting[0]), "taken for the column file", remark=True))
+        report(sheet.remark("file", fitting[0], "taken for the column file"))
         return fitting[0]
     if needs_files:
         there = f" among its columns {', '.join(sheet.header[:5])}" if any(sheet.header) else ""
@@ -139,7 +135,7 @@ def _split_by_values(sheet: Sheet, report: Report) -> int | None:
     fitting = [i for i, cells in enumerate(sheet.columns) if _holds_splits(cells)]
     if len(fitting) != 1:
         return None
-    report(Problem("split", sheet.title(fitting[0]), "holds splits; taken for the column split", remark=True))
+    report(sheet.remark("split", fitting[0], "holds splits; taken for the column split"))
     return fitting[0]
 
 
@@ -188,7 +184,7 @@ def _as_recognised(sheet: Sheet, others: list[int], report: Report) -> tuple[int
             if i in beside and not sheet.columns[i].mostly_other
             else _why_not(sheet, i)
         )
-        report(Problem("column left out", sheet.title(i), f"{why}; left out", remark=True))
+        report(sheet.remark("column left out", i, f"{why}; left out"))
     _doubt(sheet, classes, report)
     return None, classes
 
@@ -197,7 +193,7 @@ def _only_words(sheet: Sheet, others: list[int], report: Report) -> int:
     """The only column with words in it, where none is called labels and none has classes."""
     fitting = [i for i in others if sheet.header[i] and _has_words(sheet.columns[i]) and _repeats(sheet.columns[i])]
     if len(fitting) == 1:
-        report(Problem("labels", sheet.title(fitting[0]), "holds words; taken for the column labels", remark=True))
+        report(sheet.remark("labels", fitting[0], "holds words; taken for the column labels"))
         return fitting[0]
     found = f"; column {sheet.header[others[0]]} {_why_not(sheet, others[0])}; {_ADVICE}" if others else ""
     raise DataError(f"{sheet.source}: has no columns of classes and no column named labels{found}")
@@ -227,7 +223,7 @@ def _doubt(sheet: Sheet, classes: list[int], report: Report) -> None:
     for i in sorted(odd) if len(odd) < len(classes) else ():
         what = "1" if values[i] == {POSITIVE} else "1 or 0"
         what = f"holds {what} in every row; taken for a class; if it is none: --label-columns {rest}"
-        report(Problem("is it a class", sheet.title(i), what, remark=True))
+        report(sheet.remark("is it a class", i, what))
 
 
 def is_no_class(name: str) -> bool:
@@ -275,9 +271,9 @@ def _leave_out(sheet: Sheet, others: list[int], file: int | None, report: Report
     """Of a table with lists of names, all other columns; one that says 1 and 0 of one image may be about its labels."""
     for i in others:
         if not sheet.header[i]:
-            report(Problem("column left out", sheet.title(i), "has no name; left out", remark=True))
+            report(sheet.remark("column left out", i, "has no name; left out"))
         elif is_no_class(sheet.header[i]) or not sheet.columns[i].holds_labels:
-            report(Problem("column left out", sheet.title(i), "is not the list of labels; left out", remark=True))
+            report(sheet.remark("column left out", i, "is not the list of labels; left out"))
         elif file is not None and _varies(sheet.columns[file], sheet.columns[i]):
             raise DataError(
                 f"{sheet.source}: has a list of labels and a column {sheet.header[i]} of labels; call it value if it "
@@ -285,7 +281,7 @@ def _leave_out(sheet: Sheet, others: list[int], file: int | None, report: Report
             )
         else:
             what = "holds labels beside the list of them; left out; --label-columns names those to take instead"
-            report(Problem("column left out", sheet.title(i), what, remark=True))
+            report(sheet.remark("column left out", i, what))
 
 
 def _varies(files: Sequence[Any], cells: Sequence[Any]) -> bool:

@@ -15,7 +15,7 @@ from onepair.data.images.tar import joined
 from onepair.data.problems import Problem, Report
 from onepair.data.tables.column_roles import Columns
 from onepair.data.tables.sheet import Sheet
-from onepair.data.text_files import exists, is_file
+from onepair.data.text_files import exists, fold, is_file
 from onepair.remote import all_at_once, is_remote
 from onepair.words import counted
 
@@ -84,7 +84,7 @@ class _Place:
             for file in files:
                 stem, suffix = os.path.splitext(file)  # noqa: PTH122 (many times quicker)
                 if suffix.lower() in SUFFIXES:
-                    found[_plain(stem)].append((*above, file))
+                    found[fold(stem)].append((*above, file))
         return found
 
     def _below(self, name: str) -> str | None:
@@ -93,12 +93,12 @@ class _Place:
         stem, suffix = os.path.splitext(parts[-1])  # noqa: PTH122
         if suffix.lower() not in SUFFIXES:
             stem = parts[-1]
-        fitting = self._by_stem.get(_plain(stem), [])
+        fitting = self._by_stem.get(fold(stem), [])
 
         def likeness(file: tuple[str, ...]) -> tuple[int, bool]:
             pairs = zip(reversed(file[:-1]), reversed(parts[:-1]), strict=False)
-            shared = sum(1 for _ in takewhile(lambda pair: _plain(pair[0]) == _plain(pair[1]), pairs))
-            return shared, _plain(file[-1]) == _plain(parts[-1])
+            shared = sum(1 for _ in takewhile(lambda pair: fold(pair[0]) == fold(pair[1]), pairs))
+            return shared, fold(file[-1]) == fold(parts[-1])
 
         best = max(map(likeness, fitting), default=None)
         nearest = [file for file in fitting if likeness(file) == best]
@@ -111,10 +111,6 @@ def _spellings(name: str) -> Iterator[str]:
         yield form
         if not form.isascii():
             yield from (normalize(way, form) for way in ("NFC", "NFD"))
-
-
-def _plain(name: str) -> str:
-    return normalize("NFC", name).casefold()
 
 
 def _forms(name: str) -> Iterator[str]:
@@ -172,9 +168,9 @@ def row_names(
         return None, [str(number) for number in sheet.numbers]
     cells = [str(cell) if type(cell) is int else cell for cell in sheet.columns[column]]
     written = {row: cell for row, cell in enumerate(cells) if isinstance(cell, str) and cell.strip()}
-    for row, cell in enumerate(cells):
+    for row in range(len(cells)):
         if row not in written:
-            report(Problem("no file name", sheet.where(row, column), f"holds {cell!r}, not the name of a file"))
+            report(sheet.bad("no file name", row, column, ", not the name of a file"))
     if folders is None:
         return None, [written.get(row) for row in range(len(cells))]
     odd = list({cell for cell in written.values() if "\\" in cell or cell != cell.strip() or _has_detours(cell)})

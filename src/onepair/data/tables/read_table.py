@@ -1,6 +1,7 @@
 """Label tables from files: a row per image, with a column per class or a list of labels; or a row per label."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -132,7 +133,7 @@ def interpret(
         says = None if columns.value is None else _said(sheet.columns[columns.value], zeros)
         if columns.value is not None and not is_long:
             what = "says nothing of rows with several labels; left out"
-            report(Problem("column left out", sheet.title(columns.value), what, remark=True))
+            report(sheet.remark("column left out", columns.value, what))
             says = None
         classes, labels = _read_lists(sheet, images, columns, lists, says, complete, report)
     first = images.first.tolist()
@@ -207,8 +208,7 @@ def _splits(sheet: Sheet, column: int | None, report: Report) -> list[str | None
     splits = ["train" if nothing else split_of(str(cell)) for cell, nothing in zip(cells, blank, strict=True)]
     for row, split in enumerate(splits):
         if split is None:
-            what = f"holds {cells[row]!r}; a split is {', '.join(SPLITS)}"
-            report(Problem("bad split", sheet.where(row, column), what))
+            report(sheet.bad("bad split", row, column, f"; a split is {', '.join(SPLITS)}"))
     if any(blank):
         where = sheet.where(blank.index(True), column)
         what = f"{counted(sum(blank), 'row')} from here on say nothing, and are for training"
@@ -253,8 +253,7 @@ def _complete(sheet: Sheet, column: int | None, images: _Images, report: Report)
     if column is not None:
         labels = sheet.columns[column].labels
         for row in np.flatnonzero(labels == BAD).tolist():
-            what = f"holds {sheet.columns[column][row]!r}; a row is complete, true, or not, false"
-            report(Problem("bad value", sheet.where(row, column), what))
+            report(sheet.bad("bad value", row, column, "; a row is complete, true, or not, false"))
         rows = images.rows
         complete[images.of_row[rows[labels[rows] == POSITIVE]]] = True
     return complete
@@ -273,9 +272,8 @@ def _read_wide(
     labels = np.stack([_said(column, zeros)[images.first] for column in cells], axis=1)
     bad = labels == BAD
     for i, j in np.argwhere(bad):
-        row, column = int(images.first[i]), columns.classes[j]
-        what = f"holds {sheet.columns[column][row]!r}; a label is 1 or 0, and the cell stays blank where it is unknown"
-        report(Problem("bad value", sheet.where(row, column), what))
+        what = "; a label is 1 or 0, and the cell stays blank where it is unknown"
+        report(sheet.bad("bad value", int(images.first[i]), columns.classes[j], what))
     labels[bad] = UNKNOWN
     _remark_on_minus_one(sheet, columns.classes, report)
     labels[(labels == UNKNOWN) & ~bad & complete[:, None]] = NEGATIVE
@@ -309,8 +307,8 @@ def _remark_on_minus_one(sheet: Sheet, columns: list[int], report: Report) -> No
         cells = sheet.columns[column]
         found = np.flatnonzero((cells.labels == UNKNOWN) & ~cells.is_blank)
         if len(found):
-            what = f"holds {cells[found[0]]!r}, as other cells may: that is unknown, and negative is 0"
-            report(Problem("-1 is unknown", sheet.where(int(found[0]), column), what, remark=True))
+            what = ", as other cells may: that is unknown, and negative is 0"
+            report(replace(sheet.bad("-1 is unknown", int(found[0]), column, what), remark=True))
             return
 
 
@@ -366,8 +364,7 @@ def _names_by_row(
     rows = images.rows.tolist()
     for row in rows:
         if lists[row] is None:
-            what = f"holds {sheet.columns[column][row]!r}; write names separated by ; or a JSON list of names"
-            report(Problem("bad value", sheet.where(row, column), what))
+            report(sheet.bad("bad value", row, column, "; write names separated by ; or a JSON list of names"))
     counts = [len(lists[row] or ()) for row in rows]
     return np.repeat(images.rows, counts), [name for row in rows for name in lists[row] or ()]
 
@@ -378,8 +375,7 @@ def _asked(sheet: Sheet, column: int, images: _Images, classes: Sequence[str], r
     for row, image in zip(images.rows.tolist(), images.of_row[images.rows].tolist(), strict=True):
         names = sheet.columns[column].lists[row]
         if names is None or not position.keys() >= set(names):
-            what = f"holds {sheet.columns[column][row]!r}; it lists names of classes"
-            report(Problem("bad value", sheet.where(row, column), what))
+            report(sheet.bad("bad value", row, column, "; it lists names of classes"))
         cells += [(image, position[name]) for name in names or () if name in position]
     if not cells:
         return None

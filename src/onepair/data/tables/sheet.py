@@ -50,8 +50,13 @@ class Sheet:
     def where(self, row: int, column: int) -> str:
         return f"{self.places[row]}, column {self.header[column] or column + 1}"
 
-    def title(self, column: int) -> str:
-        return f"{self.source.name}, column {self.header[column] or column + 1}"
+    def bad(self, kind: str, row: int, column: int, what: str) -> Problem:
+        """Return a problem of a cell, with what it holds and what is wrong about that."""
+        return Problem(kind, self.where(row, column), f"holds {self.columns[column][row]!r}{what}")
+
+    def remark(self, kind: str, column: int, what: str) -> Problem:
+        """Return a remark on a column."""
+        return Problem(kind, f"{self.source.name}, column {self.header[column] or column + 1}", what, remark=True)
 
     def find(self, name: str) -> int | None:
         """Return the first column of that name, in lower or upper case."""
