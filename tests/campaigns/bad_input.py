@@ -23,14 +23,12 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from tests.campaigns.cases import LIGHT, Case, kind_of
-from tests.campaigns.forked import in_a_child, leave, onepair
+from tests.campaigns.forked import in_a_child, leave, onepair, warm_up
 
 SECONDS = 20
 MEMORY = 2 << 30  # bytes
@@ -204,25 +202,19 @@ def _write_sample(folder: Path) -> None:
 def _warm_up(sample: Path, *, light: bool) -> None:
     """Import and compute once what every case would begin with."""
     run, source, photo = sample / "run", sample / "images" / "labels.csv", sample / "images" / "00.png"
-    commands: list[list[object]] = [["check", source, "--images"]]
-    if not light:
-        for module in MODULES:
-            import_module(module)
-        commands = [
-            ["config", "--config", sample / "settings.toml"],
-            ["evaluate", run],
-            ["compare", run, sample / "other", "--resamples", "100"],
-            ["explain", run, photo, "--out", sample / "out.png"],
-            ["predict", run, photo],
-            ["predict", sample / "model.onnx", photo],
-            ["labels", run, "--out", sample / "out.csv"],
-        ]
-    with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):  # noqa: PTH123
-        for command in commands:
-            if onepair(*command):
-                raise RuntimeError(f"the sample is not sound: {command}")
-    gc.collect()
-    gc.freeze()  # what is collected in a child would be copied first
+    commands: list[list[object]] = [
+        ["config", "--config", sample / "settings.toml"],
+        ["evaluate", run],
+        ["compare", run, sample / "other", "--resamples", "100"],
+        ["explain", run, photo, "--out", sample / "out.png"],
+        ["predict", run, photo],
+        ["predict", sample / "model.onnx", photo],
+        ["labels", run, "--out", sample / "out.csv"],
+    ]
+    if light:
+        warm_up([], [["check", source, "--images"]])
+    else:
+        warm_up(MODULES, commands)
 
 
 def main() -> None:

@@ -1,10 +1,12 @@
 """The `onepair` command without the seconds that its imports take: in this process, or in one forked from it."""
 
 import contextlib
+import gc
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from onepair.cli.main import main as command_line
@@ -18,6 +20,18 @@ def onepair(*arguments: object) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
+
+
+def warm_up(modules: Iterable[str], commands: Iterable[Sequence[object]]) -> None:
+    """Import and compute once what every forked process would begin with."""
+    for module in modules:
+        import_module(module)
+    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):  # noqa: PTH123
+        for command in commands:
+            if onepair(*command):
+                raise RuntimeError(f"the sample is not sound: {command}")
+    gc.collect()
+    gc.freeze()  # what is collected in a child would be copied first
 
 
 def in_a_child(make: Callable[[], None]) -> None:

@@ -27,15 +27,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 from onepair.cli import main as program
 from tests.campaigns.faults import REFUSALS, Faults
-from tests.campaigns.forked import in_a_child, leave, onepair
+from tests.campaigns.forked import in_a_child, leave, onepair, warm_up
 from tests.campaigns.jobs import Job, broken, contents, jobs, leave_to_last, prepare, shorten_commits
 
 SECONDS = 120
@@ -281,19 +279,12 @@ def _write_sample(folder: Path) -> None:
 
 def _warm_up(sample: Path, some: Sequence[Job]) -> None:
     """Import what the commands import; what they compute may start threads, which would not survive a fork."""
-    for module in dict.fromkeys(module for job in some for module in job.imports):
-        import_module(module)
-    with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):  # noqa: PTH123
-        commands = [
-            ["check", sample / "images" / "labels.csv"],
-            ["evaluate", sample / "run"],
-            ["predict", sample / "run", sample / "images" / "00.png"],
-        ]
-        for command in commands:
-            if onepair(*command):
-                raise RuntimeError(f"the sample is not sound: {command}")
-    gc.collect()
-    gc.freeze()  # what is collected in a child would be copied first
+    commands: list[list[object]] = [
+        ["check", sample / "images" / "labels.csv"],
+        ["evaluate", sample / "run"],
+        ["predict", sample / "run", sample / "images" / "00.png"],
+    ]
+    warm_up(dict.fromkeys(module for job in some for module in job.imports), commands)
 
 
 def main() -> None:
