@@ -11,7 +11,6 @@ import pytest
 from PIL import ImageFile
 
 from onepair.data import text_files as sources
-from onepair.data.tables import plain_lists
 from tests.data.bombs import BOMBS
 from tests.training.tiny import SETTINGS, train_tiny, write_images
 
@@ -152,11 +151,9 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("large", [1, 10**9], ids=["read by columns", "read by rows"])
 @pytest.mark.parametrize("name", [*TABLES, "wide.parquet", "lists.parquet"])
-def test_a_table_of_too_many_rows_is_not_taken_apart(tmp_path, in_process, monkeypatch, name, large):
+def test_a_table_of_too_many_rows_is_not_taken_apart(tmp_path, in_process, monkeypatch, name):
     """A table of 30 million rows took more memory than there was, after many minutes."""
-    monkeypatch.setattr(plain_lists, "LARGE", large)
     monkeypatch.setattr(sources, "MOST_ROWS", 100)
     file = tmp_path / name
     if file.suffix == ".parquet":
