@@ -254,7 +254,7 @@ def test_photos_that_changed_and_figures_of_both(tmp_path):
         runs[name] = opened
         opened.__dict__["description"] = type("Told", (), {"classes": classes, "decisions": decisions[name]})
     found = compare(runs["before"], runs["after"])
-    assert (found.split, found.images, found.assumption) == ("test", TEST, "")
+    assert (found.split, found.images, found.after.assumption) == ("test", TEST, "")
     assert (found.before.name, found.after.name) == ("before", "after")
     assert found.after.map.value == found.after.f1.value == 1.0
     assert found.before.map.low <= found.before.map.value <= found.before.map.high

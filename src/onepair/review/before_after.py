@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.labels import POSITIVE, Indices, Labels
-from onepair.metrics import Floats
 from onepair.probability.evaluation import evaluate
 from onepair.probability.intervals import Interval, bootstrap_figures
-from onepair.probability.thresholds import Thresholds
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Split
 
 MOST_PHOTOS = 24
+
+Scores = NDArray[np.float32]  # (N, L)
 
 
 class Judged(NamedTuple):
@@ -23,6 +23,7 @@ class Judged(NamedTuple):
     name: str
     map: Interval
     f1: Interval
+    assumption: str  # what the figures rest on, where labels are unknown
 
 
 class Change(NamedTuple):
@@ -49,18 +50,8 @@ class BeforeAfter(NamedTuple):
     after: Judged
     split: Split
     images: int
-    assumption: str  # what the figures rest on, where labels are unknown
     changed: int  # images that the two say different things of
     photos: list[Photo]  # the first of them, those that changed most first
-
-
-class _Side(NamedTuple):
-    """What one run says of the images that both are judged by."""
-
-    run: FinishedRun
-    scores: NDArray[np.float32]  # (N, L)
-    predicted: NDArray[np.bool_]
-    probabilities: Floats
 
 
 def compare(before: FinishedRun, after: FinishedRun) -> BeforeAfter:
@@ -69,82 +60,56 @@ def compare(before: FinishedRun, after: FinishedRun) -> BeforeAfter:
     The tables of the two have the same rows, since the second was written from the first; what the second has more are
     labels, and perhaps classes at the end, which are in no figure, as the first run knows nothing of them.
     """
-    split = _judged_by(after)
+    tested = len(after.task.test) and (after.labels("test") == POSITIVE).any()
+    split: Split = "test" if tested else "validation"
     rows, of_before, of_after = np.intersect1d(before.rows(split), after.rows(split), return_indices=True)
-    first, second = _side(before, split, of_before), _side(after, split, of_after)
     classes = len(before.classes)
-    labels = after.labels(split)[of_after, :classes]
-    asked = after.asked(split)
+    labels, asked = after.labels(split)[of_after, :classes], after.asked(split)
     asked = None if asked is None else asked[of_after, :classes]
-    judged = [_judge(side, labels, asked) for side in (first, second)]
-    photos = _photos(first, second, rows)
+    first, second = before.scores(split)[of_before], after.scores(split)[of_after]
+    photos = _photos(before, first, after, second, rows)
     return BeforeAfter(
-        before=judged[0][0],
-        after=judged[1][0],
+        before=_judge(before, first, labels, asked),
+        after=_judge(after, second, labels, asked),
         split=split,
         images=len(rows),
-        assumption=judged[1][1],
         changed=len(photos),
         photos=photos[:MOST_PHOTOS],
     )
 
 
-def _judged_by(run: FinishedRun) -> Split:
-    tested = len(run.task.test) and (run.labels("test") == POSITIVE).any()
-    return "test" if tested else "validation"
-
-
-def _side(run: FinishedRun, split: Split, chosen: Indices) -> _Side:
-    scores = run.scores(split)[chosen]
-    return _Side(run, scores, run.decisions.labels(scores), run.decisions.probabilities(scores))
-
-
-def _judge(side: _Side, labels: Labels, asked: NDArray[np.bool_] | None) -> tuple[Judged, str]:
-    """The figures of a run, measured where all labels are known and estimated elsewhere, and what they rest on."""
-    classes, name = labels.shape[1], side.run.path.name
-    scores, predicted = side.scores[:, :classes], side.predicted[:, :classes]
-    found = evaluate(
-        scores,
-        labels,
-        _of_classes(side.run.decisions, classes),
-        side.run.classes[:classes],
-        process=side.run.config.data.process,
-        asked=asked,
-    )
-    if found.estimated is not None:
-        return Judged(name, found.estimated.map, found.estimated.f1), found.estimated.assumption
+def _judge(run: FinishedRun, scores: Scores, labels: Labels, asked: NDArray[np.bool_] | None) -> Judged:
+    """The figures of a run on its first classes: measured where all labels are known, and estimated elsewhere."""
+    classes, name = labels.shape[1], run.path.name
+    predicted, scores = run.decisions.labels(scores)[:, :classes], scores[:, :classes]
+    thresholds = replace(run.decisions, thresholds=run.decisions.thresholds[:classes])  # no calibration is asked of it
+    names, process = run.classes[:classes], run.config.data.process
+    found = evaluate(scores, labels, thresholds, names, process=process, asked=asked).estimated
+    if found is not None:
+        return Judged(name, found.map, found.f1, found.assumption)
     measured = bootstrap_figures(scores, labels, predicted)
-    return Judged(name, measured.map, measured.f1), ""
+    return Judged(name, measured.map, measured.f1, "")
 
 
-def _of_classes(decisions: Thresholds, classes: int) -> Thresholds:
-    """The thresholds of the first classes; to evaluate them takes no calibration."""
-    return replace(decisions, thresholds=decisions.thresholds[:classes])
-
-
-def _photos(first: _Side, second: _Side, rows: Indices) -> list[Photo]:
+def _photos(before: FinishedRun, first: Scores, after: FinishedRun, second: Scores, rows: Indices) -> list[Photo]:
     """The images of which the two say different things, those whose probabilities moved farthest first."""
-    known = first.predicted.shape[1]
-    more = second.predicted.shape[1] - known
-    predicted = np.pad(first.predicted, ((0, 0), (0, more)))
-    moved = np.abs(second.probabilities - np.pad(first.probabilities, ((0, 0), (0, more))))
-    differs = predicted != second.predicted
-    found = np.flatnonzero(differs.any(1))
-    order = found[np.argsort(-np.where(differs, moved, 0).max(1)[found], kind="stable")]
-    table, classes = first.run.table, second.run.classes
+    known = first.shape[1]
+    wider = ((0, 0), (0, second.shape[1] - known))
+    was, now = before.decisions.probabilities(first), after.decisions.probabilities(second)
+    predicted = after.decisions.labels(second)
+    differs = np.pad(before.decisions.labels(first), wider) != predicted
+    moved = np.where(differs, np.abs(now - np.pad(was, wider)), 0).max(1)
+    changed = np.flatnonzero(differs.any(1))
+
+    def change(image: int, column: int) -> Change:
+        chance = float(was[image, column]) if column < known else None
+        return Change(after.classes[column], chance, float(now[image, column]), bool(predicted[image, column]))
+
     return [
         Photo(
-            row := int(rows[image]),
-            table.files[row],
-            [
-                Change(
-                    classes[column],
-                    float(first.probabilities[image, column]) if column < known else None,
-                    float(second.probabilities[image, column]),
-                    bool(second.predicted[image, column]),
-                )
-                for column in np.flatnonzero(differs[image]).tolist()
-            ],
+            int(rows[image]),
+            before.table.files[int(rows[image])],
+            [change(image, column) for column in np.flatnonzero(differs[image]).tolist()],
         )
-        for image in order.tolist()
+        for image in changed[np.argsort(-moved[changed], kind="stable")].tolist()
     ]

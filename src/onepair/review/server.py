@@ -27,6 +27,7 @@ HEADERS = {
 }
 LARGEST_BODY = 1_000_000  # bytes; a grid of answers has a few thousand
 LARGEST_HEAD = 65_536  # bytes of address and headers; h11 counts them only where they come in pieces
+READING = ("GET", "HEAD")
 FORM = "application/x-www-form-urlencoded"  # the one kind of body that our pages send
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
@@ -50,21 +51,18 @@ class Rules:
 
 
 def judge(request: Request, rules: Rules) -> Response | None:
-    """The answer to a request that may not go further; None if it may."""
-    head = sum(len(name) + len(value) + 4 for name, value in request.headers.raw)
-    if head + len(request.scope["raw_path"] or b"") + len(request.scope["query_string"]) > LARGEST_HEAD:
-        return _refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "That is too much for one request.")
-    hosts = request.headers.getlist("host")
+    """Return the answer to a request that may not go further; None if it may."""
+    hosts, headers, reads = request.headers.getlist("host"), request.headers, request.method in READING
     if len(hosts) != 1 or not _is_ours(hosts[0], rules):
         return _refuse(HTTPStatus.FORBIDDEN, "This server does not go by that name; use the address it printed.")
-    reads = request.method in ("GET", "HEAD")
-    if not reads and request.headers.getlist("origin") != [f"http://{hosts[0]}"]:
+    if not reads and headers.getlist("origin") != [f"http://{hosts[0]}"]:
         return _refuse(HTTPStatus.FORBIDDEN, "Answers are taken only from the page itself.")
-    if _is_for_another_page(request):
+    # What a browser fetches for a page of somebody else; to follow a link from there is fine.
+    if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
         return _refuse(HTTPStatus.FORBIDDEN, "Nothing here is for other pages to show.")
-    if not _has_a_fair_size(request, "0" if reads else None):
-        return _refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "That is too much for one answer.")
-    if not reads and request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+    if too_large := _is_too_large(request):
+        return _refuse(too_large, "That is too much for one request.")
+    if not reads and headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         return _refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Answers are sent as a form.")
     if rules.token is None or _matches(request.cookies.get(rules.cookie), rules.token):
         return None
@@ -73,11 +71,15 @@ def judge(request: Request, rules: Rules) -> Response | None:
         entry = RedirectResponse(f"/{request.scope['path'].lstrip('/')}", HTTPStatus.SEE_OTHER)
         entry.set_cookie(rules.cookie, rules.token, httponly=True, samesite="lax")
         return entry
-    return _refuse(HTTPStatus.UNAUTHORIZED, "Open the whole address that onepair review printed, with its token.")
+    return _refuse(HTTPStatus.UNAUTHORIZED, "Open the whole address that onepair printed, with its token.")
 
 
 class Guard:
-    """Lets only requests through that the rules allow, and sends every answer with strict headers."""
+    """Lets only requests through that the rules allow, and sends every answer with strict headers.
+
+    Starlette's own TrustedHostMiddleware cuts a host at its first colon: it takes no IPv6 address, and takes
+    "127.0.0.1:1, evil.example" for this machine.
+    """
 
     def __init__(self, app: ASGIApp, rules: Rules) -> None:
         self.app, self.rules = app, rules
@@ -100,28 +102,22 @@ class Guard:
 def _is_ours(host: str, rules: Rules) -> bool:
     found = _HOST.fullmatch(host)
     name = found[1].strip("[]").lower() if found else ""
-    return name in rules.names or (rules.token is not None and _is_address(name))
-
-
-def _is_address(name: str) -> bool:
+    if name in rules.names or rules.token is None:
+        return name in rules.names
     try:
-        ip_address(name)
+        return bool(ip_address(name))
     except ValueError:
         return False
-    return True
 
 
-def _is_for_another_page(request: Request) -> bool:
-    """Whether a browser fetches this for a page of somebody else; to follow a link from there is fine."""
-    site, mode = request.headers.get("sec-fetch-site"), request.headers.get("sec-fetch-mode")
-    return site in ("cross-site", "same-site") and mode != "navigate"
-
-
-def _has_a_fair_size(request: Request, unsaid: str | None) -> bool:
-    """Whether the body has a length that is said beforehand and is not too large; `unsaid` is what none stands for."""
-    length = request.headers.get("content-length", unsaid)
-    said = length is not None and _LENGTH.fullmatch(length) is not None and "transfer-encoding" not in request.headers
-    return said and int(length or 0) <= LARGEST_BODY
+def _is_too_large(request: Request) -> HTTPStatus | None:
+    """The status of a request whose head is too large, or whose body is or does not say how large it is."""
+    head = sum(len(name) + len(value) + 4 for name, value in request.headers.raw)
+    if head + len(request.scope["raw_path"] or b"") + len(request.scope["query_string"]) > LARGEST_HEAD:
+        return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+    length = request.headers.get("content-length", "0" if request.method in READING else "")
+    fair = _LENGTH.fullmatch(length) and "transfer-encoding" not in request.headers and int(length) <= LARGEST_BODY
+    return None if fair else HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 def _matches(given: str | None, token: str) -> bool:
@@ -190,27 +186,24 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._limit_time()
         if len(self.connections) > MOST_CONNECTIONS:
             transport.abort()
-        else:
-            self._allow_more_time()
 
     def on_response_complete(self) -> None:
-        self._allow_more_time()
+        self._limit_time()
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_the_end()
-        super().connection_lost(exc)
-
-    def _allow_more_time(self) -> None:
-        self._forget_the_end()
-        # Not closed but cut, as closing would wait until the other side has read everything.
-        self._end = self.loop.call_later(LONGEST_REQUEST, self.transport.abort)
-
-    def _forget_the_end(self) -> None:
         if self._end is not None:
             self._end.cancel()
+        super().connection_lost(exc)
+
+    def _limit_time(self) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        # Not closed but cut, as closing would wait until the other side has read everything.
+        self._end = self.loop.call_later(LONGEST_REQUEST, self.transport.abort)
 
 
 def make_server(app: ASGIApp, rules: Rules) -> uvicorn.Server:

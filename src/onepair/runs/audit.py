@@ -6,7 +6,7 @@ of the images that are complete. They tell how many labels are missing, and how 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from onepair.files import write_atomically, writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
-from onepair.probability.intervals import Figures, bootstrap_figures, count_missing, more_to_halve
+from onepair.probability.intervals import Figures, Interval, bootstrap_figures, count_missing, more_to_halve
 from onepair.words import command
 
 if TYPE_CHECKING:
@@ -204,14 +204,6 @@ def _places(files: list[str], wanted: tuple[str, ...], source: Path) -> list[int
 # The results
 
 
-class Missing(NamedTuple):
-    """Positives that the dataset does not have, in all images that an audit stands for, and a 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True, eq=False)
 class AuditSummary:
     """What audited images say of those that they were drawn from."""
@@ -222,8 +214,8 @@ class AuditSummary:
     observed: int  # positives of the dataset in the split
     found: int  # positives of audited images that the dataset did not have
     denied: int  # and those that it had, which are none
-    classes: dict[str, Missing]
-    missing: Missing  # of all classes together
+    classes: dict[str, Interval]  # how many positives the dataset misses in all images that the audit stands for
+    missing: Interval  # of all classes together
     figures: Figures | None  # of the model on the audited images; None where these have no labels at all
     more: int  # audited images that would halve the intervals
 
@@ -259,10 +251,10 @@ def summarise_audit(run: "FinishedRun") -> AuditSummary:
         found=int(found.sum()),
         denied=int(((audit.labels == NEGATIVE) & (given[places] == POSITIVE)).sum()),
         classes={
-            name: Missing(*(float(end) + number for end in ends))
+            name: Interval(*(float(end) + number for end in ends))
             for name, number, ends in zip(run.table.classes, found.sum(0).tolist(), by_class, strict=True)
         },
-        missing=Missing(*(end + int(found.sum()) for end in together)),
+        missing=Interval(*(end + int(found.sum()) for end in together)),
         figures=bootstrap_figures(scores[places], audit.labels, predicted) if there else None,
         more=more_to_halve(len(audit), audit.population),
     )
