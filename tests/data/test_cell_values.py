@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from onepair.data import LabelTable
 from onepair.data.label_table import RESERVED
 from onepair.data.tables import read_table as table
-from onepair.data.tables.cell_values import BLANK, guard, label_of, names_in, unguard, write_names
+from onepair.data.tables.cell_values import BLANK, Column, guard, label_of, names_in, unguard, write_names
 
 thorough = settings(
     derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -196,6 +196,11 @@ def test_a_name_with_a_comma_is_known_from_cells_that_separate_otherwise(tmp_pat
     found = read(tmp_path / "labels.csv", render(rows))
     assert found.classes == ("bird", "cat, tabby", "dog")
     assert found.labels.tolist() == [[-1, 1, 1], [-1, 1, -1], [1, -1, 1]]
+
+
+@given(cells=st.lists(st.text(st.sampled_from("ab;;  NA'\\t#("), max_size=6)))
+def test_plain_cells_list_the_names_that_each_alone_does(cells):
+    assert Column(cells).lists == list(map(names_in, cells))
 
 
 @given(text=st.text() | st.text(st.sampled_from("'=+-@\t\r ab"), max_size=5))

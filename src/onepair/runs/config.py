@@ -184,7 +184,7 @@ class DataConfig:
     format: str = "auto"
     """How it is laid out: see `onepair datasets`."""
     unlisted: Literal["unknown", "negative"] = "unknown"
-    """What a label is that a list of labels does not have: unknown, or negative."""
+    """What a label is that a list does not name, or whose cell is blank: unknown, or negative."""
     zeros: Literal["negative", "unknown"] = "negative"
     """What a 0 of a table is: negative, or unknown where it means no more than "not tagged"."""
     images: Annotated[str | None, OrNothing] = None

@@ -36,6 +36,7 @@ _SPLIT_OF = {
 }
 _NAMES_KEYS = ("categories", "category", "labels", "label", "classes")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_NOT_PLAIN = re.compile(r"""["\[{(|,\n\r]""")  # what cells of names separated by ; do not hold
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
@@ -231,6 +232,10 @@ class Column(Sequence[Any]):
         gives the whole of a cell as a name, the cell is that name.
         """
         spellings, which = self._spellings
+        if all(isinstance(cell, str) for cell in spellings) and not _NOT_PLAIN.search("\0".join(spellings)):
+            # What `names_in` would give, in a fraction of the time, which counts with a million rows.
+            names: list[list[str] | None] = [[] if is_blank(cell) else stripped(cell.split(";")) for cell in spellings]
+            return [names[i] for i in which.tolist()]
         names = list(map(names_in, spellings))
         with_comma = {name for listed in names for name in listed or () if "," in name}
         for i, cell in enumerate(spellings if with_comma else ()):
