@@ -26,7 +26,7 @@ from onepair.training.checkpoint import StopRequests
 from onepair.training.hardware import Hardware
 from onepair.training.loop import Progress, Stage, Trainer
 from onepair.training.optim import Group
-from onepair.training.sources import FeatureSource, Shard
+from onepair.training.sources import BatchPlan, FeatureSource
 
 TRAIN, VALIDATION, CLASSES, FEATURES, BATCH = 4574, 1143, 20, 1280, 16
 
@@ -134,7 +134,7 @@ def added_to_a_step(name: str, task: Task) -> float:
             trainer.progress = Progress()
             trainer.train_epoch(1)
             middle = time.perf_counter()
-            for inputs in stage.source.batches(task.train, batch_size=8, shard=Shard(), training=True):
+            for inputs in stage.source.batches(BatchPlan(task.train, batch_size=8, training=True)):
                 loss = binary_cross_entropy_with_logits(plain(inputs.inputs), targets[inputs.rows])
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]

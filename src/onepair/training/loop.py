@@ -26,7 +26,7 @@ from onepair.training.callbacks import Callback, EpochRecord
 from onepair.training.checkpoint import Agreement, StageCheckpoint, StopRequests, Weights, stopped
 from onepair.training.distributed import cpu_state, hold_norms, holds_norms
 from onepair.training.optim import Group, averaged, lr_factor, make_optimiser, restore, set_lr
-from onepair.training.sources import Inputs, ScoredBlocks, Source, gather, score, shard_of
+from onepair.training.sources import BatchPlan, Inputs, ScoredBlocks, Source, gather, score, shard_of
 from onepair.words import counted
 
 
@@ -238,15 +238,16 @@ class Trainer:
         return progress.losses / progress.batches
 
     def _training_batches(self, epoch: int) -> Iterator[Inputs]:
-        return self.stage.source.batches(
+        plan = BatchPlan(
             self.task.train,
-            batch_size=self.stage.config.batch_size,
-            shard=shard_of(self.fabric),
+            self.stage.config.batch_size,
+            shard_of(self.fabric),
             training=True,
             seed=self.config.seed,
             epoch=epoch,
             start=self.progress.batches,
         )
+        return self.stage.source.batches(plan)
 
     def _draw_from(self, epoch: int, batch: int) -> None:
         """Let dropout and the like depend on the batch, so that a run can go on from any of them."""

@@ -30,6 +30,29 @@ class Shard(NamedTuple):
     processes: int = 1
 
 
+class BatchPlan(NamedTuple):
+    """One pass over rows of the table: in training shuffled by (seed, epoch) alone, from batch `start` on."""
+
+    rows: Indices
+    batch_size: int
+    shard: Shard = Shard()
+    training: bool = False
+    seed: int = 0
+    epoch: int = 0
+    start: int = 0
+
+    def specs(self, flip: float) -> list[BatchSpec]:
+        """Draw which images are in each batch, and which of them are mirrored; in training alone."""
+        return batch_specs(
+            self.rows,
+            batch_size=self.batch_size,
+            mirrored=flip if self.training else None,
+            seed=self.seed,
+            epoch=self.epoch,
+            start=self.start,
+        )
+
+
 class Inputs(NamedTuple):
     """A process's part of a batch."""
 
@@ -38,19 +61,9 @@ class Inputs(NamedTuple):
 
 
 class Source(Protocol):
-    """Gives a model its inputs, in training shuffled by (seed, epoch) alone; `start` is the first batch to give."""
+    """Gives a model its inputs."""
 
-    def batches(
-        self,
-        rows: Indices,
-        *,
-        batch_size: int,
-        shard: Shard,
-        training: bool,
-        seed: int = 0,
-        epoch: int = 0,
-        start: int = 0,
-    ) -> Iterator[Inputs]: ...
+    def batches(self, plan: BatchPlan) -> Iterator[Inputs]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,23 +77,14 @@ class FeatureSource:
     def _device(self) -> torch.device | None:
         return self.features.device if isinstance(self.features, Tensor) else self.device
 
-    def batches(
-        self,
-        rows: Indices,
-        *,
-        batch_size: int,
-        shard: Shard,
-        training: bool,
-        seed: int = 0,
-        epoch: int = 0,
-        start: int = 0,
-    ) -> Iterator[Inputs]:
-        order = np.random.default_rng((seed, epoch)).permutation(rows) if training else rows
-        left = np.asarray(order, np.int64)[start * batch_size :]
+    def batches(self, plan: BatchPlan) -> Iterator[Inputs]:
+        rows, shard = plan.rows, plan.shard
+        order = np.random.default_rng((plan.seed, plan.epoch)).permutation(rows) if plan.training else rows
+        left = np.asarray(order, np.int64)[plan.start * plan.batch_size :]
         if len(left) == 0:
             return
         device = self._device
-        for batch in torch.split(torch.from_numpy(left).to(device), batch_size):
+        for batch in torch.split(torch.from_numpy(left).to(device), plan.batch_size):
             mine = batch[shard.process :: shard.processes] if shard.processes > 1 else batch
             if isinstance(self.features, Tensor):
                 taken = self.features[mine].float()
@@ -109,20 +113,9 @@ class ImageSource:
             augmentation=self.augmentation,
         )
 
-    def batches(
-        self,
-        rows: Indices,
-        *,
-        batch_size: int,
-        shard: Shard,
-        training: bool,
-        seed: int = 0,
-        epoch: int = 0,
-        start: int = 0,
-    ) -> Iterator[Inputs]:
-        mirrored = self.preprocessing.flip if training else None
-        asked = batch_specs(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch, start=start)
-        parts = self._reader.read([whole.part(*shard) for whole in asked])
+    def batches(self, plan: BatchPlan) -> Iterator[Inputs]:
+        asked = plan.specs(self.preprocessing.flip)
+        parts = self._reader.read([whole.part(*plan.shard) for whole in asked])
         for whole, (batch, problems) in zip(asked, parts, strict=True):
             for problem in problems:
                 raise_problem(problem)
@@ -149,20 +142,9 @@ class ActivationSource:
     flip: float
     device: torch.device
 
-    def batches(
-        self,
-        rows: Indices,
-        *,
-        batch_size: int,
-        shard: Shard,
-        training: bool,
-        seed: int = 0,
-        epoch: int = 0,
-        start: int = 0,
-    ) -> Iterator[Inputs]:
-        mirrored = self.flip if training else None
-        for whole in batch_specs(rows, batch_size=batch_size, mirrored=mirrored, seed=seed, epoch=epoch, start=start):
-            activations = torch.from_numpy(self._read(whole.part(*shard))).to(self.device).float()
+    def batches(self, plan: BatchPlan) -> Iterator[Inputs]:
+        for whole in plan.specs(self.flip):
+            activations = torch.from_numpy(self._read(whole.part(*plan.shard))).to(self.device).float()
             yield Inputs(activations, torch.from_numpy(whole.rows).to(self.device))
 
     def _read(self, reading: BatchSpec) -> Features:
@@ -183,20 +165,8 @@ class FrozenSource:
     images: ImageSource
     frozen: nn.Module  # in evaluation mode, on the device of the images
 
-    def batches(
-        self,
-        rows: Indices,
-        *,
-        batch_size: int,
-        shard: Shard,
-        training: bool,
-        seed: int = 0,
-        epoch: int = 0,
-        start: int = 0,
-    ) -> Iterator[Inputs]:
-        for batch in self.images.batches(
-            rows, batch_size=batch_size, shard=shard, training=training, seed=seed, epoch=epoch, start=start
-        ):
+    def batches(self, plan: BatchPlan) -> Iterator[Inputs]:
+        for batch in self.images.batches(plan):
             with torch.no_grad():
                 activations = self.frozen(batch.inputs).half().float()
             yield Inputs(activations, batch.rows)
@@ -271,7 +241,7 @@ def _batches(
     was_training = model.training
     model.eval()
     try:
-        for batch in source.batches(rows, batch_size=batch_size, shard=shard_of(fabric), training=False):
+        for batch in source.batches(BatchPlan(rows, batch_size, shard_of(fabric))):
             with torch.inference_mode():
                 with fabric.autocast():
                     logits = model(batch.inputs)
