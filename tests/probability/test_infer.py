@@ -5,10 +5,13 @@ import pytest
 from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
-from onepair.probability import few_positives
+from onepair.metrics import precision_recall_f1
+from onepair.probability import few_positives, fit_decisions
+from onepair.probability.binned_counts import KnownCells, ratio
 from onepair.probability.calibration import fit_platt
 from onepair.probability.few_positives import _Search
-from onepair.probability.infer import infer
+from onepair.probability.infer import class_priors, fit_at_random, infer, most_missing
+from onepair.probability.observation import recognise
 from tests.probability.test_observation import generate
 
 
@@ -202,3 +205,177 @@ def test_a_fit_is_kept_for_the_same_numbers_and_no_others(monkeypatch, tmp_path)
         cache.write_bytes(damaged)
         np.testing.assert_array_equal(infer(scores, observed, cache=cache).missing, first.missing)
     assert len(fits) == 7
+
+
+CLASSES = 8
+NOISE = 0.01  # of F1 on 3,000 rows, and of thresholds chosen on 800
+
+
+def look_alikes(rows, random):
+    """Pairs of classes that look alike, so that labels are not independent given the scores."""
+    labels = random.random((rows, CLASSES)) < np.linspace(0.08, 0.3, CLASSES)
+    labels[~labels.any(1), 0] = True
+    strength = 2 * labels + 0.6 * labels[:, ::-1]
+    return 1.5 * strength - 2 + random.normal(0, 1, labels.shape), labels.astype(np.int8)
+
+
+def start(labels, random):
+    kind = random.integers(4)
+    chance = random.random(labels.shape)
+    if kind == 0:
+        return observe_positives(labels)
+    if kind == 1:
+        return observe_positives(labels, per_sample=2)
+    rates = (random.uniform(0.3, 0.9), 0.0 if kind == 2 else random.uniform(0.02, 0.6))
+    return np.where(chance < np.where(labels == POSITIVE, *rates), labels, UNKNOWN).astype(np.int8)
+
+
+def more(scores, labels, observed, random):
+    """Random cells, whole rows, known negatives, or the answers to what a model suggests; and which were asked for."""
+    kind, shown = random.integers(4), observed.copy()
+    asked = np.zeros(labels.shape, bool)
+    if kind == 0:
+        cells = random.random(labels.shape) < random.choice([0.01, 0.1, 0.4])
+    elif kind == 1:
+        cells = np.zeros(labels.shape, bool)
+        cells[random.choice(len(labels), random.choice([10, 60, 300]), replace=False)] = True
+    elif kind == 2:
+        cells = (labels == 0) & (random.random(labels.shape) < random.choice([0.01, 0.1, 0.4]))
+    else:
+        probable = np.where(observed == UNKNOWN, infer(scores, observed).probabilities, -1)
+        cells = probable >= np.sort(probable, axis=None)[-random.choice([30, 300, 1000])]
+        cells &= observed == UNKNOWN
+        asked = cells
+    shown[cells] = labels[cells]
+    return shown, asked
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_more_labels_make_nothing_worse(seed):
+    random = np.random.default_rng(seed)
+    (scores, labels), (test_scores, test_labels) = look_alikes(800, random), look_alikes(3000, random)
+    observed = start(labels, random)
+    shown, asked = more(scores, labels, observed, random)
+    before, after = fit_decisions(scores, observed), fit_decisions(scores, shown, asked=asked)
+    f1 = [precision_recall_f1(each.labels(test_scores), test_labels, average="class").f1 for each in (before, after)]
+    assert f1[1] > f1[0] - NOISE
+    off = [abs(each.probabilities(test_scores).mean() - test_labels.mean()) for each in (before, after)]
+    assert off[1] < off[0] + 0.01
+    assert off[1] < 0.025
+
+
+def some_cells(share, rows=2000, classes=4, slope=1.0):
+    """Labels of which a share is known, whatever they are, and scores that say little of them."""
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(rows, classes))
+    truth = (random.random(scores.shape) < expit(slope * scores - 0.5)).astype(np.int8)
+    labels = np.where(random.random(scores.shape) < share, truth, UNKNOWN).astype(np.int8)
+    return KnownCells(scores, labels, recognise(labels), np.ones(rows)), truth
+
+
+def test_leaps_end_where_many_steps_do():
+    cells, _ = some_cells(0.1)
+    lines = cells.lines(np.zeros(cells.tally.shape))
+    rates = cells.rates(cells.unknown * lines(cells.tally.scores), np.ones(1))
+    for _ in range(1000):
+        chance = lines(cells.tally.scores)
+        positive, negative = chance * (1 - rates.positive), (1 - chance) * (1 - rates.negative)
+        hidden = cells.unknown * ratio(positive, positive + negative)
+        lines, rates = cells.lines(hidden, lines), cells.rates(hidden, np.ones(1))
+    found = fit_at_random(cells).line_mle
+    expected, close = ((each(cells.tally.scores) * cells.weights).sum() for each in (lines, found))
+    assert close == pytest.approx(expected, rel=0.05)
+
+
+def test_a_tenth_of_all_labels_tells_how_many_are_positive():
+    cells, truth = some_cells(0.1)
+    fitted = fit_at_random(cells)
+    assert (fitted.lines(cells.tally.scores) * cells.weights).sum() == pytest.approx(truth.sum(), rel=0.25)
+
+
+def test_positives_are_not_taken_to_be_all_known_where_few_negatives_are():
+    cells, truth = some_cells(0.1, rows=60, slope=3.0)  # six positives, which might well be all of them
+    fitted = fit_at_random(cells)
+    assert (fitted.lines(cells.tally.scores) * cells.weights).sum() == pytest.approx(truth.sum(), rel=0.3)
+
+
+def positives_at_random(steepness, share, rows=4000, seed=0):
+    random = np.random.default_rng(seed)
+    scores = random.normal(size=(rows, 4))
+    truth = random.random(scores.shape) < expit(steepness * (scores - 1))
+    observed = truth & (random.random(scores.shape) < share)
+    return scores, truth, np.where(observed, POSITIVE, UNKNOWN).astype(np.int8)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("steepness", [1.0, 3.0, 50.0])
+def test_hardly_fewer_than_there_are(steepness, share):
+    scores, truth, labels = positives_at_random(steepness, share)
+    missing = (truth & (labels == UNKNOWN)).sum(0)
+    each, together = most_missing(scores, labels)
+    assert together >= 0.9 * missing.sum()
+    assert (each >= 0.75 * missing).all()
+
+
+def test_just_that_many_where_the_top_is_pure():
+    scores, truth, labels = positives_at_random(50.0, 0.5)
+    missing = (truth & (labels == UNKNOWN)).sum()
+    assert most_missing(scores, labels)[1] == pytest.approx(missing, rel=0.15)
+
+
+def test_a_class_that_shows_no_positive_may_have_some():
+    scores, _, labels = positives_at_random(3.0, 0.3)
+    labels[:, 0] = UNKNOWN
+    each, _ = most_missing(scores, labels)
+    assert 1 < each[0] < each[1:].min()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_intervals_hold_where_the_likelihood_takes_unknown_for_negative(share):
+    scores, truth, labels = positives_at_random(1.5, share, rows=600)
+    found = infer(scores, labels)
+    missing = truth & (labels == UNKNOWN)
+    assert found.total.low <= missing.sum() <= found.total.high
+    assert ((found.missing.low <= missing.sum(0)) & (missing.sum(0) <= found.missing.high)).all()
+
+
+def test_where_nothing_is_known_the_cells_of_no_class_are_looked_at():
+    """Classes without a positive have no top: they add no cells to those that all classes share."""
+    scores, _, labels = positives_at_random(3.0, 0.3)
+    labels[:, 0] = UNKNOWN
+    with_it, without = most_missing(scores, labels)[0][1:], most_missing(scores[:, 1:], labels[:, 1:])[0]
+    np.testing.assert_array_equal(with_it, without)
+
+
+def test_the_order_of_rows_of_one_score_makes_no_difference():
+    scores, _, labels = positives_at_random(3.0, 0.3)
+    scores = np.round(scores)
+    order = np.argsort(-labels, axis=0, kind="stable")
+    first, last = (
+        most_missing(np.take_along_axis(scores, each, 0), np.take_along_axis(labels, each, 0))
+        for each in (order, order[::-1])
+    )
+    np.testing.assert_array_equal(first[0], last[0])
+    assert first[1] == last[1]
+
+
+@pytest.mark.parametrize("process", ["single", "positives", "both"])
+def test_the_interval_holds_the_share_of_positives(process):
+    random = np.random.default_rng(0)
+    scores, _, labels = generate(3000, random, slope=4.0)
+    rates = (0.6, 0.2) if process == "both" else (0.6, 0.0)
+    kept = random.random(labels.shape) < np.where(labels == POSITIVE, *rates)
+    hidden = np.where(kept, labels, UNKNOWN).astype(np.int8)
+    found = class_priors(scores, observe_positives(labels) if process == "single" else hidden)
+    truth = labels.mean(0)
+    assert ((found.low <= truth) & (truth <= found.high)).mean() >= 0.8
+    assert np.abs(np.log(found.value / truth)).mean() < 0.2
+    assert (found.low <= found.value).all()
+    assert (found.value <= found.high).all()
+
+
+def test_known_labels_leave_no_doubt():
+    scores, _, labels = generate(300, np.random.default_rng(1))
+    found = class_priors(scores, labels)
+    for each in found:
+        np.testing.assert_allclose(each, labels.mean(0))
