@@ -57,7 +57,7 @@ def review(tmp_path):
         yield session
 
 
-def test_every_page_of_a_review(open_pages, review):
+def test_every_page_of_a_review(review, open_pages):
     page = open_pages(f"{review.url}/")
     assert PERSON in page.locator("footer").inner_text()
     assert CLASSES[0] in page.locator("h1").inner_text()
