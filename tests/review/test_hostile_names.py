@@ -83,7 +83,7 @@ def test_every_page_of_a_review(review, open_pages):
     open_pages()
 
 
-def test_what_people_add_and_where_they_disagree(open_pages, review, tab):
+def test_what_people_add_and_where_they_disagree(review, open_pages, tab):
     page = open_pages(f"{review.url}/classes")
     page.locator("#new-class").fill(ADDED)
     page.locator("#add-class").click()
@@ -108,7 +108,7 @@ def test_what_people_add_and_where_they_disagree(open_pages, review, tab):
     open_pages()
 
 
-def test_an_answer_that_is_refused_is_shown_as_text(open_pages, review, tab):
+def test_an_answer_that_is_refused_is_shown_as_text(review, open_pages, tab):
     tab.refusals = True
     page = open_pages(f"{review.url}/suggestion/1")
     page.route("**/answer", lambda route: route.fulfill(status=503, body=CLASSES[1], content_type="text/plain"))

@@ -236,7 +236,6 @@ def _known(task: Task, row: int) -> tuple[str, list[str]]:
 
 EXAMPLES = 12  # images, unless others are asked for
 LONGEST_SIDE = 160  # pixels; larger images are scaled down
-_PREVIEW = 80  # pixels; smaller images are shown with hard edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,7 +303,7 @@ def cards(comparison: Comparison, examples: Examples) -> Iterator[Card]:
             raise ReportError(f"examples: row {row} is not one of the {len(baseline.test_labels)} test images")
         yield Card(
             png="" if isinstance(image, str) else _png(image),
-            pixelated=not isinstance(image, str) and max(image.shape) < _PREVIEW,
+            pixelated=not isinstance(image, str) and max(image.shape) < SMALL,
             text=image if isinstance(image, str) else "",
             truth=classes[baseline.test_labels[row] == POSITIVE].tolist(),
             marks=[(run, list(_marks(run, row))) for run in shown],
