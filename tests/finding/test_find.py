@@ -10,7 +10,7 @@ from onepair import label_matrix
 from onepair.finding import search
 from onepair.finding.find import find_in, find_labels
 from onepair.finding.folds import OutOfSample
-from onepair.finding.summary import FEWEST
+from onepair.finding.suggestions import FEWEST
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN
 from onepair.review.queue import open_run, read_queue

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 
 from onepair.finding import ClassSummary, rank, summarise
-from onepair.finding.summary import read_summary
+from onepair.finding.suggestions import read_summary
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN
 from onepair.probability.intervals import Interval

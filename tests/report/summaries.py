@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from onepair.finding.summary import ClassSummary
+from onepair.finding.suggestions import ClassSummary
 from onepair.metrics import average_precision
 from onepair.report import RunSummary
 from tests.decisions import plain

@@ -29,7 +29,7 @@ from onepair.errors import require_extra
 from onepair.words import command, counted
 
 if TYPE_CHECKING:
-    from onepair.finding.summary import Finding
+    from onepair.finding.suggestions import Finding
     from onepair.review.audit_session import AuditSession
     from onepair.review.session import ReviewSession
     from onepair.runs.audit import AuditSummary

@@ -12,8 +12,7 @@ import numpy as np
 from onepair.files import locked, write_atomically, writing
 from onepair.finding import search
 from onepair.finding.folds import OutOfSample, read_out_of_sample, train_folds
-from onepair.finding.suggestions import MOST
-from onepair.finding.summary import Finding, choose, summarise
+from onepair.finding.suggestions import MOST, Finding, choose, summarise
 from onepair.runs.config import WITHOUT_IMAGES, Config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder

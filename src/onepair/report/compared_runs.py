@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.errors import ReportError
-from onepair.finding.summary import ClassSummary, read_summary
+from onepair.finding.suggestions import ClassSummary, read_summary
 from onepair.labels import NEGATIVE, POSITIVE, Labels
 from onepair.metrics import Floats, precision_recall_f1
 from onepair.probability.thresholds import Thresholds
