@@ -5,6 +5,7 @@ than what we write.
 """
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,34 @@ from onepair.errors import DataError, UserError, first_mistake
 LARGEST = 64_000_000  # bytes: a description of a hundred thousand classes has a quarter of it
 
 T = TypeVar("T")
+
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def migrate(
+    stored: dict[str, Any],
+    migrations: Sequence[Migration] = (),
+    *,
+    where: Path,
+    first: int = 1,
+    error: type[UserError] = DataError,
+) -> dict[str, Any]:
+    """Return what a file of ours holds as the newest version of its format has it, without its number.
+
+    Args:
+        stored: what was read; its "format" is the number of its version, `first` where it has none.
+        migrations: each brings a version to the next, beginning with `first`.
+        where: the file.
+        first: the oldest version that can be read.
+        error: what is raised with the sentence.
+    """
+    content = dict(stored)
+    version, newest = content.pop("format", first), first + len(migrations)
+    if not isinstance(version, int) or not first <= version <= newest:
+        raise error(f"{where}: has format {version!r}, and this version of onepair reads {first} to {newest}")
+    for step in migrations[version - first :]:
+        content = step(content)
+    return content
 
 
 def read_stored(
@@ -57,12 +86,20 @@ def read_json(path: Path, *, advice: str = "", error: type[UserError] = DataErro
 
 
 def read_record(
-    path: Path, schema: type[T], *, advice: str = "", error: type[UserError] = DataError, most: int | None = None
+    path: Path,
+    schema: type[T],
+    *,
+    advice: str = "",
+    error: type[UserError] = DataError,
+    most: int | None = None,
+    migrations: Sequence[Migration] = (),
 ) -> T | None:
     """What a JSON file holds, as a record of a type that pydantic knows how to check; None if there is no such file."""
     stored = read_json(path, advice=advice, error=error, most=most)
     if stored is None:
         return None
+    if isinstance(stored, dict):
+        stored = migrate(stored, migrations, where=path, error=error)
     try:
         return TypeAdapter(schema).validate_python(stored)
     except ValidationError as mistakes:

@@ -269,6 +269,7 @@ class Finding:
         value, low, high = map(float, self.missing)
         kinds = self.suggestions.kind
         return {
+            "format": 1,
             "images": len(self.files),
             "folds": self.folds,
             "scores": f"by {self.folds} models, each trained without the images it scores",

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_
 
 from onepair import __version__
 from onepair.data.images.decode import Preprocessing
-from onepair.data.own_files import read_json
+from onepair.data.own_files import Migration, migrate, read_json
 from onepair.errors import ModelError, first_mistake
 from onepair.files import write_atomically
 from onepair.probability.thresholds import StoredThresholds, Thresholds
@@ -18,7 +18,9 @@ from onepair.words import counted
 if TYPE_CHECKING:
     from onepair.models import Classifier, State
 
-FORMAT = 2
+OLDEST = 2  # format that can be read
+MIGRATIONS: tuple[Migration, ...] = ()  # each from one format to the next
+FORMAT = OLDEST + len(MIGRATIONS)
 NAME, WEIGHTS = "model.json", "model.safetensors"
 
 
@@ -47,7 +49,6 @@ class _Stored(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    format: Literal[2]
     backbone: str
     preprocessing: Preprocessing | None
     classes: tuple[str, ...]
@@ -66,11 +67,13 @@ class _Stored(BaseModel):
 
 def parse_description(stored: Any, *, where: Path) -> Description:
     """Read the description that `to_dict` made; `where` it comes from is said in errors."""
-    if isinstance(stored, dict) and stored.get("format") != FORMAT:
-        raise ModelError(
-            f"{where}: was written by another version of onepair, {stored.get('version', 'an early one')}; "
-            f"this is {__version__}: use that one, or train or export again"
-        )
+    if isinstance(stored, dict):
+        if stored.get("format") not in range(OLDEST, FORMAT + 1):
+            raise ModelError(
+                f"{where}: was written by another version of onepair, {stored.get('version', 'an early one')}; "
+                f"this is {__version__}: use that one, or train or export again"
+            )
+        stored = migrate(stored, MIGRATIONS, where=where, first=OLDEST, error=ModelError)
     try:
         given = _Stored.model_validate(stored)
         decisions = Thresholds.from_stored(given.decisions, classes=len(given.classes))

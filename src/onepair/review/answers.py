@@ -51,6 +51,8 @@ CREATE TRIGGER IF NOT EXISTS never_changed BEFORE UPDATE ON decisions
 CREATE TRIGGER IF NOT EXISTS never_deleted BEFORE DELETE ON decisions
     BEGIN SELECT RAISE(ABORT, 'decisions are never deleted'); END;
 """
+_MIGRATIONS: tuple[str, ...] = ()  # SQL, each from one format to the next, beginning with 1
+FORMAT = 1 + len(_MIGRATIONS)
 
 
 class Entry(NamedTuple):
@@ -99,11 +101,20 @@ class Store:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")  # an answer is on the disk before it is acknowledged
             weakref.finalize(self, self._db.close)
+            self._migrate()
             self._db.executescript(_SCHEMA)
         if not read_only:
             with self._transaction():  # fail now, not at the first answer, where the file or the folder is read-only
-                self._db.execute("PRAGMA user_version = 1")
+                self._db.execute(f"PRAGMA user_version = {FORMAT}")
             self._identity = identity(path)
+
+    def _migrate(self) -> None:
+        """Bring a file of an earlier format to the newest one."""
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version > FORMAT:
+            raise ReviewError(f"{self.path}: has format {version}, and this version of onepair reads 1 to {FORMAT}")
+        for script in _MIGRATIONS[max(version, 1) - 1 :] if version else ():
+            self._db.executescript(script)
 
     @property
     def is_empty(self) -> bool:

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
 from onepair.data.images.decode import Augmentation
-from onepair.data.own_files import read_stored
+from onepair.data.own_files import migrate, read_stored
 from onepair.data.tables.cell_values import names_in
 from onepair.data.vectors.align import TFIDF, VECTORS
 from onepair.errors import ConfigError
@@ -301,15 +301,29 @@ class Config:
         return STAGES[self.model.mode][-1]
 
 
+def _without_scaled(settings: dict[str, Any]) -> dict[str, Any]:
+    """A linear stage of format 1 had epochs alone, and said whether its features were scaled."""
+    linear = settings.get("linear")
+    if not (isinstance(linear, dict) and "scaled" in linear):
+        return settings
+    kept = {key: value for key, value in linear.items() if key not in ("scaled", "penalty")}
+    return {**settings, "linear": {"protocol": "epochs", **kept}}
+
+
+MIGRATIONS = (_without_scaled,)  # of the settings of a run, from format 1 on
+FORMAT = 1 + len(MIGRATIONS)
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, as nested dictionaries."""
     text = read_stored(path, error=ConfigError)
     if text is None:
         raise ConfigError(f"{path}: cannot be read (No such file or directory)")
     try:
-        return tomllib.loads(text.removeprefix("\ufeff"))  # as some editors begin a file
+        settings = tomllib.loads(text.removeprefix("\ufeff"))  # as some editors begin a file
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: is not TOML ({error})") from None
+    return migrate(settings, MIGRATIONS, where=path, error=ConfigError)
 
 
 def parse_setting(text: str) -> dict[str, Any]:

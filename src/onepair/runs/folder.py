@@ -20,7 +20,7 @@ from onepair.data.own_files import map_array, read_json, read_record, read_store
 from onepair.data.tables.cell_values import guard
 from onepair.errors import ConfigError, RunError, first_mistake
 from onepair.files import locked, write_atomically, writing
-from onepair.runs.config import Config, build_config, differences, read_config, to_toml
+from onepair.runs.config import FORMAT, Config, build_config, differences, read_config, to_toml
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,15 +47,6 @@ class Results(BaseModel):
     test_class_ap: dict[str, float | None] = {}  # None for a class without positives
 
 
-def _of_this_version(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as they are now: a linear stage had epochs alone, and said whether its features were scaled."""
-    linear = settings.get("linear")
-    if not (isinstance(linear, dict) and "scaled" in linear):
-        return settings
-    kept = {key: value for key, value in linear.items() if key not in ("scaled", "penalty")}
-    return {**settings, "linear": {"protocol": "epochs", **kept}}
-
-
 class RunFolder:
     """Where a run keeps everything; each file appears complete or not at all."""
 
@@ -72,7 +63,7 @@ class RunFolder:
                 self.require_usable(config)
                 if not self.begun:  # what a run that stopped before its first epoch has left is worth nothing
                     (self.path / "environment.json").unlink(missing_ok=True)
-                    write_atomically(self._config_file, to_toml(config).encode())
+                    write_atomically(self._config_file, f"format = {FORMAT}\n{to_toml(config)}".encode())
                 yield
 
     def require_usable(self, config: Config) -> None:
@@ -97,7 +88,7 @@ class RunFolder:
             )
 
     def config(self) -> Config:
-        settings = _of_this_version(read_config(self._config_file))
+        settings = read_config(self._config_file)
         try:
             return build_config(settings)
         except ConfigError as error:  # as of a run that another version of onepair made
@@ -208,7 +199,7 @@ class RunFolder:
         return (self.path / "results.json").exists()
 
     def write_results(self, results: Results) -> None:
-        self.write_json("results.json", results.model_dump(exclude_unset=True))
+        self.write_json("results.json", {"format": 1, **results.model_dump(exclude_unset=True)})
 
     def results(self) -> Results:
         """What a finished run found out."""
