@@ -66,10 +66,10 @@ class TorchEngine:
         return {name: value for name, value in self.__dict__.items() if name != "copies"}
 
     def __call__(self, inputs: NDArray[Any]) -> Float32:
-        parts = np.array_split(inputs, len(self.devices))
+        copies, parts = self.copies, np.array_split(inputs, len(self.devices))  # copies are no inference tensors
         with torch.inference_mode():
             # A GPU computes while this process goes on to the next; only to fetch what is done does it wait.
-            each = zip(self.copies, self.devices, parts, strict=True)
+            each = zip(copies, self.devices, parts, strict=True)
             computed = [self._compute(network, device, part) for network, device, part in each if len(part)]
             outputs: Float32 = torch.cat([part.float().cpu() for part in computed]).numpy()
         return outputs
