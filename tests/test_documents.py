@@ -117,3 +117,13 @@ def test_simplest_loss_keeps_the_contract():
     assert value.item() == pytest.approx((0.5 + 0 + 1) / 3)
     with pytest.raises(ValueError, match="labels: row 0"):
         hinge_loss(logits, torch.tensor([[1, 0, 7]]))
+
+
+NAMED = re.compile(r"\]\((src/onepair/\S+?\.py)\) `(\w+)`")
+
+
+def test_contributing_names_what_its_modules_define():
+    named = NAMED.findall((ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    assert len(named) == 16
+    for path, name in named:
+        assert re.search(rf"^(def|class) {name}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE), (path, name)
