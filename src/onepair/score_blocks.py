@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, UNKNOWN, Indices
 
+ScoreRows = Callable[[Indices], NDArray[np.float32]]  # from rows (n,) to their scores (n, L)
+
 _SORTS_FAST = 512  # numbers that numpy sorts several times faster, each, than more of them
 _MOST_WAITING = 4_000_000  # candidates, before the lower ones are dropped
 

@@ -63,7 +63,7 @@ def test_the_figure(outcome):
     rows = list(csv.DictReader(io.StringIO(csv_text(drawing.numbers))))
     assert {row["kind"] for row in rows} >= {"observed", "missing"}
     assert len({row["image"] for row in rows}) == IMAGES
-    titles = [axes.get_title() for axes in drawing.figure.axes]
+    titles = [axes.get_title("left") for axes in drawing.figure.axes]
     for row in rows:
         assert any(title.startswith(f"{row['label']} {float(row['probability']):.2f}\n") for title in titles)
     missing = [row for row in rows if row["kind"] == "missing"]

@@ -21,6 +21,7 @@ from onepair.runs.config import WITHOUT_IMAGES, Config, parse_fold
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Split, sample_places, task_of
+from onepair.score_blocks import ScoreRows
 from onepair.training.callbacks import Callback
 from onepair.training.checkpoint import StopRequests
 from onepair.training.distributed import first_logger, is_first
@@ -30,8 +31,7 @@ from onepair.training.run import train
 
 _log = first_logger(__name__)
 
-Score = Callable[[Indices], NDArray[np.float32]]  # from rows (n,) to their scores (n, L)
-_ScorersOf = Callable[[Sequence[Classifier]], tuple[list[Score], Indices]]
+_ScorersOf = Callable[[Sequence[Classifier]], tuple[list[ScoreRows], Indices]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class OutOfSample:
 
     run: FinishedRun
     rows: Indices  # (N,) of the table, ascending: the images that labels are looked for in
-    scorers: Sequence[Score]  # K models, by rows of the table
+    scorers: Sequence[ScoreRows]  # K models, by rows of the table
     scorer: Indices  # (N,), which of them was not fitted to the row
     bias: NDArray[np.float32]  # (K, L), how much higher than the others each of them scores
     sample: Labels  # (M, L), of validation images that have all of their labels
@@ -135,7 +135,7 @@ def read_out_of_sample(
 
 
 class _Models(NamedTuple):
-    scorers: list[Score]  # K of them
+    scorers: list[ScoreRows]  # K of them
     scorer: Indices  # (N,), of every searched row; -1 for one that was not there for the models
     judges: Sequence[int]  # scorers that were fitted to no validation row
     seen: Indices  # the validation rows that all of them can score
@@ -145,7 +145,7 @@ class _Models(NamedTuple):
 
 def _scorers(
     run: FinishedRun, fabric: Fabric, hardware: Hardware, callbacks: Sequence[Callback], models: Sequence[Classifier]
-) -> tuple[list[Score], Indices]:
+) -> tuple[list[ScoreRows], Indices]:
     """What computes scores by each model, and the rows whose images have gone.
 
     From features where these are fixed, else from what there is.
@@ -160,19 +160,19 @@ def _scorers(
     return [_of_features(model, features) for model in models], gone
 
 
-def _of_inputs(run: FinishedRun, model: Classifier, hardware: Hardware) -> Score:
+def _of_inputs(run: FinishedRun, model: Classifier, hardware: Hardware) -> ScoreRows:
     engines = EngineSelector(model, precision=run.description.precision)
     return lambda rows: score_images(
         model, run.table, rows, engines=engines, workers=hardware.workers, executor=hardware.executor
     )
 
 
-def _of_features(model: Classifier, features: torch.Tensor) -> Score:
+def _of_features(model: Classifier, features: torch.Tensor) -> ScoreRows:
     head = TorchEngine(model.head, None)
     return lambda rows: head(features[torch.from_numpy(rows).to(features.device)].cpu().numpy())
 
 
-def _kept(run: FinishedRun, splits: Sequence[Split]) -> Score:
+def _kept(run: FinishedRun, splits: Sequence[Split]) -> ScoreRows:
     """The scores that a run has kept, of rows of some splits."""
     splits = [split for split in splits if len(run.task.rows(split))]
     if not splits:  # a fold of one image that has gone

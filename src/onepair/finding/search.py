@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from onepair.errors import RunError
-from onepair.finding.folds import Score
 from onepair.finding.suggestions import MOST, Suggestions
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
@@ -16,7 +15,7 @@ from onepair.metrics import Floats
 from onepair.probability.cell_posterior import CellPosterior, fit_cell_posterior
 from onepair.probability.intervals import Interval, Z
 from onepair.probability.observation import Mask, Process
-from onepair.score_blocks import HighestUnknown
+from onepair.score_blocks import HighestUnknown, ScoreRows
 from onepair.words import counted
 
 FEW_CELLS = 2**24  # that probabilities are fitted to, and all computed of: some 80 bytes each
@@ -37,7 +36,7 @@ class BlockFinding:
 
 def find_by_blocks(
     observed: LabelMatrix,
-    score: Score,
+    score: ScoreRows,
     *,
     per_class: int | None = None,
     top: int | None = None,
@@ -128,7 +127,7 @@ def _of_all(estimate: Interval, expected: Floats, rows: int, most: ArrayLike) ->
 
 def _candidates(
     observed: LabelMatrix,
-    score: Score,
+    score: ScoreRows,
     fitted: CellPosterior,
     per_class: int,
     top: int | None,
@@ -162,7 +161,7 @@ def _candidates(
 
 
 def _rank(
-    observed: LabelMatrix, score: Score, asked: LabelMatrix | None, fitted: CellPosterior, cells: Indices
+    observed: LabelMatrix, score: ScoreRows, asked: LabelMatrix | None, fitted: CellPosterior, cells: Indices
 ) -> Suggestions:
     """Cells, ascending by row and class, in order of their probabilities given all that is known of their rows."""
     row, label = np.divmod(cells, observed.shape[1])
