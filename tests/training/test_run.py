@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import shutil
 
 import numpy as np
@@ -547,3 +548,13 @@ def test_a_configuration_without_a_backbone_finds_one(tmp_path):
     running.train(config, folder, hardware=Hardware(accelerator="cpu", devices=1, workers=0, cache=tmp_path / "cache"))
     assert folder.config().model.backbone == "tfidf"
     assert folder.finished
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_a_run_leaves_the_environment_as_it_was(train, monkeypatch, before):
+    if before is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
+    train()
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == before

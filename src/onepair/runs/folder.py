@@ -6,6 +6,7 @@ import json
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from onepair.data.own_files import map_array, read_json, read_record, read_stored
+from onepair.data.problems import Problem
 from onepair.data.tables.cell_values import guard
 from onepair.errors import ConfigError, RunError, first_mistake
 from onepair.files import locked, write_atomically, writing
@@ -45,6 +47,10 @@ class Results(BaseModel):
     test_note: str | None = None  # what is missing to tell, or what the estimate rests on
     test_classes: int | None = None  # that it is a mean of
     test_class_ap: dict[str, float | None] = {}  # None for a class without positives
+
+
+class _Unreadable(BaseModel):
+    problems: list[Problem]
 
 
 class RunFolder:
@@ -155,6 +161,15 @@ class RunFolder:
         rows = (map(guard, entry) for entry in entries)
         csv.writer(text).writerows([("file", "reason", "place"), *rows])
         write_atomically(self.path / "skipped.csv", text.getvalue().encode("utf-8", "surrogateescape"))
+
+    def write_unreadable(self, problems: Iterable[Problem]) -> None:
+        """Keep which images cannot be read, so that a run that goes on need not decode all of them again."""
+        self.write_json("unreadable.json", {"problems": [asdict(problem) for problem in problems]})
+
+    def unreadable(self) -> list[Problem] | None:
+        """What `write_unreadable` wrote, if anything."""
+        found = read_record(self.path / "unreadable.json", _Unreadable, advice="delete it", error=RunError)
+        return None if found is None else found.problems
 
     def write_scores(self, split: str, scores: NDArray[np.float32]) -> None:
         content = io.BytesIO()

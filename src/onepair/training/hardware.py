@@ -1,6 +1,8 @@
 """What a run computes on."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,13 +27,9 @@ class Hardware:
     workers: int | None = None  # processes that read images; None: as many as there are cores to spare
     cache: Path = field(default_factory=cache_folder)
     executor: Executor = local  # where the features of images are computed
-    shared: RunCache = field(
-        default_factory=RunCache
-    )  # by the runs that are done with this very object, one after another
+    shared: RunCache = field(default_factory=RunCache)  # by runs with this very object, one after another
 
     def fabric(self, precision: Any) -> Fabric:
-        if not torch.cuda.is_available():
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # or optimisers look for a driver at every step
         one_cpu = self.devices == "auto" and not torch.cuda.is_available()
         try:
             return Fabric(
@@ -43,3 +41,21 @@ class Hardware:
             )
         except (ValueError, RuntimeError, ImportError) as error:  # Fabric's words on a machine that is not this one
             raise ConfigError(f"cannot compute as asked: {error}") from None
+
+
+@contextmanager
+def without_driver_lookups() -> Iterator[None]:
+    """Say that there are no GPUs, where there are none: optimisers look for a driver at every step otherwise."""
+    name = "CUDA_VISIBLE_DEVICES"
+    before = os.environ.get(name)
+    if torch.cuda.is_available():
+        yield
+        return
+    os.environ[name] = ""
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

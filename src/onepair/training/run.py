@@ -57,7 +57,7 @@ from onepair.training.distributed import (
     share_norms,
 )
 from onepair.training.frozen_features import FrozenFeatures, TrialRecords, features_of, solve_task
-from onepair.training.hardware import Hardware
+from onepair.training.hardware import Hardware, without_driver_lookups
 from onepair.training.loop import Stage, Trainer
 from onepair.training.optim import Group
 from onepair.training.sources import ActivationSource, FeatureSource, FrozenSource, ImageSource, Source, score
@@ -120,7 +120,7 @@ def train(
     Args:
         config: all that decides the result.
         folder: where everything is kept.
-        machine: what it is computed on.
+        hardware: what it is computed on.
         callbacks: told how far it is.
         test: whether test images are looked at, in the end; a search for settings must not.
         restart: put what is in the folder aside, and begin anew.
@@ -150,6 +150,7 @@ def train(
         on_first(fabric, lambda: _put_aside(folder))
     with ExitStack() as held:
         on_first(fabric, lambda: held.enter_context(folder.opened(config)))
+        held.enter_context(without_driver_lookups())
         callbacks = callbacks if fabric.is_global_zero else ()
         requests = held.enter_context(StopRequests())
         results = _Run(fabric, config, folder, hardware, task, method, classifier, cut, callbacks, requests, test).run()
@@ -415,6 +416,8 @@ class _Run:
             return self.fixed.features(self.backbone, self.task).unreadable
         if self.cut is not None and self.config.model.augment is None:
             return self.fixed.activations(self.cut.backbone, self.task).unreadable
+        if self.folder.begun and (known := self.folder.unreadable()) is not None:
+            return known
         problems: list[Problem] = []
         with patiently(self.fabric):
             for _ in image_batches(
@@ -427,7 +430,9 @@ class _Run:
                 report=self.fixed.report(problems),
             ):
                 self.requests.raise_if_asked(kept="nothing was begun")
-        return gathered(self.fabric, problems)
+        found = gathered(self.fabric, problems)
+        on_first(self.fabric, lambda: self.folder.write_unreadable(found))
+        return found
 
     def _leave_out(self, problems: list[Problem]) -> None:
         """Go on without the images that cannot be read, and say which."""
