@@ -201,6 +201,16 @@ def test_a_column_of_descriptions_is_no_list_of_labels(tmp_path):
         read(tmp_path, "file,text", "a,a dog on a sofa", "b,two cats", "c,nothing")
 
 
+def test_a_column_of_one_word_has_no_labels_beside_one_of_many(tmp_path):
+    assert read(tmp_path, "file,Wer,Was", "a,Ann,dog;cat", "b,Ann,cat", "c,Ann,dog")[0].classes == ("cat", "dog")
+
+
+def test_which_of_two_columns_of_words_has_the_labels_is_asked(tmp_path):
+    lines = ("file,Was,Wer", "a,dog;cat,Ann", "b,cat,Ann", "c,dog,Bob")
+    with pytest.raises(DataError, match=r"Was, Wer hold words; .* --label-columns Was"):
+        read(tmp_path, *lines)
+
+
 def test_an_id_is_a_file_where_nothing_else_is(tmp_path):
     Image.new("RGB", (2, 2)).save(tmp_path / "7.png")
     assert read(tmp_path, "id,dog", "7,1")[0].files == ("7.png",)

@@ -15,6 +15,7 @@ from onepair.data.tables.cell_values import BAD, Column, label_of, split_of
 from onepair.data.tables.sheet import SAMPLE, Sheet, file_column, names_images, plain_title
 from onepair.errors import DataError
 from onepair.labels import POSITIVE, UNKNOWN
+from onepair.words import listed
 
 LIST_NAMES = (  # without spaces, - and _; all but the first only where they do not hold 1 and 0
     *("labels", "label", "tags", "classes", "tag", "class", "categories", "category", "keywords"),
@@ -110,6 +111,8 @@ def _file(sheet: Sheet, report: Report, *, has_names: bool, needs_files: bool) -
     if not fitting and has_names and (identity := sheet.find("id")) is not None:
         return identity
     fitting = fitting or [i for i, name in enumerate(sheet.header) if name.lower() in ("id", "name")]
+    varied = [i for i in fitting if len({name for names in sheet.columns[i].lists for name in names or ()}) > 1]
+    fitting = varied if len(varied) == 1 else fitting  # beside a photographer's name, the same in every row
     if len(fitting) == 1:
         report(sheet.remark("file", fitting[0], "taken for the column file"))
         return fitting[0]
@@ -192,9 +195,17 @@ def _as_recognised(sheet: Sheet, others: list[int], report: Report) -> tuple[int
 def _only_words(sheet: Sheet, others: list[int], report: Report) -> int:
     """The only column with words in it, where none is called labels and none has classes."""
     fitting = [i for i in others if sheet.header[i] and _has_words(sheet.columns[i]) and _repeats(sheet.columns[i])]
+    varied = [i for i in fitting if len({name for names in sheet.columns[i].lists for name in names or ()}) > 1]
+    fitting = varied if len(varied) == 1 else fitting  # beside a photographer's name, the same in every row
     if len(fitting) == 1:
         report(sheet.remark("labels", fitting[0], "holds words; taken for the column labels"))
         return fitting[0]
+    if varied:
+        names = [sheet.header[i] for i in varied]
+        raise DataError(
+            f"{sheet.source}: has no column named labels, and {listed(names)} hold words; say which one lists the "
+            f"labels, as --label-columns {names[0]}"
+        )
     found = f"; column {sheet.header[others[0]]} {_why_not(sheet, others[0])}; {_ADVICE}" if others else ""
     raise DataError(f"{sheet.source}: has no columns of classes and no column named labels{found}")
 
