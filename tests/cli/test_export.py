@@ -52,9 +52,11 @@ def test_export_says_what_it_wrote(folder):
 
 
 def test_run_and_file_predict_the_same(folder, onepair):
-    for model, out in (("run", "run.json"), ("run/model.onnx", "file.json")):
+    for model, out in (("run", "run.jsonl"), ("run/model.onnx", "file.jsonl")):
         assert onepair("predict", model, "images", "--out", out) == (0, f"12 images predicted, in {out}\n")
-    run, file = (json.loads((folder / name).read_text()) for name in ("run.json", "file.json"))
+    run, file = (
+        [json.loads(line) for line in (folder / name).read_text().splitlines()] for name in ("run.jsonl", "file.jsonl")
+    )
     assert [(each["file"], each["labels"]) for each in file] == [(each["file"], each["labels"]) for each in run]
     assert any(each["labels"] for each in run)
     for one, other in zip(file, run, strict=True):

@@ -137,11 +137,11 @@ def test_evaluate_prints_a_table(onepair):
 def test_predict_writes_probabilities_and_labels(finished, onepair):
     scores = np.load(finished / "run" / "scores_test.npy")
     decisions = read_description(finished / "run").decisions
-    for suffix in ("csv", "json"):
+    for suffix in ("csv", "jsonl"):
         result = onepair("predict", "run", "images", "--out", f"out.{suffix}")
         assert result.returncode == 0, result.stderr
     rows = list(csv.DictReader((finished / "out.csv").read_text().splitlines()))
-    objects = json.loads((finished / "out.json").read_text())
+    objects = [json.loads(line) for line in (finished / "out.jsonl").read_text().splitlines()]
     assert len(rows) == len(objects) == 46
     assert [row["file"] for row in rows] == [each["file"] for each in objects]
     for row, each, logits in zip(rows[-TEST:], objects[-TEST:], scores, strict=True):  # test images are the last

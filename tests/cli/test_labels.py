@@ -75,7 +75,7 @@ def test_mistakes_end_in_a_sentence_and_leave_nothing(command, tmp_path):
     for out, sentence in (
         ("a.txt", "labels are written as .csv or .parquet"),
         ("no/a.csv", "cannot be written"),
-        ("runs/images/labels.csv", "holds the labels that the run began with; name another file"),
+        ("runs/images/labels.csv", "is what this is made from"),
     ):
         code, _, errors = command("labels", run, "--out", out)
         assert code == 2

@@ -114,7 +114,7 @@ def test_a_run_is_named_by_what_it_is(command, images, tmp_path):
         (["{data}", "--set", "linear.optimiser.momentun=1"], "did you mean linear.optimiser.momentum?"),
         (["{data}", "--set", "epochs"], "--set epochs: expected key=value"),
         (["{data}", "--set", "linear.epochs=0"], "linear.epochs must be above 0, got 0"),
-        (["{data}", "--set", "epochs=3"], "there is no setting epochs; each stage has its own: set linear.epochs"),
+        (["{data}", "--set", "epochs=3"], "there is no setting epochs; did you mean linear.epochs or finetune.epochs?"),
         (["{data}", "--preset", "voc2021"], "there is no preset voc2021; did you mean voc2012?"),
         (["{data}", "--config", "gone.toml"], "gone.toml: cannot be read (No such file or directory)"),
         (["{data}", "--accelerator", "abacus"], "abacus"),

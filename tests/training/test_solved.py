@@ -137,6 +137,7 @@ def test_a_run_of_the_version_before_keeps_its_validation_images(train):
     file = done.folder.path / "config.toml"
     text = (
         file.read_text()
+        .replace("format = 2\n", "", 1)
         .replace('protocol = "epochs"\n', "scaled = true\n")
         .replace('penalty = "auto"', "penalty = 0.3")
     )

@@ -316,7 +316,6 @@ def audit(
     from contextlib import ExitStack
 
     from onepair.files import locked, writing
-    from onepair.review.audit_session import AuditSession, open_store
     from onepair.runs.audit import audit_folder, draw, read_audit, write_sheet
     from onepair.runs.finished import FinishedRun
     from onepair.runs.inputs import protect_inputs
@@ -324,6 +323,9 @@ def audit(
     if sheet is None and answers is None and not summary:  # then it is a page
         require_extra("review")
     opened = FinishedRun(run)
+
+    from onepair.review.audit_session import AuditSession, open_store  # and torch
+
     protect_inputs(sheet, run=run)
     if summary:
         _say_what_it_tells(run)

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from onepair.errors import ReviewError
+from onepair.errors import ReviewError, Stopped
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
@@ -227,6 +227,8 @@ def serve(app: ASGIApp, listener: Listener) -> None:
     """Serve until Ctrl-C."""
     try:
         make_server(app, listener.rules).run([listener.socket])
+    except Stopped:  # by SIGTERM, which has an exit code of its own
+        raise
     except KeyboardInterrupt:  # raised by uvicorn once it has closed every connection
         pass
     finally:
