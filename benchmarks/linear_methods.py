@@ -96,11 +96,16 @@ def cells(sets: Sequence[str], methods: Sequence[str], draws: int) -> Iterator[t
 
 
 def means(rows: Sequence[dict[str, str]]) -> dict[tuple[str, str, str], float]:
-    """Test mAP in points by set, what is known and method: the mean over draws."""
-    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    """Test mAP in points by set, what is known and method: the mean over the draws that all methods there have."""
+    values: dict[tuple[str, str], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
-        values[row["set"], row["known"], row["method"]].append(100 * float(row["map"]))
-    return {key: statistics.mean(each) for key, each in values.items()}
+        values[row["set"], row["known"]][row["method"]][row["draw"]] = 100 * float(row["map"])
+    found = {}
+    for (name, known), by_method in values.items():
+        shared = set.intersection(*(set(draws) for draws in by_method.values()))
+        for method, draws in by_method.items():
+            found[name, known, method] = statistics.mean(draws[each] for each in shared)
+    return found
 
 
 def print_table(found: dict[tuple[str, str, str], float], methods: Sequence[str]) -> None:
