@@ -111,8 +111,6 @@ def _file(sheet: Sheet, report: Report, *, has_names: bool, needs_files: bool) -
     if not fitting and has_names and (identity := sheet.find("id")) is not None:
         return identity
     fitting = fitting or [i for i, name in enumerate(sheet.header) if name.lower() in ("id", "name")]
-    varied = [i for i in fitting if len({name for names in sheet.columns[i].lists for name in names or ()}) > 1]
-    fitting = varied if len(varied) == 1 else fitting  # beside a photographer's name, the same in every row
     if len(fitting) == 1:
         report(sheet.remark("file", fitting[0], "taken for the column file"))
         return fitting[0]
