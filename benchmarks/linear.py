@@ -1,4 +1,4 @@
-"""FrozenFeatures features: the solver against scikit-learn's one-vs-rest logistic regression, ridge and SGD.
+"""Fixed features: the solver against scikit-learn's one-vs-rest logistic regression, ridge and SGD.
 
     python benchmarks/linear.py DATA_FOLDER [--sets coco80 voc2012] [--rows 2000] [--out results/linear.csv]
 

@@ -1,4 +1,4 @@
-"""FrozenFeatures features are solved for: on all training images, with out-of-fold scores of each."""
+"""Fixed features are solved for: on all training images, with out-of-fold scores of each."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""FrozenFeatures features of all images, each computed once, and the classifier that is solved for on them."""
+"""Fixed features of all images, each computed once, and the classifier that is solved for on them."""
 
 import time
 from collections.abc import Callable, Sequence
