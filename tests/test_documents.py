@@ -67,6 +67,9 @@ def test_commands_of_the_documents_exist(page, line):
     else:
         assert program == "onepair", line
     command = typer.main.get_command(app)
+    if words[0] == "--import":
+        assert "--import" in {option for each in command.params for option in each.opts}
+        words = words[2:]
     context = command.make_context("onepair", words[:1], resilient_parsing=True)
     chosen = command.get_command(context, words[0])
     assert chosen is not None, line
