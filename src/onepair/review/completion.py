@@ -14,14 +14,13 @@ from PIL import Image
 from onepair.data.formats.write import named_from, write_labels, written_format
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.cell_values import guard
-from onepair.data.text_files import real
 from onepair.errors import ReviewError
 from onepair.files import replacing, write_atomically, writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
-from onepair.remote import as_path
 from onepair.review.answers import Entry, Reply
 from onepair.runs.finished import FinishedRun
+from onepair.runs.inputs import protect_inputs
 
 _NOTHING = np.zeros((3, 0), np.int64)
 _LABEL_OF: dict[Reply | None, int] = {"yes": POSITIVE, "no": NEGATIVE}
@@ -70,11 +69,11 @@ def write_completed(
         format: one of `onepair.data.formats.write.WRITTEN`; csv and parquet go by the suffix.
 
     Raises:
+        OnepairError: `out` is one of the files that the run was made from.
         ReviewError: what would be written beside `out` takes the place of a file that did not come from here.
     """
     format = written_format(out, format)
-    if real(out) == real(as_path(run.config.data.source)):
-        raise ReviewError(f"{out}: holds the labels that the run began with; name another file")
+    protect_inputs(out, run=run.path)
     last = {(entry.file, entry.label): entry for entry in entries}
     shown = {entry.label for entry in last.values() if entry.answer == "yes"}
     before = _with_classes(_observed_table(run), [name for name in added if name in shown])
