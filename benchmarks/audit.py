@@ -18,7 +18,6 @@ import numpy as np
 from real_sets import write_csv, write_training_images
 from scipy.special import logit
 
-from onepair.cli.progress import ProgressCallback
 from onepair.data.label_table import LabelTable
 from onepair.finding.folds import OutOfSample, read_out_of_sample
 from onepair.labels import POSITIVE, UNKNOWN, Labels
@@ -31,6 +30,7 @@ from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.hardware import Hardware
+from onepair.training.progress import ProgressCallback
 from onepair.training.run import train
 
 AUDITED = (0, 50, 100, 200, 10**9)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from real_sets import write_csv, write_training_images
 from scipy.special import expit
 
-from onepair.cli.progress import ProgressCallback
 from onepair.finding.folds import OutOfSample, read_out_of_sample
 from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.metrics import average_precision
@@ -28,6 +27,7 @@ from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.hardware import Hardware
+from onepair.training.progress import ProgressCallback
 from onepair.training.run import train
 
 Floats = NDArray[np.float64]

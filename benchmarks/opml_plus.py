@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from real_sets import write_csv
 from torch import Tensor
 
-from onepair.cli.progress import ProgressCallback
 from onepair.losses.batch import loss_batch, unknown_cells
 from onepair.methods.opml_plus import OPMLPlus
 from onepair.methods.registry import register
@@ -27,6 +26,7 @@ from onepair.numerics import masked_logsumexp
 from onepair.runs.config import build_config
 from onepair.runs.folder import RunFolder
 from onepair.training.hardware import Hardware
+from onepair.training.progress import ProgressCallback
 from onepair.training.run import train
 
 LABELS: dict[str, dict[str, Any]] = {

@@ -22,7 +22,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from real_sets import write_csv
 
-from onepair.cli.progress import ProgressCallback
 from onepair.data.formats.read import read_dataset
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.write_table import write_table
@@ -39,6 +38,7 @@ from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.hardware import Hardware
+from onepair.training.progress import ProgressCallback
 from onepair.training.run import train
 
 METHODS = ("opml-plus", "bce", "entmax", "role", "opml", "opml-sp")

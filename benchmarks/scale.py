@@ -5,13 +5,13 @@
     python benchmarks/scale.py --reading [--rows 1000000] [--classes 10000]
 
 Vectors of 128 numbers, of which a linear model can know three labels of each image, and one of these is observed; a
-table of lists in Parquet. Then the commands as a user would give them, each a process of its own: two epochs of OPML+
-and of OPML-SP, the missing labels by two folds of OPML+, and predictions for all images. Of every command the seconds
-that passed, those that processors computed, which others on the machine change less, and the most memory that it held.
+table of lists in Parquet. Then the commands as a user would give them, each a process of its own: training by ridge
+regression, the missing labels by its out-of-fold models, predictions for all images, and the evaluation. Of every
+command the wall-clock seconds, those of processors, which others on the machine change less, and the peak memory.
 Lines are added to the .csv file as they come. A size of which all steps are in it is not measured again, and another
 goes on where it stopped if --scratch still has its runs, and else from the start. The chart has for each step the line
 that it is nearest to: so many seconds to begin, and so many for each cell and each observed label. Aims at a million
-images and ten thousand classes: 8 GB, and 30 minutes on two cores.
+images and ten thousand classes: 6 GB, a minute for training, and ten minutes in all on two cores.
 
 With --reading, a table of that size with one to three labels for each image, as CSV and as Parquet: to read it, and all
 that `onepair check` does to it without looking for files. Aim: 30 seconds.
@@ -50,10 +50,8 @@ Vectors = NDArray[np.float32]
 
 WIDTH_OF_VECTORS, TRUE_LABELS, VALIDATION = 128, 3, 0.02
 COLUMNS = ("rows", "classes", "step", "seconds", "cpu_seconds", "gigabytes", "figure")
-AIM_GIGABYTES = 8.0
-SETTINGS = ("--set", "linear.protocol=epochs", "--set", "linear.epochs=2", "--set")
-BATCHES = {"opml-plus": 512, "opml-sp": 128}  # whose penalty costs the more for each image, the more there are of them
-STEPS = ("train opml-sp", "train opml-plus", "find", "predict", "evaluate")
+AIM_GIGABYTES = 6.0
+STEPS = ("train", "find", "predict", "evaluate")
 
 
 def generate(rows: int, classes: int, folder: Path) -> None:
@@ -92,31 +90,22 @@ def share_of_right(suggestions: Path, rows: int, classes: int) -> float:
 
 def commands(folder: Path) -> dict[str, list[str]]:
     """What each step is, in words for `onepair`."""
-    data = [f"{folder}/labels.parquet", "--features", f"{folder}/vectors.npy"]
-    run = f"{folder}/opml-plus"
-    train = {
-        method: [
-            *("train", *data, "--method", method, "--out", f"{folder}/{method}"),
-            *(*SETTINGS, f"linear.batch_size={size}"),
-        ]
-        for method, size in BATCHES.items()
-    }
+    run, vectors = f"{folder}/run", f"{folder}/vectors.npy"
     return {
-        "train opml-sp": train["opml-sp"],
-        "train opml-plus": train["opml-plus"],
-        "find": ["find", run, "--folds", "2"],
-        "predict": ["predict", run, f"{folder}/vectors.npy", "--out", f"{folder}/predictions.parquet"],
+        "train": ["train", f"{folder}/labels.parquet", "--features", vectors, "--method", "ridge", "--out", run],
+        "find": ["find", run],
+        "predict": ["predict", run, vectors, "--out", f"{folder}/predictions.parquet"],
         "evaluate": ["evaluate", run, "--split", "validation"],
     }
 
 
 def figure_of(step: str, folder: Path, rows: int, classes: int) -> str:
     """What came of a step, to see that it did what it should."""
-    if step.startswith("train"):
-        results = json.loads((folder / step.split()[1] / "results.json").read_text())
+    if step == "train":
+        results = json.loads((folder / "run" / "results.json").read_text())
         return f"validation mAP {100 * results['validation_map']:.1f}"
     if step == "find":
-        place = folder / "opml-plus" / "finding"
+        place = folder / "run" / "finding"
         found = json.loads((place / "summary.json").read_text())
         missing = " to ".join(f"{found[key]:.0f}" for key in ("missing_low", "missing_high"))
         right = 100 * share_of_right(place / "suggestions.csv", rows, classes)

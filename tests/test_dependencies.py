@@ -154,7 +154,7 @@ def test_all_modules_of_the_base_import_without_extras():
         for room in rooms
         for file in sorted((ROOT / "src" / "onepair" / room).glob("[!_]*.py"))
     ]
-    modules += ["onepair.words", "onepair.experiments.comparison", "onepair.cli.progress"]
+    modules += ["onepair.words", "onepair.experiments.comparison", "onepair.training.progress"]
     script = WITHOUT_EXTRAS.replace("from onepair.cli.main import main\nmain()", "") + (
         "import importlib\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
     )

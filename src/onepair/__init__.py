@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onepair.dataset import Dataset
     from onepair.inference.prediction import load
     from onepair.labels import (
         NEGATIVE,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from onepair.linear.estimator import OPMLClassifier
     from onepair.losses import OPMLLoss, SoftOPMLLoss, ZLPRLoss, high_rank_penalty, opml_loss, soft_opml_loss, zlpr_loss
     from onepair.metrics import average_precision, mean_average_precision
+    from onepair.run import Run, train
     from onepair.training.callbacks import Callback
 
 __version__ = "0.1.0"
@@ -48,7 +50,9 @@ _HOMES = {
         "zlpr_loss",
     ],
     "onepair.metrics": ["average_precision", "mean_average_precision"],
+    "onepair.dataset": ["Dataset"],
     "onepair.inference.prediction": ["load"],
+    "onepair.run": ["Run", "train"],
     "onepair.training.callbacks": ["Callback"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -59,8 +63,10 @@ __all__ = [
     "UNKNOWN",
     "CalibratedMultiLabel",
     "Callback",
+    "Dataset",
     "OPMLClassifier",
     "OPMLLoss",
+    "Run",
     "SoftOPMLLoss",
     "ZLPRLoss",
     "average_precision",
@@ -72,6 +78,7 @@ __all__ = [
     "opml_loss",
     "soft_opml_loss",
     "split_validation",
+    "train",
     "validate_labels",
     "zlpr_loss",
 ]

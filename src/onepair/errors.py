@@ -9,6 +9,7 @@ from typing import Any
 
 # What each extra of the package brings, as it is imported. pyproject.toml says the same with versions.
 EXTRAS = {
+    "frames": ("pandas",),
     "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
     "ray": ("ray",),
     "remote": ("aiohttp", "s3fs"),
@@ -100,6 +101,14 @@ def require_extra(*names: str) -> None:
     if wanted := [name for name, modules in missing.items() if modules]:
         modules = ", ".join(dict.fromkeys(module for name in wanted for module in missing[name]))
         raise MissingExtraError(f"this needs {modules}; install with: pip install 'onepair[{','.join(wanted)}]'")
+
+
+def import_pandas() -> Any:
+    """Return pandas, or say how to install it."""
+    require_extra("frames")
+    import pandas
+
+    return pandas
 
 
 def first_mistake(mistakes: Sequence[Any]) -> str:

@@ -121,7 +121,7 @@ def _ask(one: str, other: str) -> bool:
 def _with_bar(rows: Iterable[int]) -> Iterator[int]:
     from rich.progress import track
 
-    from onepair.cli.progress import error_console
+    from onepair.training.progress import error_console
 
     console = error_console()
     yield from track(rows, "Looking at the images", console=console, transient=True, disable=not console.is_terminal)
@@ -231,7 +231,6 @@ def features(
 
     protect_inputs(out, table=table, others=[data, weights])
 
-    from onepair.cli.progress import ProgressCallback
     from onepair.data.problems import announce
     from onepair.features.extract import extract_features
     from onepair.files import cache_folder
@@ -239,6 +238,7 @@ def features(
     from onepair.models import create_backbone, parse_weights
     from onepair.models.packages import best_at_hand
     from onepair.training.callbacks import progress_of
+    from onepair.training.progress import ProgressCallback
 
     network = create_backbone(backbone or best_at_hand(), weights=parse_weights(weights), image_size=image_size)
     kept_in = cache or cache_folder()

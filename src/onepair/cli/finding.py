@@ -88,10 +88,10 @@ def find(
     if out is not None:
         require_writable(out)
 
-    from onepair.cli.progress import ProgressCallback
     from onepair.files import cache_folder
     from onepair.finding.find import find_labels
     from onepair.training.hardware import Hardware
+    from onepair.training.progress import ProgressCallback
 
     with ProgressCallback(short_epochs=False) as progress, place as executor:
         hardware = Hardware(

@@ -133,12 +133,12 @@ def demo(
     """
     require_extra("report")
     from onepair.cli.finding import print_finding
-    from onepair.cli.progress import ProgressCallback
     from onepair.finding.find import find_labels
     from onepair.runs.finished import FinishedRun
     from onepair.runs.folder import RunFolder
     from onepair.training.distributed import is_first
     from onepair.training.hardware import Hardware
+    from onepair.training.progress import ProgressCallback
     from onepair.training.run import train
 
     hardware = Hardware(accelerator=accelerator, devices=number_or_auto(devices))

@@ -68,8 +68,8 @@ def evaluate(
 
     opened = FinishedRun(run)
 
-    from onepair.cli.progress import ProgressCallback
     from onepair.runs.evaluate_run import evaluate_run, find_metrics
+    from onepair.training.progress import ProgressCallback
 
     find_metrics(metric or ())  # or a sentence, before a dataset is read
     if data is None:
@@ -286,9 +286,9 @@ def _write_predictions(
     """Write the predictions, with a bar on a terminal; nobody knows beforehand how many there will be."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from onepair.cli.progress import error_console
     from onepair.data.problems import announce
     from onepair.inference.prediction_files import write_predictions
+    from onepair.training.progress import error_console
 
     console = error_console()
     words = f"{{task.completed:,}} {plural(model.noun)} predicted"

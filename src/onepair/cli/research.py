@@ -76,7 +76,6 @@ def reproduce(
     with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
     """
     require_extra("report")
-    from onepair.cli.progress import ProgressCallback
     from onepair.experiments.overrides import Overrides, parse_dataset
     from onepair.experiments.records import EXPERIMENTS, find_experiment
     from onepair.experiments.study import Study, make_plan
@@ -85,6 +84,7 @@ def reproduce(
     from onepair.methods import find_method
     from onepair.runs.config import parse_setting
     from onepair.training.hardware import Hardware
+    from onepair.training.progress import ProgressCallback
 
     asked = list(EXPERIMENTS.values()) if what == "all" else [find_experiment(what)]
     tables: list[ResultTable] = []

@@ -70,12 +70,12 @@ def train(
     shared = RunCache()
     complete = complete_config("train", data, options, reading, shared)
 
-    from onepair.cli.progress import ProgressCallback
     from onepair.files import cache_folder
     from onepair.runs.folder import RunFolder
     from onepair.training.callbacks import Callback, TensorBoardCallback
     from onepair.training.distributed import is_first
     from onepair.training.hardware import Hardware
+    from onepair.training.progress import ProgressCallback
     from onepair.training.run import train as run
 
     hardware = Hardware(
@@ -174,11 +174,11 @@ def tune(
     require_extra("tune")
     complete = complete_config("tune", data, options, reading)
 
-    from onepair.cli.progress import ProgressCallback
     from onepair.experiments.tuning import tune as search
     from onepair.experiments.tuning import write_history
     from onepair.files import writing
     from onepair.training.hardware import Hardware
+    from onepair.training.progress import ProgressCallback
 
     folder = out or Path("runs") / f"tune-{default_folder(complete).name}"
     with ProgressCallback(short_epochs=False) as progress:

@@ -11,17 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.images.blocks import Input, Row, Scored, Source, row_blocks, stream_images, stream_scores
-from onepair.data.images.decode import Preprocessing
+from onepair.data.images.decode import Preprocessing, as_pixels
 from onepair.data.images.walk import image_files
 from onepair.data.problems import Report, raise_problem
 from onepair.data.vectors.vector_files import text_rows, vector_rows
-from onepair.errors import DataError, ModelError
+from onepair.errors import DataError, ModelError, import_pandas, require_extra
+from onepair.files import write_atomically
 from onepair.inference.engine import MANY, EngineFactory, Float32, OnnxEngine, open_session
-from onepair.inference.model_files import load_model, parse_description, read_description
+from onepair.inference.model_files import NAME, WEIGHTS, load_model, parse_description, read_description
 from onepair.probability.thresholds import Thresholds
 from onepair.remote import as_path
 
 if TYPE_CHECKING:
+    import pandas
+
+    from onepair.inference.export import Exported
     from onepair.models import Classifier
 
 Image = str | Path | NDArray[Any]  # a file, a folder of files, a URL of either, or an array (H, W, 3); or see `Model`
@@ -36,6 +40,18 @@ class Prediction:
     file: str | None  # None for an array
     labels: tuple[str, ...]  # those predicted
     probabilities: dict[str, float]  # calibrated, of all classes or of the predicted ones alone
+
+
+class Predictions(list[Prediction]):
+    """Predictions, in the order of what was given."""
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a DataFrame with the columns file and labels, and the probability of each class."""
+        pandas = import_pandas()
+        names = [str(row) if each.file is None else each.file for row, each in enumerate(self)]
+        known = {"file": names, "labels": [list(each.labels) for each in self]}
+        frame = pandas.DataFrame([each.probabilities for each in self])
+        return pandas.concat([pandas.DataFrame(known), frame], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +83,42 @@ class Model:
             return one_by_one(given)
         return vector_rows(given, self.width) if self.encode is None else text_rows(given)
 
-    def predict(self, images: Image | Iterable[Image]) -> list[Prediction]:
+    def predict(self, images: Any) -> "Predictions":
         """Predict the labels and probabilities of images, in their order.
+
+        Args:
+            images: one or many of what the model takes; PIL images and torch tensors are images too.
 
         Raises:
             DataError: an image cannot be read.
         """
-        return list(self.stream(images))
+        return Predictions(self.stream(images))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model alone into a folder, from which `onepair.load` gives it back.
+
+        Raises:
+            ModelError: the model is an ONNX file, which can be copied as it is.
+        """
+        if self.classifier is None:
+            raise ModelError(f"{self.path}: is one file, which can be copied as it is")
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        for name in (NAME, WEIGHTS):
+            write_atomically(target / name, (self.path / name).read_bytes())
+        return target
+
+    def export(self, path: str | Path, **options: Any) -> "Exported":
+        """Write the model as an ONNX file, which needs neither torch nor onepair.
+
+        Args:
+            path: the file to write.
+            options: of `onepair.inference.export.export_onnx`.
+        """
+        require_extra("onnx")
+        from onepair.inference.export import export_onnx
+
+        return export_onnx(self.path, Path(path), **options)
 
     def stream(self, images: Image | Iterable[Image], *, report: Report = raise_problem) -> Iterator[Prediction]:
         """Predict any number of images one by one, while they are read, in the memory of a few.
@@ -141,10 +186,12 @@ def load(path: str | Path) -> Model:
     return _load_torch(path)
 
 
-def one_by_one(images: Image | Iterable[Image]) -> Iterator[Source]:
+def one_by_one(images: Any) -> Iterator[Source]:
     """Give every single image of files, folders and arrays."""
     if isinstance(images, str | Path):
         yield from image_files(as_path(images))
+    elif hasattr(images, "convert") or (hasattr(images, "detach") and images.ndim == 3):  # of PIL, of torch
+        yield as_pixels(images)
     elif isinstance(images, np.ndarray) and images.ndim != 4:
         if images.dtype != np.uint8 or images.ndim != 3 or images.shape[2] != 3:
             raise DataError(f"the array of an image is uint8 (H, W, 3), not {images.dtype} {images.shape}")

@@ -15,11 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.special import expit
 
+from onepair.finding.suggestions import ClassSummary
 from onepair.labels import POSITIVE, Indices
 from onepair.metrics import Floats
 from onepair.probability.calibration import expected_calibration_error, reliability
 from onepair.report.compared_runs import Comparison, RunSummary
-from onepair.report.style import INK, MUTED, PAPER, RULE, drawing, on_a_page
+from onepair.report.style import INK, MUTED, PAPER, RULE, Look, drawing, looks_of, on_a_page
 from onepair.words import signed
 
 NARROW = 480  # pixels; charts below this width are for phones
@@ -163,8 +164,18 @@ def class_dots(comparison: Comparison, width: int) -> Figure:
 def class_shares(comparison: Comparison, width: int) -> Figure:
     """The share of images that each class is in, the most frequent first: as labelled, and as estimated."""
     run = comparison.searched or comparison.baseline
-    found = sorted(run.found, key=lambda each: -each.prior)[:MOST_CLASSES]
-    rows, look = np.arange(len(found)), comparison.look(run)
+    return _shares(run.found, comparison.look(run), width)
+
+
+def plot_shares(classes: Sequence[ClassSummary]) -> Figure:
+    """Draw `class_shares` of what was found, as a figure of its own."""
+    with drawing(12):
+        return _shares(classes, looks_of(["opml-plus"])[0], 720)
+
+
+def _shares(classes: Sequence[ClassSummary], look: Look, width: int) -> Figure:
+    found = sorted(classes, key=lambda each: -each.prior)[:MOST_CLASSES]
+    rows = np.arange(len(found))
     figure, axes = _figure(width, 22 * len(found) + 60)
     low, high = 100 * np.array([each.prior_interval for each in found]).reshape(-1, 2).T
     axes.hlines(rows, low, high, color=look.colour, linewidth=1.6)

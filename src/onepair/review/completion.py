@@ -75,11 +75,8 @@ def write_completed(
     format = written_format(out, format)
     protect_inputs(out, run=run.path)
     last = {(entry.file, entry.label): entry for entry in entries}
-    shown = {entry.label for entry in last.values() if entry.answer == "yes"}
-    before = _with_classes(_observed_table(run), [name for name in added if name in shown])
-    decided = _locate(before, run.task.images, last.values())
-    labels, asked = _with_answers(run, before, decided)
-    after = replace(_beside(before, out), labels=labels, asked=asked if asked.has(POSITIVE) else None)
+    before, completed, decided = completed_table(run, entries, added=added)
+    labels, after = completed.labels, _beside(completed, out)
     decisions = out.with_name(f"{out.stem}_decisions.csv")
     _refuse_strangers(decisions, after)
     with writing(out):
@@ -98,6 +95,24 @@ def write_completed(
         foreign=len(last) - len({(each.entry.file, each.entry.label) for each in decided}),
         decisions=decisions,
     )
+
+
+def completed_table(
+    run: FinishedRun, entries: Sequence[Entry], *, added: Sequence[str] = ()
+) -> tuple[LabelTable, LabelTable, list[Located]]:
+    """Return the dataset as the run saw it, the same with what people answered, and where each answer belongs.
+
+    Args:
+        run: whose dataset it is.
+        entries: the history of answers; the last one of each cell counts.
+        added: classes that the dataset does not have; those that no image shows are left out.
+    """
+    last = {(entry.file, entry.label): entry for entry in entries}
+    shown = {entry.label for entry in last.values() if entry.answer == "yes"}
+    before = _with_classes(_observed_table(run), [name for name in added if name in shown])
+    decided = _locate(before, run.task.images, last.values())
+    labels, asked = _with_answers(run, before, decided)
+    return before, replace(before, labels=labels, asked=asked if asked.has(POSITIVE) else None), decided
 
 
 def _with_answers(run: FinishedRun, before: LabelTable, decided: Sequence[Located]) -> tuple[LabelMatrix, LabelMatrix]:

@@ -191,3 +191,29 @@ def _centre_square(width: int, height: int) -> tuple[float, float, float, float]
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side
+
+
+def as_pixels(image: Any, *, what: str = "the image") -> Pixels:
+    """Return an image as a uint8 array (H, W, 3): of a PIL image, an array, a tensor, or a path.
+
+    >>> as_pixels(np.zeros((2, 3), np.uint8)).shape
+    (2, 3, 3)
+    """
+    if isinstance(image, str | Path):
+        return decode(Path(image))
+    if hasattr(image, "convert"):  # of PIL
+        return np.asarray(image.convert("RGB"))
+    if hasattr(image, "detach"):  # of torch, with channels first
+        image = image.detach().cpu().numpy()
+        image = np.moveaxis(image, 0, -1) if image.ndim == 3 and image.shape[0] in (1, 3) else image
+    given: NDArray[Any] = np.asarray(image)
+    if given.dtype.kind == "f" and given.size and given.min() >= 0 and given.max() <= 1:
+        given = np.rint(given * 255).astype(np.uint8)
+    if given.ndim == 2:
+        given = given[..., None]
+    if given.dtype != np.uint8 or given.ndim != 3 or given.shape[2] not in (1, 3):
+        raise DataError(
+            f"{what}: is {given.dtype} of shape {given.shape}; an image is uint8 (H, W, 3), a tensor (3, H, W) of "
+            "bytes or of numbers in 0 … 1, a PIL image, or a path"
+        )
+    return np.ascontiguousarray(np.broadcast_to(given, (*given.shape[:2], 3)))

@@ -261,6 +261,10 @@ def vector_rows(given: str | Path | NDArray[Any] | Iterable[Any], width: int, *,
     Those of a file have the names that it gives them, or else their numbers, counted from 0, and if it is not alone
     the file before them.
     """
+    if hasattr(given, "detach"):  # of torch
+        given = given.detach().cpu().numpy()
+    elif hasattr(given, "to_numpy"):  # of pandas
+        given = given.to_numpy()
     if isinstance(given, str | Path):
         vectors = read_vectors(given)
         _require_width(vectors.width, width, str(given))

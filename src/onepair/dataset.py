@@ -1,0 +1,544 @@
+"""`Dataset`: samples, their classes, and what is known of each label, from files, frames, arrays or other libraries."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from onepair.data.formats.read import read_dataset
+from onepair.data.formats.write import named_from, write_labels
+from onepair.data.images.decode import as_pixels
+from onepair.data.label_table import SPLITS, LabelTable
+from onepair.data.problems import Problem, collect
+from onepair.data.quality.check import find_problems, take_census
+from onepair.data.quality.clean import clean
+from onepair.data.tables.cell_values import Column
+from onepair.data.tables.read_table import Unlisted, Zeros, interpret
+from onepair.data.tables.sheet import Sheet
+from onepair.data.vectors.align import Numbered, Vectors
+from onepair.errors import DataError, import_pandas
+from onepair.label_matrix import LabelMatrix
+from onepair.labels import UNKNOWN, Indices, Labels, observe_fraction, observe_positives
+from onepair.words import counted, listed
+
+if TYPE_CHECKING:
+    import pandas
+
+MEMORY = "memory"  # the source of a dataset that no file holds
+_LARGEST_DENSE = 2**30  # numbers of a sparse matrix that are written out
+
+
+class Dataset:
+    """Samples (images, texts or vectors), their classes, and what is known of each label.
+
+    A label is 1 (positive), 0 (negative) or -1 (unknown). Datasets are never changed: every method returns a new one.
+
+    Attributes:
+        table: everything in one record.
+        problems: what was wrong with the labels that were read, and became of it.
+        settings: what a run needs to read the same dataset again; empty where it is in memory alone.
+
+    Examples:
+        >>> data = Dataset.from_arrays([[0.0, 1.0], [1.0, 0.0]], [[1, np.nan], [-1, 0]], classes=["dog", "sofa"])
+        >>> data
+        Dataset(2 vectors of 2 numbers, 2 classes, 1 positive, 1 negative, 2 unknown)
+        >>> data.labels
+        array([[ 1, -1],
+               [-1,  0]], dtype=int8)
+        >>> data[1:].files
+        ('1',)
+    """
+
+    def __init__(
+        self, table: LabelTable, *, problems: Sequence[Problem] = (), settings: Mapping[str, Any] | None = None
+    ) -> None:
+        self.table, self.problems, self.settings = table, list(problems), dict(settings or {})
+
+    # Where datasets come from
+
+    @classmethod
+    def read(
+        cls,
+        source: str | Path,
+        *,
+        format: str = "auto",
+        folder: str | Path | None = None,
+        features: str | Path | None = None,
+        labels: Sequence[str] = (),
+        unlisted: Unlisted = "unknown",
+        zeros: Zeros = "negative",
+        complete_splits: Sequence[str] = (),
+        strict: bool = False,
+    ) -> "Dataset":
+        """Read a dataset from files, in any format that `onepair datasets` lists.
+
+        Args:
+            source: a path, a URL, or "digits".
+            format: a format by its name; "auto" goes by the layout of the files.
+            folder: of the images, where it is not that of the labels.
+            features: a file of vectors in place of images, a row for each row of the table.
+            labels: the columns of a table that hold labels, where they are not to be recognised.
+            unlisted: what a label is that a list does not name.
+            zeros: what a 0 of a table is.
+            complete_splits: splits in which every label that is not listed is negative.
+            strict: raise an error at the first row that cannot be used, instead of leaving it out.
+
+        Raises:
+            DataError: the files cannot be read.
+        """
+        problems: list[Problem] = []
+        columns = (labels,) if isinstance(labels, str) else tuple(labels)
+        table = read_dataset(
+            source,
+            format=format,
+            unlisted=unlisted,
+            zeros=zeros,
+            images=folder,
+            label_columns=columns or None,
+            complete_splits=complete_splits,
+            features=features,
+            report=collect(problems, strict=strict),
+        )
+        settings = {
+            "source": str(source),
+            "format": format,
+            "unlisted": unlisted,
+            "zeros": zeros,
+            "images": None if folder is None else str(folder),
+            "features": None if features is None else str(features),
+            "label_columns": columns,
+            "complete_splits": tuple(complete_splits),
+            "on_error": "raise" if strict else "skip",
+        }
+        return cls(table, problems=problems, settings=settings)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        file: str | None = None,
+        labels: str | Sequence[str] | None = None,
+        folder: str | Path = ".",
+        features: Any = None,
+        unlisted: Unlisted = "unknown",
+        zeros: Zeros = "negative",
+        strict: bool = False,
+    ) -> "Dataset":
+        """Take a DataFrame of pandas or polars, with the columns that a table in a file may have.
+
+        Args:
+            frame: a row per image, text or vector.
+            file: the column of file names; by default the one that looks like it.
+            labels: a column of lists of labels (or texts such as "dog;sofa"), or one column per class with 1, 0 or
+                nothing; by default they are recognised.
+            folder: that the file names are relative to.
+            features: an array (N, D) of vectors in place of images.
+            unlisted, zeros, strict: as for `read`.
+
+        Raises:
+            DataError: a column is missing or twice there, or its cells are no labels.
+        """
+        names = [str(name) for name in frame.columns]
+        wanted = [labels] if isinstance(labels, str) else list(labels or [])
+        for name in [*wanted, *([] if file is None else [file])]:
+            if name not in names:
+                raise DataError(f"the frame has no column {name!r}; it has {listed(names)}")
+        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+            raise DataError(f"the frame has {names.count(twice[0])} columns {twice[0]!r}; rename all but one")
+        cells = {name: _cells(frame[column]) for name, column in zip(names, frame.columns, strict=True)}
+        header = [
+            "file" if name == file else f"{name} (other)" if name.lower() == "file" and file else name for name in names
+        ]
+        sheet = Sheet(
+            source=Path("the frame"),
+            header=header,
+            columns=[Column(cells[name]) for name in names],
+            places=[f"the frame, row {row}" for row in range(len(frame))],
+            numbers=list(range(len(frame))),
+            total=len(frame),
+        )
+        problems: list[Problem] = []
+        table = interpret(
+            sheet,
+            [Path(folder)],
+            unlisted=unlisted,
+            zeros=zeros,
+            label_columns=wanted or None,
+            with_vectors=features is not None,
+            report=collect(problems, strict=strict),
+        )
+        if features is not None:
+            vectors = _vectors(features).of_table(table.files, table.numbered, "the frame")
+            table = replace(table, vectors=vectors, ids=True)
+        return cls(_checked(table), problems=problems)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: Any,  # noqa: N803 (the name that users of scikit-learn know)
+        Y: Any,  # noqa: N803
+        *,
+        classes: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+        split: Sequence[str] | None = None,
+    ) -> "Dataset":
+        """Take a matrix of features (N, D), or a list of texts, and a matrix of labels (N, L).
+
+        Args:
+            X: an array, a memory-mapped one, which stays on the disk, a torch tensor, a DataFrame, or a sparse matrix;
+                or N strings, each a text.
+            Y: 1, 0, and -1, NaN or None for unknown; of a sparse matrix, what is not stored is unknown.
+            classes: the names of the columns of Y; by default those of a DataFrame, or their numbers.
+            names: of the rows; by default their numbers.
+            split: "train", "validation" or "test" of each row; by default all are "train".
+
+        Raises:
+            DataError: the sizes do not fit each other, or a cell is no label.
+        """
+        labels, classes = _labels(Y, classes)
+        if _are_texts(X):
+            return cls(_in_memory(len(X), labels, classes, names, split, texts=tuple(map(str, X))))
+        vectors = _vectors(X)
+        return cls(_in_memory(len(vectors), labels, classes, names, split, vectors=vectors))
+
+    @classmethod
+    def from_hf(cls, dataset: Any, *, image: str = "image", labels: str = "labels", split: str = "train") -> "Dataset":
+        """Take a dataset of Hugging Face's `datasets`; its images are decoded when they are needed.
+
+        Args:
+            dataset: a `datasets.Dataset`.
+            image: its column of images.
+            labels: its column of lists of labels: names, numbers of a `ClassLabel`, or objects with a category.
+            split: which split its rows belong to.
+
+        Raises:
+            DataError: it has no such column.
+        """
+        for column in (image, labels):
+            if column not in dataset.column_names:
+                raise DataError(f"the dataset has no column {column!r}; it has {listed(dataset.column_names)}")
+        lists, known = _hf_lists(dataset[labels], dataset.features.get(labels))
+        classes = known or sorted({name for names in lists for name in names})
+        column_of = {name: column for column, name in enumerate(classes)}
+        rows = np.repeat(np.arange(len(lists)), [len(names) for names in lists])
+        columns = np.array([column_of[name] for names in lists for name in names], np.intp)
+        matrix = LabelMatrix.from_entries((len(lists), len(classes)), rows, columns, 1)
+        images = Images(lambda row: dataset[row][image], len(lists))
+        return cls(_in_memory(len(lists), matrix, classes, None, [split] * len(lists), pixels=images))
+
+    @classmethod
+    def from_torch(
+        cls, dataset: Any, *, targets: Any = None, classes: Sequence[str] | None = None, split: str = "train"
+    ) -> "Dataset":
+        """Take a map-style dataset of PyTorch whose items are images, or pairs of an image and its labels.
+
+        Args:
+            dataset: gives PIL images, uint8 arrays (H, W, 3), or tensors (3, H, W) of bytes or of numbers in 0 … 1.
+            targets: labels (N, L) as for `from_arrays`; by default the second part of each item.
+            classes: the names of the columns.
+            split: which split its rows belong to.
+        """
+
+        def image(row: int) -> Any:
+            item = dataset[row]
+            return item[0] if isinstance(item, tuple | list) else item
+
+        rows = len(dataset)
+        labels, names = _labels([dataset[row][1] for row in range(rows)] if targets is None else targets, classes)
+        return cls(_in_memory(rows, labels, names, None, [split] * rows, pixels=Images(image, rows)))
+
+    # What is in one
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The name of each sample."""
+        return self.table.files
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return self.table.classes
+
+    @property
+    def labels(self) -> Labels:
+        """What is known (N, L): 1, 0 or -1."""
+        return self.table.labels.dense()
+
+    @property
+    def split(self) -> NDArray[np.str_]:
+        """The split of each sample: "train", "validation" or "test"."""
+        return self.table.split
+
+    def __getitem__(self, rows: slice | ArrayLike) -> "Dataset":
+        """Return some of the rows: of a slice, of numbers, or of a mask."""
+        chosen = np.arange(len(self))[rows if isinstance(rows, slice) else np.asarray(rows)]
+        return Dataset(_of_rows(self.table, np.atleast_1d(chosen)))
+
+    def check(self, *, images: bool = False) -> list[Problem]:
+        """Return all that is wrong with the dataset, and remarks on it; `images` also decodes every image."""
+        return [*self.problems, *find_problems(self.table, images=images)]
+
+    def fix(self) -> "Dataset":
+        """Return the dataset without what is wrong with it; `problems` of the result says what became of each thing."""
+        cleaned = clean(self.table)
+        return Dataset(cleaned.table, problems=[*cleaned.changes, *cleaned.doubts])
+
+    def observe(
+        self,
+        process: Literal["single-positive", "few-positives", "fraction"] = "single-positive",
+        *,
+        positives: int = 2,
+        known: float = 0.1,
+        seed: int = 1200,
+    ) -> "Dataset":
+        """Hide labels of training rows that are known in full, by the random streams of published results.
+
+        Args:
+            process: keep one positive of each row, up to `positives` of them, or the share `known` of all labels.
+            positives: how many, for "few-positives".
+            known: which share, for "fraction".
+            seed: of the random stream.
+
+        Raises:
+            DataError: a training label is unknown already.
+        """
+        rows = self.table.rows("train")
+        full = self.table.labels[rows]
+        if (full == UNKNOWN).any():
+            raise DataError("to hide labels, every training label must be known")
+        if process == "fraction":
+            seen = observe_fraction(full, known=known, seed=seed)
+        else:
+            seen = observe_positives(full, per_sample=positives if process == "few-positives" else 1, seed=seed)
+        return self.with_labels(self.table.labels.with_rows(rows, LabelMatrix.of(seen)))
+
+    def with_labels(self, labels: "ArrayLike | LabelMatrix") -> "Dataset":
+        """Return the same samples with other labels (N, L)."""
+        return Dataset(replace(self.table, labels=LabelMatrix.of(labels)))
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a DataFrame with the columns file and split, and one per class: 1, 0 or <NA>."""
+        pandas = import_pandas()
+        columns: dict[str, Any] = {"file": list(self.files), "split": self.split.tolist(), **self.table.more_columns()}
+        for name, values in zip(self.classes, self.labels.T, strict=True):
+            columns[name] = pandas.array(np.where(values == UNKNOWN, None, values.astype(object)), dtype="Int8")
+        return pandas.DataFrame(columns)
+
+    def write(self, path: str | Path, *, format: str = "auto") -> None:
+        """Write the labels: .csv or .parquet, or .json with format "coco", "label-studio" or "fiftyone".
+
+        File names are written relative to the file, so that it can be trained on as it stands.
+        """
+        path = Path(path)
+        in_files = self.table.pixels is None and not self.table.ids
+        write_labels(named_from(self.table, path.parent) if in_files else self.table, path, format=format)
+
+    def __repr__(self) -> str:
+        return f"Dataset({', '.join(self._counts())})"
+
+    def _counts(self) -> list[str]:
+        table, census = self.table, take_census(self.table)
+        noun, more = "image", ""
+        if table.vectors is not None:
+            noun, more = "vector", f" of {counted(table.vectors.width, 'number')}"
+        elif table.texts is not None and table.ids:
+            noun = "text"
+        values = [int(each.sum()) for each in (census.positive, census.negative, census.unknown)]
+        labels = [f"{n:,} {what}" for n, what in zip(values, ("positive", "negative", "unknown"), strict=True)]
+        return [counted(len(table), noun) + more, counted(len(table.classes), "class"), *labels]
+
+    def _repr_html_(self) -> str:
+        census, most = take_census(self.table), 20
+        order = np.argsort(-census.positive, kind="stable")[:most].tolist()
+        rows = "".join(
+            f"<tr><td>{escape(self.classes[i])}</td><td>{census.positive[i]:,}</td><td>{census.negative[i]:,}</td>"
+            f"<td>{census.unknown[i]:,}</td></tr>"
+            for i in order
+        )
+        more = len(self.classes) - len(order)
+        return (
+            f"<p><b>Dataset</b>: {escape(', '.join(self._counts()))}</p><table><thead><tr><th>class</th>"
+            f"<th>positive</th><th>negative</th><th>unknown</th></tr></thead><tbody>{rows}</tbody></table>"
+            + (f"<p>… and {counted(more, 'more class')}</p>" if more else "")
+        )
+
+
+class Images(Sequence[Any]):
+    """Images in memory, or of another library's dataset: uint8 arrays (H, W, 3), each made when it is asked for."""
+
+    def __init__(self, read: Callable[[int], Any], length: int) -> None:
+        self._read, self._length = read, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, row: Any) -> Any:
+        if not 0 <= row < self._length:
+            raise IndexError(row)
+        return as_pixels(self._read(int(row)), what=f"image {row}")
+
+
+class _SomeImages(NamedTuple):
+    """Reads some of the images of another sequence."""
+
+    images: Any
+    rows: Indices
+
+    def __call__(self, row: int) -> Any:
+        return self.images[int(self.rows[row])]
+
+
+def _cells(column: Any) -> list[Any]:
+    """The cells of a column, with None for what is missing; lists stay lists."""
+    cells = column.to_list() if hasattr(column, "to_list") else list(column)
+    return [
+        None if _is_missing(cell) else list(cell) if isinstance(cell, np.ndarray | tuple | set) else cell
+        for cell in cells
+    ]
+
+
+def _is_missing(cell: Any) -> bool:
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
+
+
+def _are_texts(given: Any) -> bool:
+    cells = given.tolist() if isinstance(given, np.ndarray) and given.dtype.kind in "OU" else given
+    return isinstance(cells, list | tuple) and len(cells) > 0 and all(isinstance(each, str) for each in cells)
+
+
+def _vectors(given: Any) -> Vectors:
+    """A matrix of features; what is memory-mapped stays so."""
+    from scipy.sparse import issparse
+
+    if issparse(given):
+        if given.shape[0] * given.shape[1] > _LARGEST_DENSE:
+            raise DataError(
+                f"a sparse matrix of {given.shape} is too large to be written out; fit OPMLClassifier to it"
+            )
+        given = given.toarray()
+    if hasattr(given, "detach"):
+        given = given.detach().cpu().numpy()
+    array: NDArray[Any] = given if isinstance(given, np.ndarray) else np.asarray(given)
+    if array.ndim != 2 or array.dtype.kind not in "biuf" or not array.size:
+        raise DataError(f"features are a matrix of numbers (N, D), not {array.dtype} of shape {array.shape}")
+    return Vectors(MEMORY, (array,))
+
+
+def _labels(given: Any, classes: Sequence[str] | None) -> tuple[LabelMatrix, Sequence[str]]:
+    """Labels in the one alphabet, and the names of their columns."""
+    from onepair.linear.estimator import column_names, read_labels
+
+    if hasattr(given, "detach"):
+        given = given.detach().cpu().numpy()
+    elif isinstance(given, Iterable) and not hasattr(given, "shape"):
+        given = [each.tolist() if hasattr(each, "tolist") else each for each in given]
+    try:
+        labels = read_labels(given)
+    except (ValueError, TypeError) as error:
+        raise DataError(str(error)) from None
+    if classes is None:
+        own = column_names(given)
+        classes = [str(name) for name in (range(labels.shape[1]) if own is None else own)]
+    return LabelMatrix.of(labels), [str(name) for name in classes]
+
+
+def _in_memory(
+    rows: int,
+    labels: LabelMatrix,
+    classes: Sequence[str],
+    names: Sequence[str] | None,
+    split: Sequence[str] | None,
+    **inputs: Any,
+) -> LabelTable:
+    """A table of samples that no file holds."""
+    names = [str(row) for row in range(rows)] if names is None else [str(name) for name in names]
+    split = ["train"] * rows if split is None else [str(name) for name in split]
+    for what, count in (("labels", len(labels)), ("names", len(names)), ("split", len(split))):
+        if count != rows:
+            raise DataError(f"there {'is' if rows == 1 else 'are'} {counted(rows, 'sample')}, and {what} of {count:,}")
+    if len(classes) != labels.shape[1]:
+        raise DataError(f"labels have {counted(labels.shape[1], 'column')}, and {len(classes):,} classes are named")
+    for what, each in (("class", classes), ("name", names)):
+        if len(set(each)) < len(each):
+            twice = next(name for name in each if list(each).count(name) > 1)
+            raise DataError(f"the {what} {twice!r} is there twice; each needs a name of its own")
+    table = LabelTable(
+        files=tuple(names),
+        classes=tuple(classes),
+        labels=labels,
+        split=np.array(split),
+        root=Path(),
+        numbered=Numbered(np.arange(rows), rows),
+        ids="pixels" not in inputs,
+        **inputs,
+    )
+    return _checked(table)
+
+
+def _checked(table: LabelTable) -> LabelTable:
+    table.check_names("the dataset")
+    return table
+
+
+def _of_rows(table: LabelTable, rows: Indices) -> LabelTable:
+    """Some rows of a table, in any order."""
+    images = table.pixels
+    chosen = (
+        None
+        if images is None
+        else images[rows]
+        if isinstance(images, np.ndarray)
+        else Images(_SomeImages(images, rows), len(rows))
+    )
+    return replace(
+        table,
+        files=tuple(table.files[row] for row in rows.tolist()),
+        labels=table.labels.take(rows),
+        split=table.split[rows],
+        pixels=chosen,
+        asked=None if table.asked is None else table.asked.take(rows),
+        places=None if table.places is None else [table.places[row] for row in rows.tolist()],
+        texts=None if table.texts is None else tuple(table.texts[row] for row in rows.tolist()),
+        vectors=None if table.vectors is None else table.vectors.of_rows(rows),
+        numbered=Numbered(np.arange(len(rows)), len(rows)),
+    )
+
+
+def _hf_lists(cells: Iterable[Any], feature: Any) -> tuple[list[list[str]], list[str]]:
+    """The names in each cell of a column of Hugging Face's, and all names where the column knows them."""
+    lists = [_categories(cell) for cell in cells]
+    inner = feature
+    while inner is not None and not hasattr(inner, "names"):
+        inner = _categories(inner) if isinstance(inner, Mapping) else getattr(inner, "feature", None)
+        inner = inner[0] if isinstance(inner, list) and inner else inner
+    names = [str(name) for name in inner.names] if hasattr(inner, "names") else []
+    named = [
+        [names[each] if names and isinstance(each, int | np.integer) else str(each) for each in own] for own in lists
+    ]
+    return [list(dict.fromkeys(own)) for own in named], names
+
+
+def _categories(cell: Any) -> Any:
+    """What lists the labels in a cell: itself, or the categories of the objects in it."""
+    keys = ("category", "categories", "label", "labels", "name")
+    if isinstance(cell, Mapping):
+        found = next((cell[key] for key in keys if key in cell), None)
+        if found is None:
+            raise DataError(f"objects have none of {', '.join(keys)}, but {listed(list(cell))}")
+        return found
+    if isinstance(cell, list | tuple) and cell and isinstance(cell[0], Mapping):
+        return [_categories(each) for each in cell]
+    if cell is None:
+        return []
+    return cell if isinstance(cell, list | tuple | np.ndarray) else [cell]
+
+
+__all__ = ["SPLITS", "Dataset"]

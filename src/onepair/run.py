@@ -1,0 +1,569 @@
+"""`train` and `Run`: everything the command line does, as objects."""
+
+import base64
+import contextlib
+import io
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from onepair.data.images.blocks import pixels_of
+from onepair.data.label_table import LabelTable
+from onepair.dataset import MEMORY, Dataset
+from onepair.errors import DataError, UserError, import_pandas, require_extra
+from onepair.finding.find import find_labels
+from onepair.finding.suggestions import Finding
+from onepair.inference.prediction import Model, load
+from onepair.labels import NEGATIVE, POSITIVE
+from onepair.probability.evaluation import Evaluation
+from onepair.review.answers import Answer, Entry, Reply, Store
+from onepair.review.completion import completed_table
+from onepair.review.queue import answers_file, read_queue
+from onepair.runs.config import Config, nested, resolve_config
+from onepair.runs.evaluate_run import Chosen, choose_thresholds, evaluate_run
+from onepair.runs.finished import FinishedRun
+from onepair.runs.folder import Results, RunFolder
+from onepair.runs.presets import with_preset
+from onepair.runs.task import RunCache, Split
+from onepair.training.callbacks import Callback
+from onepair.training.hardware import Hardware
+from onepair.training.progress import ProgressCallback
+from onepair.training.run import train as train_run
+from onepair.words import counted
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+    from onepair.review.session import ReviewSession
+
+TABLE, VECTORS = "dataset.parquet", "vectors.npy"  # a dataset that was in memory, in the folder of its run
+_SHOWN = 12  # suggestions or predictions in a notebook
+
+
+def train(
+    data: Dataset | str | Path,
+    *,
+    out: str | Path | None = None,
+    method: str | None = None,
+    backbone: str | None = None,
+    mode: Literal["linear", "finetune", "linear-init"] | None = None,
+    preset: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    restart: bool = False,
+    hardware: Hardware | None = None,
+    **settings: Any,
+) -> "Run":
+    """Train a classifier, or go on with a run that was stopped.
+
+    Args:
+        data: a `Dataset`, or what `Dataset.read` takes.
+        out: the run's folder. A dataset in memory is written there too, so that the command line can go on with the
+            run. By default a temporary folder, which lives as long as the `Run`.
+        method: see `onepair methods`; by default "opml-plus".
+        backbone: a network by its name; by default the best one on this machine.
+        mode: a classifier on fixed features ("linear", the default), the whole network, or one after the other.
+        preset: settings of a published protocol.
+        callbacks: told how far it is.
+        progress: whether to show messages and a bar; by default in notebooks.
+        restart: move an existing run aside, and begin anew.
+        hardware: devices, workers and cache.
+        settings: any other setting by its section or its key: `linear={"penalty": 0.3}`, `seed=1`, or
+            `**{"linear.penalty": 0.3}`.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        UserError: one sentence that says what is wrong, and what to do.
+
+    Examples:
+        >>> X = np.random.default_rng(0).normal(size=(40, 3))
+        >>> run = train(Dataset.from_arrays(X, np.where(X > 0, 1, -1), classes=["a", "b", "c"]))
+        >>> run.find().to_frame().columns.tolist()
+        ['file', 'label', 'probability', 'kind']
+    """
+    temporary = tempfile.TemporaryDirectory(prefix="onepair-") if out is None else None
+    folder = Path(out or ".") if temporary is None else Path(temporary.name)
+    dataset = data if isinstance(data, Dataset) else None
+    source = {"source": str(data)} if dataset is None else _settings_of(dataset, folder.resolve())
+    given = {
+        "data": source,
+        "model": {name: value for name, value in (("backbone", backbone), ("mode", mode)) if value is not None},
+        "method": {} if method is None else {"name": method},
+    }
+    layers = [given, *(nested(key, value) for key, value in settings.items())]
+    config = resolve_config(*with_preset(preset, *layers))
+    hardware = hardware or Hardware()
+    if dataset is not None:
+        _keep(hardware.shared, dataset, config)
+    with _shown(progress) as shown:
+        train_run(config, RunFolder(folder), hardware=hardware, callbacks=[*shown, *callbacks], restart=restart)
+    if dataset is not None and temporary is None and not dataset.settings:
+        _write_beside(dataset, folder)
+    return Run(folder, data=dataset, hardware=hardware, _temporary=temporary)
+
+
+class Run:
+    """A finished run: its results, its model, and what it finds.
+
+    Args:
+        path: the run's folder.
+        data: its dataset, where that was in memory and no file has it.
+        hardware: what it computes on.
+
+    Raises:
+        RunError: there is no finished run in the folder, or its dataset has changed.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        data: Dataset | None = None,
+        hardware: Hardware | None = None,
+        _temporary: "tempfile.TemporaryDirectory[str] | None" = None,
+    ) -> None:
+        self.hardware, self._temporary = hardware or Hardware(), _temporary
+        self._opened = FinishedRun(Path(path), shared=self.hardware.shared)
+        if data is not None:
+            _keep(self.hardware.shared, data, self.config)
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self._opened.path
+
+    @property
+    def config(self) -> Config:
+        """All that decided its result."""
+        return self._opened.config
+
+    @property
+    def results(self) -> Results:
+        """The figures that training ended with."""
+        return self._opened.results
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._opened.classes
+
+    @property
+    def data(self) -> Dataset:
+        """The dataset that it was trained on, with the labels that it saw."""
+        return Dataset(completed_table(self._opened, [])[0])
+
+    @cached_property
+    def model(self) -> Model:
+        """The trained model, as `onepair.load` gives it."""
+        return load(self.path)
+
+    def find(
+        self,
+        *,
+        top: int | None = None,
+        min_probability: float | None = None,
+        folds: int | None = None,
+        maps: bool = False,
+        callbacks: Sequence[Callback] = (),
+        progress: bool | None = None,
+    ) -> "Found":
+        """Find labels that are probably missing, and observed ones that are probably wrong.
+
+        Args:
+            top: keep at most so many suggestions.
+            min_probability: keep those that are at least so probable.
+            folds: how many models a fine-tuned run trains for out-of-fold scores.
+            maps: also compute heat maps, for the review page.
+            callbacks, progress: as for `train`.
+        """
+        with _shown(progress) as shown:
+            found = find_labels(
+                self._opened,
+                folds=folds,
+                top=top,
+                min_probability=min_probability,
+                maps=maps,
+                hardware=self.hardware,
+                callbacks=[*shown, *callbacks],
+            )
+        return Found(found, self._opened.table)
+
+    def evaluate(self, split: Split = "test", *, data: Dataset | None = None) -> Evaluation:
+        """Evaluate the model on a split of its dataset, or of another one.
+
+        Args:
+            split: "train", "validation" or "test". On fixed features the scores of "validation" are out of fold,
+                where the dataset names no validation split.
+            data: another dataset, of which the shared classes are evaluated.
+        """
+        table = None if data is None else data.table
+        return evaluate_run(self._opened, split, table=table, source="the dataset")[0]
+
+    def thresholds(
+        self,
+        *,
+        precision: float | None = None,
+        rule: Literal["f1", "precision", "count"] | None = None,
+        calibration: Literal["auto", "platt", "isotonic"] = "auto",
+    ) -> Chosen:
+        """Choose the thresholds of the model again, and store them with it.
+
+        Args:
+            precision: that is kept in every class.
+            rule: the best F1 (the default), a precision, or the right number of labels.
+            calibration: what makes probabilities of scores.
+        """
+        if precision is not None and rule not in (None, "precision"):
+            raise UserError(f"precision belongs to rule='precision', and this is rule={rule!r}; leave one of them out")
+        rule = rule or ("f1" if precision is None else "precision")
+        chosen = choose_thresholds(self._opened, rule=rule, precision=precision or 0.9, calibration=calibration)
+        self.__dict__.pop("model", None)
+        return chosen
+
+    # Answers
+
+    def review(self, *, port: int = 0, host: str = "127.0.0.1", name: str = "reviewer") -> "ReviewPage":
+        """Serve the review page in the background, until `stop` is called or the program ends.
+
+        Args:
+            port: 0 takes any that is free.
+            host: beyond this machine, the address has a token in it.
+            name: of who answers.
+        """
+        require_extra("review")
+        if not (self.path / "finding" / "suggestions.csv").exists():
+            self.find()
+        from onepair.review.session import ReviewSession
+
+        return ReviewPage(ReviewSession(self._opened, read_queue(self._opened), self._store()), host, port, name)
+
+    def answer(self, file: str, label: str, value: bool | None, *, who: str = "reviewer") -> None:
+        """Store an answer: whether an image has a label; None says that nobody can tell.
+
+        Raises:
+            DataError: the dataset has no such image or class.
+        """
+        if label not in self.classes:
+            raise DataError(f"there is no class {label!r}; there are {', '.join(self.classes[:20])}")
+        if file not in self._files:
+            raise DataError(f"there is no image {file!r} in the dataset")
+        reply: Reply = "skip" if value is None else "yes" if value else "no"
+        store = self._store()
+        seen = max((each.id for each in store.entries() if (each.file, each.label) == (file, label)), default=0)
+        store.record([Answer(file, label, reply, seen)], who=who)
+
+    @property
+    def answers(self) -> "Answers":
+        """What people have answered: of each cell the last answer that stands."""
+        return Answers(self._entries())
+
+    @cached_property
+    def _files(self) -> frozenset[str]:
+        return frozenset(self._opened.table.files)
+
+    def _store(self) -> Store:
+        path = answers_file(self._opened)
+        path.parent.mkdir(exist_ok=True)
+        return Store(path)
+
+    def _entries(self) -> list[Entry]:
+        path = answers_file(self._opened)
+        last = {
+            (each.file, each.label): each for each in (Store(path, read_only=True).entries() if path.exists() else [])
+        }
+        return [each for each in last.values() if each.answer is not None]
+
+    def labels(self) -> Dataset:
+        """Return the dataset with what people answered: yes is 1, no is 0; audited images have all of their labels."""
+        path = answers_file(self._opened)
+        added = Store(path, read_only=True).classes() if path.exists() else []
+        return Dataset(completed_table(self._opened, self._entries(), added=added)[1])
+
+    def apply(self, found: "Found") -> Dataset:
+        """Return the dataset with suggestions taken for true, on top of what people answered.
+
+        Args:
+            found: the suggestions, for example `run.find().above(0.95)`.
+        """
+        table, suggestions = self.labels().table, found.finding.suggestions
+        values = np.where(suggestions.kind == "missing", POSITIVE, NEGATIVE)
+        rows = found.finding.rows[suggestions.row]
+        open_cells = np.array(
+            [
+                (found.files[row], self.classes[label]) not in self._answered
+                for row, label in zip(suggestions.row, suggestions.label, strict=True)
+            ],
+            bool,
+        )
+        labels = table.labels.with_entries(rows[open_cells], suggestions.label[open_cells], values[open_cells])
+        return Dataset(replace(table, labels=labels))
+
+    @property
+    def _answered(self) -> set[tuple[str, str]]:
+        return {(each.file, each.label) for each in self._entries() if each.answer in ("yes", "no")}
+
+    def plot(self, found: "Found | None" = None) -> "Figure":
+        """Draw the share of images that each class is in: as labelled, and as estimated, with intervals.
+
+        Args:
+            found: what `find` returned; by default it is found now.
+        """
+        require_extra("report")
+        from onepair.report.charts import plot_shares
+
+        return plot_shares((found or self.find()).finding.classes)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}: {self._opened.title}, {len(self.classes):,} classes)"
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Suggestions, the most probable first, and how many labels of each class are missing."""
+
+    finding: Finding
+    table: LabelTable
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The names of the images that were searched."""
+        return self.finding.files
+
+    def __len__(self) -> int:
+        return len(self.finding.suggestions)
+
+    def above(self, probability: float) -> "Found":
+        """Return the suggestions that are at least so probable."""
+        found = self.finding.suggestions
+        return self[found.probability >= probability]
+
+    def __getitem__(self, chosen: Any) -> "Found":
+        return replace(self, finding=replace(self.finding, suggestions=self.finding.suggestions[chosen]))
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a DataFrame with the columns file, label, probability and kind ("missing" or "wrong")."""
+        found = self.finding.suggestions
+        columns = {
+            "file": [self.files[row] for row in found.row.tolist()],
+            "label": [self.table.classes[label] for label in found.label.tolist()],
+            "probability": found.probability,
+            "kind": found.kind,
+        }
+        return import_pandas().DataFrame(columns)
+
+    @property
+    def missing(self) -> "pandas.DataFrame":
+        """How many labels are missing: a row per class, and in all, each with an interval of 95 %."""
+        total = self.finding.missing
+        rows = [
+            (each.name, each.observed, each.missing, each.missing_low, each.missing_high)
+            for each in self.finding.classes
+        ]
+        observed = sum(each.observed for each in self.finding.classes)
+        rows.append(("in all", observed, float(total.value), float(total.low), float(total.high)))
+        return (
+            import_pandas().DataFrame(rows, columns=["label", "observed", "missing", "low", "high"]).set_index("label")
+        )
+
+    def __repr__(self) -> str:
+        value, low, high = self.finding.missing
+        return (
+            f"Found({counted(len(self), 'suggestion')}; about {value:,.0f} labels missing, {low:,.0f} to {high:,.0f})"
+        )
+
+    def _repr_html_(self) -> str:
+        found, table = self.finding.suggestions[:_SHOWN], self.table
+        cells = [
+            _figure(table, int(self.finding.rows[row]), f"{table.classes[label]}: {100 * probability:.0f} %", kind)
+            for row, label, probability, kind in zip(found.row, found.label, found.probability, found.kind, strict=True)
+        ]
+        return f"<p>{escape(repr(self))}</p><div style='display:flex;flex-wrap:wrap;gap:8px'>{''.join(cells)}</div>"
+
+
+class Answers(list[Entry]):
+    """What people have answered, oldest first."""
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a DataFrame with the columns file, label, answer, who and when."""
+        rows = [(each.file, each.label, each.answer, each.who, each.at) for each in self]
+        return import_pandas().DataFrame(rows, columns=["file", "label", "answer", "who", "when"])
+
+
+class ReviewPage:
+    """A review page that is served in the background.
+
+    Attributes:
+        url: where to open it.
+    """
+
+    def __init__(self, session: "ReviewSession", host: str, port: int, name: str) -> None:
+        from onepair.files import cache_folder
+        from onepair.review.app import create_app
+        from onepair.review.pictures import Pictures
+        from onepair.review.server import listen, make_server
+
+        self._session, listener = session, listen(host, port)
+        self.url = listener.url
+        pictures = Pictures(session.table, cache=cache_folder() / "thumbnails", follow_links=False)
+        self._server = make_server(create_app(session, pictures, name=name), listener.rules)
+        self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        self._thread = threading.Thread(target=self._serve, args=(listener.socket,), daemon=True, name="onepair review")
+        self._thread.start()
+        self.stop = weakref.finalize(self, _stop, self._server, self._thread, session, listener.socket)
+
+    def _serve(self, listening: Any) -> None:
+        import asyncio
+
+        asyncio.run(self._server.serve([listening]))
+
+    @property
+    def left(self) -> int:
+        """How many suggestions are open."""
+        self._session.refresh()
+        return int(self._session.left)
+
+    def __enter__(self) -> "ReviewPage":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"ReviewPage({self.url})"
+
+    def _repr_html_(self) -> str:
+        return f"<a href='{escape(self.url)}' target='_blank'>Review {self.left:,} suggestions</a>"
+
+
+def _stop(server: Any, thread: threading.Thread, session: "ReviewSession", listening: Any) -> None:
+    server.should_exit = True
+    thread.join(timeout=10)
+    listening.close()
+    session.retraining.stop()
+
+
+# A dataset in memory
+
+
+def _settings_of(data: Dataset, folder: Path) -> dict[str, Any]:
+    """What a configuration says of a dataset: the files it was read from, or those that it is kept in."""
+    if data.settings:
+        return {name: value for name, value in data.settings.items() if value not in (None, ())}
+    table = data.table
+    settings: dict[str, Any] = {"source": str(folder / TABLE), "format": "table"}
+    if table.vectors is not None:
+        settings["features"] = _mapped_file(table) or str(folder / VECTORS)
+    elif table.pixels is None and not table.ids:
+        settings["images"] = str(table.root.resolve())
+    return settings
+
+
+def _mapped_file(table: LabelTable) -> str | None:
+    """The .npy file that all vectors are mapped from, if they are."""
+    if table.vectors is None or table.vectors.place is not None or len(table.vectors.parts) > 1:
+        return None
+    array = table.vectors.parts[0]
+    file = getattr(array, "filename", None)
+    if file is None or Path(file).suffix != ".npy":
+        return None
+    whole = np.load(file, mmap_mode="r", allow_pickle=False)
+    return str(Path(file).resolve()) if whole.shape == array.shape and whole.dtype == array.dtype else None
+
+
+def _keep(cache: RunCache, data: Dataset, config: Config) -> None:
+    """Have a run find its dataset in memory."""
+    table = data.table
+    if table.vectors is not None and not data.settings:
+        table = replace(table, vectors=replace(table.vectors, source=config.data.features or MEMORY))
+    cache.get_or_make(("table", config.data.images_alone), lambda: (table, data.problems))
+
+
+def _write_beside(data: Dataset, folder: Path) -> None:
+    """Write a dataset that is in memory into the folder of its run; images of another library stay where they are."""
+    from onepair.data.tables.write_table import write_table
+    from onepair.files import replacing
+
+    table = data.table
+    if table.pixels is not None or (folder / TABLE).exists():
+        return
+    if table.vectors is not None and _mapped_file(table) is None:
+        with replacing(folder / VECTORS) as file:
+            shape = (len(table.vectors), table.vectors.width)
+            dtype = table.vectors.take(np.arange(1)).dtype
+            np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+            for _, block in table.vectors.blocks():
+                file.write(np.ascontiguousarray(block).tobytes())
+        table = replace(table, vectors=replace(table.vectors, place=None))
+    write_table(table, folder / TABLE)
+
+
+# How work looks
+
+
+@contextlib.contextmanager
+def _shown(progress: bool | None) -> Iterator[list[Callback]]:
+    """Callbacks that show progress, if somebody looks."""
+    if progress or (progress is None and _in_notebook()):
+        with ProgressCallback() as shown:
+            yield [shown, *([_NotebookBar()] if _in_notebook() else [])]
+    else:
+        yield []
+
+
+def _in_notebook() -> bool:
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return getattr(get_ipython(), "kernel", None) is not None
+
+
+class _NotebookBar(Callback):
+    """A bar in a notebook's cell."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def _show(self, what: str, done: int, total: int) -> None:
+        from IPython.display import HTML, display
+
+        bar: Any = HTML(  # type: ignore[no-untyped-call]
+            f"<progress value='{done}' max='{max(total, 1)}'></progress> {escape(what)}: {done:,} of {total:,}"
+        )
+        if self._handle is None:
+            self._handle = display(bar, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._handle.update(bar)
+
+    def on_progress(self, what: str, done: int, total: int) -> None:
+        self._show(what, done, total)
+
+    def on_epoch_end(self, record: Mapping[str, Any]) -> None:
+        self._show(f"{record['stage']}, epochs", record["epoch"], record.get("epochs", record["epoch"]))
+
+
+def _figure(table: LabelTable, row: int, caption: str, detail: str) -> str:
+    """A photo, or a name, with what is said of it."""
+    picture = f"<code>{escape(table.files[row])}</code>"
+    if table.pixels is not None or not table.ids:
+        from PIL import Image
+
+        with contextlib.suppress(UserError, OSError):
+            image = Image.fromarray(pixels_of(table, row))
+            image.thumbnail((160, 160))
+            content = io.BytesIO()
+            image.save(content, "JPEG", quality=80)
+            data = base64.b64encode(content.getvalue()).decode()
+            picture = f"<img src='data:image/jpeg;base64,{data}' alt='{escape(table.files[row])}'>"
+    said = f"{escape(caption)} <small>{escape(detail)}</small>"
+    return f"<figure style='margin:0'>{picture}<figcaption>{said}</figcaption></figure>"
