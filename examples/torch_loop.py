@@ -8,8 +8,7 @@ Scenes of handwritten digits; each training scene tells one of the digits in it,
 import torch
 from torch import nn
 
-from onepair import OPMLLoss, mean_average_precision, observe_positives
-from onepair.data import read_dataset
+from onepair import OPMLLoss, mean_average_precision, observe_positives, read_dataset
 
 
 def train(criterion: nn.Module, *, epochs: int = 8) -> float:

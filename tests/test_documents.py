@@ -46,6 +46,20 @@ def test_python_of_the_site(name):
         METHODS._entries.pop(added)
 
 
+PYTHON = re.compile(r"^[\s\"]*(?:from|import) (onepair\.[\w.]+)", re.MULTILINE)
+SHALLOW = ("onepair.losses", "onepair.methods", "onepair.metrics", "onepair.hf", "onepair.lightning", "onepair.errors")
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", *PAGES, *(str(each.relative_to(ROOT)) for each in ROOT.glob("examples/*"))]
+)
+def test_documents_import_from_the_top(name):
+    """But for losses, methods and metrics, whatever a reader needs is a name of `onepair` itself."""
+    if (ROOT / name).is_file():
+        deep = [each for each in PYTHON.findall((ROOT / name).read_text("utf-8")) if each not in SHALLOW]
+        assert not deep
+
+
 COMMANDS = [
     (page, line)
     for page in ["README.md", *PAGES]

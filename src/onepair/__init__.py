@@ -5,8 +5,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onepair.data import LabelTable, read_dataset, register_reader, write_table
+    from onepair.data.images.decode import Preprocessing
     from onepair.dataset import Dataset
+    from onepair.finding import find_by_blocks, rank
     from onepair.inference.prediction import load
+    from onepair.label_matrix import LabelMatrix
     from onepair.labels import (
         NEGATIVE,
         POSITIVE,
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from onepair.linear.estimator import OPMLClassifier
     from onepair.losses import OPMLLoss, SoftOPMLLoss, ZLPRLoss, high_rank_penalty, opml_loss, soft_opml_loss, zlpr_loss
     from onepair.metrics import average_precision, mean_average_precision
+    from onepair.models import create_backbone, register_backbone
+    from onepair.probability import fit_decisions
     from onepair.run import Run, train
     from onepair.training.callbacks import Callback
 
@@ -29,6 +35,12 @@ logging.getLogger("onepair").addHandler(logging.NullHandler())  # quiet, unless 
 
 # Where each public name lives. A name is imported when it is first used, so that `import onepair` stays instant.
 _HOMES = {
+    "onepair.data": ["LabelTable", "read_dataset", "register_reader", "write_table"],
+    "onepair.data.images.decode": ["Preprocessing"],
+    "onepair.finding": ["find_by_blocks", "rank"],
+    "onepair.label_matrix": ["LabelMatrix"],
+    "onepair.models": ["create_backbone", "register_backbone"],
+    "onepair.probability": ["fit_decisions"],
     "onepair.linear.calibrated": ["CalibratedMultiLabel"],
     "onepair.linear.estimator": ["OPMLClassifier"],
     "onepair.labels": [
@@ -64,22 +76,33 @@ __all__ = [
     "CalibratedMultiLabel",
     "Callback",
     "Dataset",
+    "LabelMatrix",
+    "LabelTable",
     "OPMLClassifier",
     "OPMLLoss",
+    "Preprocessing",
     "Run",
     "SoftOPMLLoss",
     "ZLPRLoss",
     "average_precision",
+    "create_backbone",
+    "find_by_blocks",
+    "fit_decisions",
     "high_rank_penalty",
     "load",
     "mean_average_precision",
     "observe_fraction",
     "observe_positives",
     "opml_loss",
+    "rank",
+    "read_dataset",
+    "register_backbone",
+    "register_reader",
     "soft_opml_loss",
     "split_validation",
     "train",
     "validate_labels",
+    "write_table",
     "zlpr_loss",
 ]
 

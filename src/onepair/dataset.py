@@ -324,6 +324,10 @@ class Dataset:
         """Return the same samples with other labels (N, L)."""
         return Dataset(replace(self.table, labels=LabelMatrix.of(labels)))
 
+    def with_split(self, split: Sequence[str]) -> "Dataset":
+        """Return the same samples in other splits: "train", "validation" or "test" of each."""
+        return Dataset(replace(self.table, split=np.asarray(split)))
+
     def to_frame(self) -> "pandas.DataFrame":
         """Return a DataFrame with the columns file and split, and one per class: 1, 0 or <NA>."""
         pandas = import_pandas()

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import io
+import shutil
 import tempfile
 import threading
 import weakref
@@ -92,8 +93,7 @@ def train(
         >>> run.find().to_frame().columns.tolist()
         ['file', 'label', 'probability', 'kind']
     """
-    temporary = tempfile.TemporaryDirectory(prefix="onepair-") if out is None else None
-    folder = Path(out or ".") if temporary is None else Path(temporary.name)
+    folder = Path(tempfile.mkdtemp(prefix="onepair-") if out is None else out)
     dataset = data if isinstance(data, Dataset) else None
     source = {"source": str(data)} if dataset is None else _settings_of(dataset, folder.resolve())
     given = {
@@ -103,14 +103,22 @@ def train(
     }
     layers = [given, *(nested(key, value) for key, value in settings.items())]
     config = resolve_config(*with_preset(preset, *layers))
-    hardware = hardware or Hardware()
+    hardware = replace(hardware or Hardware(), shared=RunCache())
     if dataset is not None:
         _keep(hardware.shared, dataset, config)
-    with _shown(progress) as shown:
-        train_run(config, RunFolder(folder), hardware=hardware, callbacks=[*shown, *callbacks], restart=restart)
-    if dataset is not None and temporary is None and not dataset.settings:
-        _write_beside(dataset, folder)
-    return Run(folder, data=dataset, hardware=hardware, _temporary=temporary)
+    try:
+        with _shown(progress) as shown:
+            train_run(config, RunFolder(folder), hardware=hardware, callbacks=[*shown, *callbacks], restart=restart)
+        if dataset is not None and out is not None and not dataset.settings:
+            _write_beside(dataset, folder)
+        run = Run(folder, data=dataset, hardware=hardware)
+    except BaseException:
+        if out is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if out is None:
+        weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
+    return run
 
 
 class Run:
@@ -125,15 +133,8 @@ class Run:
         RunError: there is no finished run in the folder, or its dataset has changed.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        data: Dataset | None = None,
-        hardware: Hardware | None = None,
-        _temporary: "tempfile.TemporaryDirectory[str] | None" = None,
-    ) -> None:
-        self.hardware, self._temporary = hardware or Hardware(), _temporary
+    def __init__(self, path: str | Path, *, data: Dataset | None = None, hardware: Hardware | None = None) -> None:
+        self.hardware = hardware or Hardware()
         self._opened = FinishedRun(Path(path), shared=self.hardware.shared)
         if data is not None:
             _keep(self.hardware.shared, data, self.config)
