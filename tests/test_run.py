@@ -215,7 +215,7 @@ def test_texts(observed: np.ndarray, truth: np.ndarray) -> None:
     assert run.model.predict(["a picture of blue"])[0].file is None
 
 
-def test_pictures_of_other_libraries(truth: np.ndarray, observed: np.ndarray) -> None:
+def test_pictures_of_other_libraries(truth: np.ndarray, observed: np.ndarray, tmp_path: Path) -> None:
     class Pictures:
         """As a dataset of PyTorch."""
 
@@ -227,8 +227,11 @@ def test_pictures_of_other_libraries(truth: np.ndarray, observed: np.ndarray) ->
 
     data = op.Dataset.from_torch(Pictures(), classes=CLASSES)
     assert np.array_equal(data.labels, observed[:40])
-    run = op.train(data, **SMALL)
+    run = op.train(data, out=tmp_path / "run", **SMALL)
     assert len(run.find().files) == 40
+    with pytest.raises(OnepairError, match="held in memory"):
+        op.Run(run.path).find()
+    assert len(op.Run(run.path, data=data).find().files) == 40
     assert op.Dataset.from_torch(Pictures(), targets=truth[:40]).labels.tolist() == truth[:40].tolist()
 
 

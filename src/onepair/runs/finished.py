@@ -100,6 +100,11 @@ class FinishedRun:
             source = as_path(self.config.data.source)
             if is_remote(source) or exists(source):
                 raise
+            if source.parent == self.path.resolve():
+                raise RunError(
+                    f"{self.path}: was trained on images that a Python program held in memory; open it there, with "
+                    f"onepair.Run({str(self.path)!r}, data=dataset)"
+                ) from None
             go = "" if source.is_absolute() else ", or go to the folder that the command was run in"
             raise RunError(f"{error}; {self.path} was trained on it: bring it back{go}") from None
         if environment["data"] != task.table.fingerprint():
