@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from onepair import score_blocks
-from onepair.correction import correction_by_blocks, label_correction, training_ap
+from onepair.correction import label_correction
 from onepair.label_matrix import LabelMatrix
+from onepair.metrics import average_precision
 from onepair.probability.selection_score import estimated_map, estimated_map_by_blocks
-from onepair.score_blocks import HighestUnknown, rank_positives
+from onepair.score_blocks import HighestUnknown, one_block, rank_positives
 
 ALPHABETS = [(1, 0, -1), (1, -1), (1, 0), (1, 0, -1, -1, -1, -1)]
 
@@ -37,17 +38,41 @@ def cases(draw):
     return scores, labels, draw(st.integers(1, shape[0]))
 
 
+def slow_correction(scores, observed, label_num):
+    """Algorithm 1 by sorting whole columns."""
+    class_ap, corrected = np.nan_to_num(average_precision(scores, np.maximum(observed, 0))), observed.copy()
+    for column, ap in enumerate(class_ap):
+        count = round(int((observed[:, column] == 1).sum()) * (label_num or 0) * (1 - ap))
+        unknown = np.flatnonzero(observed[:, column] == -1)
+        corrected[sorted(unknown, key=lambda row: -scores[row, column])[:count], column] = 1
+    return class_ap, corrected
+
+
 @given(case=cases(), label_num=st.sampled_from([None, 0.0, 0.8, 2.5, 40.0]), waiting=st.sampled_from([0, 5, 10**6]))
-def test_correction(case, label_num, waiting):
+def test_correction_follows_the_slow_reference_ties_included(case, label_num, waiting):
     scores, labels, size = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(score_blocks, "_MOST_WAITING", waiting)
         blocks = Blocks(scores, size)
-        class_ap, corrected = correction_by_blocks(blocks, LabelMatrix.of(labels), label_num=label_num)
-    np.testing.assert_array_equal(class_ap, training_ap(scores, labels))
-    expected = labels if label_num is None else label_correction(scores, labels, class_ap, label_num=label_num)
+        class_ap, corrected = label_correction(blocks, LabelMatrix.of(labels), label_num=label_num)
+    expected_ap, expected = slow_correction(scores, labels, label_num)
+    np.testing.assert_array_equal(class_ap, expected_ap)
     np.testing.assert_array_equal(corrected, expected)
     assert blocks.passes == 2
+
+
+def test_correction_counts_by_falling_precision():
+    """10 observed positives, Label_num 0.8: at AP = 1 none is corrected, at ½ four, at 0.15 seven."""
+    observed = np.full((40, 3), -1, np.int8)
+    observed[:10] = 1
+    observed[39] = 0
+    scores = np.repeat(np.arange(40.0)[::-1, None], 3, axis=1)  # positives first: AP = 1
+    scores[:10, 1] -= 10.5  # an unknown above each of them
+    scores[:10, 2] -= 100  # all others above
+    class_ap, corrected = label_correction(one_block(scores), LabelMatrix.of(observed), label_num=0.8)
+    assert class_ap.round(2).tolist() == [1.0, 0.5, 0.15]
+    assert (corrected != observed).sum(0).tolist() == [0, 4, 7]
+    assert np.flatnonzero(corrected[:, 1] != observed[:, 1]).tolist() == [10, 11, 12, 13]
 
 
 @given(case=cases().filter(lambda case: (case[1] == 1).any()))

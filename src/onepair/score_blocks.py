@@ -27,6 +27,11 @@ class ScoreBlocks(Protocol):
     def __iter__(self) -> Iterator[tuple[slice, NDArray[Any]]]: ...
 
 
+def one_block(scores: NDArray[Any]) -> ScoreBlocks:
+    """Scores (N, L) that are held as a whole, as one block."""
+    return [(slice(0, len(scores)), scores)]
+
+
 class Ranks(NamedTuple):
     """How far up the known positives of each class are; those of class l are at starts[l] : starts[l + 1].
 

@@ -4,7 +4,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from onepair import observe_fraction
-from onepair.linear.fit import FIRST_C, Judges, _folds, _vertex
+from onepair.label_matrix import LabelMatrix
+from onepair.linear.fit import FIRST_C, ValidationRows, _folds, _vertex
 from onepair.probability.selection_score import estimated_map
 from tests.linear.problems import fit, make_problem, standardised
 
@@ -109,21 +110,21 @@ def test_trials_are_judged_by_rows_that_were_left_out():
 @pytest.mark.parametrize("method", ["ridge", "opml"])
 def test_trials_are_judged_by_validation_rows_where_there_are_some(method):
     X, full = make_problem(60)
-    judges = Judges(*make_problem(50, seed=1))
-    found = fit(X, full, method, C="auto", judges=judges, folds=2)
+    others, labels = make_problem(50, seed=1)
+    found = fit(X, full, method, C="auto", validation=ValidationRows(others, LabelMatrix.of(labels)), folds=2)
     for C, value in found.trials:
-        scores = scores_of(fit(X, full, method, C=C, folds=2), judges.X)
-        assert value == pytest.approx(estimated_map(scores, judges.labels), abs=1e-9 if method == "ridge" else 5e-3)
+        scores = scores_of(fit(X, full, method, C=C, folds=2), others)
+        assert value == pytest.approx(estimated_map(scores, labels), abs=1e-9 if method == "ridge" else 5e-3)
     assert found.trials[0] != fit(X, full, method, C="auto", folds=2).trials[0]
 
 
 def test_without_positives_to_judge_by_the_penalty_is_the_usual_one():
     X, full = make_problem(60)
     none = np.where(full == 1, -1, full)
-    judges = Judges(X[:9], none[:9])
-    for labels, given in ((none, None), (full, judges)):
+    validation = ValidationRows(X[:9], LabelMatrix.of(none[:9]))
+    for labels, given in ((none, None), (full, validation)):
         for method in ("opml-plus", "ridge"):
-            found = fit(X, labels, method, C="auto", judges=given)
+            found = fit(X, labels, method, C="auto", validation=given)
             assert found.C == FIRST_C
             assert found.trials == []
             assert np.isfinite(found.coef).all()

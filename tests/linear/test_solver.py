@@ -8,12 +8,14 @@ from sklearn.base import clone
 from torch.nn.functional import softplus
 
 from onepair import OPMLClassifier, observe_fraction, observe_positives
-from onepair.correction import label_correction, training_ap
+from onepair.correction import label_correction
+from onepair.label_matrix import LabelMatrix
 from onepair.linear import design as design_module
 from onepair.linear import solver
 from onepair.linear.design import Design, in_order
 from onepair.linear.solver import Objective, solve, workers
 from onepair.methods import METHODS, create_method
+from onepair.score_blocks import one_block
 from tests.linear.problems import fit, make_problem, standardised, thin
 from tests.methods.training import LIVELY
 
@@ -276,7 +278,7 @@ def test_a_round_solves_for_what_the_one_before_has_found():
     observed = observe_positives(full)
     first = fit(X, observed, "opml")
     scores = X @ first.coef.T + first.intercept
-    corrected = label_correction(scores, observed, training_ap(scores, observed), label_num=0.8)
+    _, corrected = label_correction(one_block(scores), LabelMatrix.of(observed), label_num=0.8)
     second = fit(X, corrected, "opml")
     np.testing.assert_allclose(fit(X, observed, "opml-correct", rounds=2).coef, second.coef, atol=1e-5)
     assert np.abs(second.coef - first.coef).max() > 0.01

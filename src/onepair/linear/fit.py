@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import POSITIVE, Indices, Labels
+from onepair.labels import POSITIVE, Indices
 from onepair.linear.closed_form import RidgeTargets, leave_one_out, ridge_solution, ridge_without
 from onepair.linear.design import Design, Run, in_order
 from onepair.linear.solver import Objective, Solution, solve, workers
 from onepair.methods import Method
-from onepair.methods.method import SparseObserved
+from onepair.methods.method import as_observed
 from onepair.methods.ridge import Ridge
 from onepair.models.kernel import Kernel
 from onepair.probability.infer import class_priors
 from onepair.probability.observation import Process
-from onepair.probability.selection_score import estimated_map
+from onepair.probability.selection_score import estimated_map_by_blocks
+from onepair.score_blocks import one_block
 
 Floats = NDArray[np.floating]
 Strength = float | Literal["auto"]
@@ -88,11 +89,11 @@ class LinearFit:
         return X if self.kernel is None else self.kernel(torch.from_numpy(X)).numpy()
 
 
-class Judges(NamedTuple):
-    """Rows that nothing was fitted to, which a strength is judged by."""
+class ValidationRows(NamedTuple):
+    """Rows that nothing is fitted to, to choose the penalty by."""
 
     X: Any  # (M, D)
-    labels: Labels  # (M, L)
+    labels: LabelMatrix  # (M, L)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +159,7 @@ class _Problem:
         """The method, begun with the labels of all rows or of some."""
         method = self.make()
         labels = self.observed if rows is None else self.observed.take(rows)
-        method.begin(SparseObserved(labels) if labels.is_large else torch.from_numpy(labels.dense()))
+        method.begin(as_observed(labels))
         if method.needs_priors and self.priors is not None:
             method.take_priors(self.priors)
         return method.eval()
@@ -176,7 +177,7 @@ def fit_linear(
     rounds: int = 1,
     C: Strength = "auto",
     folds: int = FOLDS,
-    judges: Judges | None = None,
+    validation: ValidationRows | None = None,
     one_unit: bool = False,
     process: Process = "auto",
     asked: LabelMatrix | None = None,
@@ -198,7 +199,7 @@ def fit_linear(
         rounds: how often its targets are made anew; see `MethodInfo.rounds`.
         C: inverse strength of the penalty; "auto" tries some, and takes the one with the highest estimated mAP.
         folds: how many models give out-of-fold scores, each fitted without one part of the rows.
-        judges: rows to judge strengths by, in place of those that a fold leaves out.
+        validation: rows to judge strengths by, in place of those that a fold leaves out.
         one_unit: whether columns keep their sizes relative to each other, as for `measure_columns`.
         process, asked: how labels came to be known, as for `onepair.probability.observation.recognise`.
         row_weights, class_weights: (N,) and (L,), how much each counts.
@@ -214,11 +215,11 @@ def fit_linear(
             None if each is None else torch.as_tensor(each).to(design.dtype) for each in (row_weights, class_weights)
         )
         problem = _Problem(design, observed, make, rounds, max_iter, run, *weights)
-        search = _Search(problem, _folds(rows, folds, seed), process, asked, judges, on_trial)
+        search = _Search(problem, _folds(rows, folds, seed), process, asked, validation, on_trial)
         search.estimate_priors()
         strength = search.best_strength() if C == "auto" else float(C)
-        whole = search.whole(strength, tolerance)
-        parts = search.without(range(search.parts), strength, tolerance)
+        whole = search.solve_all(strength, tolerance)
+        parts = search.solve_folds(range(search.parts), strength, tolerance)
     stacked = torch.stack([each.weights for each in (whole, *parts)])
     by_column = design.feature_weights(stacked[:, :-1]).numpy()
     # The mean row has the score of the intercept: by one for all folds, none of them scores higher than the others.
@@ -257,22 +258,22 @@ class _Search:
         fold: Indices,
         process: Process,
         asked: LabelMatrix | None,
-        judges: Judges | None,
+        validation: ValidationRows | None,
         on_trial: Callable[[Trial], None],
     ) -> None:
         self.problem, self.fold, self.process, self.asked = problem, fold, process, asked
-        self.judges, self.on_trial, self.trials = judges, on_trial, list[Trial]()
+        self.validation, self.on_trial, self.trials = validation, on_trial, list[Trial]()
         self.parts = int(fold.max(initial=0)) + 1
         self.start = torch.zeros(problem.design.directions + 1, problem.observed.shape[1], dtype=problem.design.dtype)
         self.starts: dict[int, Tensor] = {}  # of the folds
 
-    def whole(self, C: float, tolerance: float) -> Solution:
+    def solve_all(self, C: float, tolerance: float) -> Solution:
         """The solution of all rows."""
         found = self.problem.solve(C, self.start, tolerance)
         self.start = found.weights
         return found
 
-    def without(self, parts: Sequence[int], C: float, tolerance: float) -> list[Solution]:
+    def solve_folds(self, parts: Sequence[int], C: float, tolerance: float) -> list[Solution]:
         """The solutions of all rows but those of a fold, of each of some folds."""
 
         def solution(part: int) -> Solution:
@@ -292,7 +293,7 @@ class _Search:
         labels = self.problem.observed.take(rows)
         if not labels.has(POSITIVE):
             return
-        self.whole(FIRST_C, _LOOSE)
+        self.solve_all(FIRST_C, _LOOSE)
         scores = self._out_of_fold(FIRST_C, rows).numpy()
         asked = None if self.asked is None else self.asked[rows] == POSITIVE
         found = class_priors(scores, labels.dense(), process=self.process, asked=asked).value
@@ -322,22 +323,22 @@ class _Search:
     def _judge(self, C: float) -> float:
         """The estimated mAP of a strength, by the validation rows or out of fold."""
         problem = self.problem
-        if self.judges is not None:
-            weights = self.whole(C, _LOOSE).weights
+        if self.validation is not None:
+            weights = self.solve_all(C, _LOOSE).weights
             by_column = problem.design.feature_weights(weights[:-1]).numpy()
             coef, intercept = problem.design.columns.to_features(by_column, weights[-1].numpy())
-            scores, labels = np.asarray(self.judges.X @ coef.T + intercept), self.judges.labels
+            scores, labels = np.asarray(self.validation.X @ coef.T + intercept), self.validation.labels
         else:
             classes = self._judged_classes
             rows = self._sample(_JUDGED_CELLS // len(classes))
-            labels = problem.observed.of_classes(classes)[rows]
+            labels = problem.observed.take(rows).of_classes(classes)
             if problem.ridge is not None:
                 targets, strength = problem.ridge.of_classes(classes), problem.design.width / C
                 scores = leave_one_out(problem.design, targets, strength, torch.from_numpy(rows)).numpy()
             else:
-                self.whole(C, _LOOSE)
+                self.solve_all(C, _LOOSE)
                 scores = self._out_of_fold(C, rows)[:, torch.from_numpy(classes)].numpy()
-        return estimated_map(scores, labels) if (labels == POSITIVE).any() else math.nan
+        return estimated_map_by_blocks(one_block(scores), labels) if labels.has(POSITIVE) else math.nan
 
     def _sample(self, most: int) -> Indices:
         """The rows of as many folds as are enough, or so many of them."""
@@ -358,7 +359,7 @@ class _Search:
         """The scores (n, L) of rows, each by the solution without its fold, all on one level."""
         found = torch.empty(len(rows), self.problem.observed.shape[1], dtype=self.start.dtype)
         parts = np.unique(self.fold[rows]).tolist()
-        for part, solution in zip(parts, self.without(parts, C, _LOOSE), strict=True):
+        for part, solution in zip(parts, self.solve_folds(parts, C, _LOOSE), strict=True):
             own, weights = np.flatnonzero(self.fold[rows] == part), solution.weights
             found[torch.from_numpy(own)] = self.problem.design.take(rows[own]).scores(weights[:-1], self.start[-1])
         return found

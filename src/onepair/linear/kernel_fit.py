@@ -14,7 +14,7 @@ from onepair.errors import ConfigError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import Indices
 from onepair.linear.design import measure_columns
-from onepair.linear.fit import Judges, LinearFit, fit_linear
+from onepair.linear.fit import LinearFit, ValidationRows, fit_linear
 from onepair.linear.solver import workers
 from onepair.models.kernel import Kernel
 
@@ -30,7 +30,7 @@ def fit_kernel(
     observed: LabelMatrix,
     *,
     landmarks: int = LANDMARKS,
-    judges: Judges | None = None,
+    validation: ValidationRows | None = None,
     one_unit: bool = False,
     seed: int = 0,
     **options: Any,
@@ -40,7 +40,7 @@ def fit_kernel(
         φ(x) = k(x, Z) k(Z, Z)^-½,   k(x, z) = exp(-|x - z|² / (2 · median |z - z'|²)),   columns in units of their own
 
     Args:
-        X, observed, judges, one_unit, seed: as for `fit_linear`.
+        X, observed, validation, one_unit, seed: as for `fit_linear`.
         landmarks: how many rows Z are drawn, at most.
         options: others of `fit_linear`.
 
@@ -70,8 +70,9 @@ def fit_kernel(
             return found
 
         X = features(X)
-        judges = None if judges is None else Judges(features(judges.X), judges.labels)
-    found = fit_linear(X, observed, judges=judges, one_unit=True, seed=seed, **options)
+        if validation is not None:
+            validation = ValidationRows(features(validation.X), validation.labels)
+    found = fit_linear(X, observed, validation=validation, one_unit=True, seed=seed, **options)
     coef, fold_coef = (each @ whiten.numpy().T for each in (found.coef, found.fold_coef))
     return replace(found, coef=coef, fold_coef=fold_coef, kernel=kernel)
 

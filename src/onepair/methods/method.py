@@ -10,7 +10,7 @@ from onepair.errors import UserError
 from onepair.label_matrix import LabelMatrix, limit, too_many
 from onepair.labels import POSITIVE
 from onepair.losses import Loss
-from onepair.score_blocks import ScoreBlocks
+from onepair.score_blocks import ScoreBlocks, one_block
 
 
 class SparseObserved:
@@ -63,6 +63,11 @@ class SparseCorrected(nn.Module):
 
 
 Observed = Tensor | SparseObserved
+
+
+def as_observed(labels: LabelMatrix) -> Observed:
+    """Observed labels as `Method.begin` takes them: dense, unless they are too many."""
+    return SparseObserved(labels) if labels.is_large else torch.from_numpy(labels.dense())
 
 
 def count(observed: Observed, value: int) -> Tensor:
@@ -176,6 +181,13 @@ class MatrixMethod(Method):
     keeps_matrix = True
 
     observed: Tensor
+
+
+def blocks_of(scores: Tensor | ScoreBlocks | None) -> ScoreBlocks:
+    """The scores in blocks: a matrix is one."""
+    if scores is None or isinstance(scores, Tensor):
+        return one_block(at_least_single(require_scores(scores)).cpu().numpy())
+    return scores
 
 
 def require_scores(scores: Tensor | ScoreBlocks | None) -> Tensor:

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from onepair.correction import correction_by_blocks, label_correction, training_ap
+from onepair.correction import label_correction
 from onepair.label_matrix import LabelMatrix
 from onepair.losses import Loss, OPMLLoss, SoftOPMLLoss, high_rank_penalty
 from onepair.losses.batch import check_at_least_zero
-from onepair.methods.method import Method, Observed, SparseCorrected, SparseObserved, at_least_single, require_scores
+from onepair.methods.method import Method, Observed, SparseCorrected, SparseObserved, at_least_single, blocks_of
 from onepair.methods.registry import register
 from onepair.score_blocks import ScoreBlocks
 
@@ -62,12 +62,16 @@ class OPMLFamily(Method):
 
     def begin(self, observed: Observed) -> None:
         super().begin(observed)
-        if self.needs_scores:
-            self.register_buffer("class_ap", torch.zeros(observed.shape[1], device=observed.device))
-        if self.label_num is not None:
-            if isinstance(observed, SparseObserved):
+        if not self.needs_scores:
+            return
+        self.register_buffer("class_ap", torch.zeros(observed.shape[1], device=observed.device))
+        if isinstance(observed, SparseObserved):
+            self._labels = observed.labels
+            if self.label_num is not None:
                 self.targets = SparseCorrected(observed)
-            else:
+        else:
+            self._labels = LabelMatrix.of(observed.cpu().numpy())
+            if self.label_num is not None:
                 self.register_buffer("targets", observed.clone())
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
@@ -87,25 +91,14 @@ class OPMLFamily(Method):
         if not self.needs_scores:
             return
         label_num = self.label_num if epoch >= self.correction_start else None
-        if isinstance(self.observed, SparseObserved):
-            self._learn_by_blocks(self.observed.labels, scores, label_num)
+        class_ap, corrected = label_correction(blocks_of(scores), self._labels, label_num=label_num)
+        self.class_ap.copy_(torch.from_numpy(class_ap))
+        if label_num is None:
             return
-        observed, score_matrix = self.observed.cpu().numpy(), at_least_single(require_scores(scores)).cpu().numpy()
-        class_ap = training_ap(score_matrix, observed)
-        self.class_ap.copy_(torch.from_numpy(class_ap))
-        if label_num is not None and isinstance(self.targets, Tensor):
-            corrected = label_correction(score_matrix, observed, class_ap, label_num=label_num)
-            self.targets.copy_(torch.from_numpy(corrected))
-
-    def _learn_by_blocks(
-        self, observed: LabelMatrix, scores: Tensor | ScoreBlocks | None, label_num: float | None
-    ) -> None:
-        if scores is None or isinstance(scores, Tensor):
-            raise ValueError("where observed labels are kept by their entries, scores must come in blocks")
-        class_ap, corrected = correction_by_blocks(scores, observed, label_num=label_num)
-        self.class_ap.copy_(torch.from_numpy(class_ap))
-        if label_num is not None and isinstance(self.targets, SparseCorrected):
+        if isinstance(self.targets, SparseCorrected):
             self.targets.take(corrected)
+        else:
+            self.targets.copy_(torch.from_numpy(corrected.dense()))
 
 
 @register(

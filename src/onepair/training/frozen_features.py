@@ -1,9 +1,8 @@
-"""Fixed features of all images, each computed once, and the classifier that is solved for on them."""
+"""What the parts of a network that do not learn make of all images, each computed once."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -11,22 +10,18 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from onepair.data.problems import Problem, Report, raise_problem
-from onepair.data.vectors.align import TFIDF
 from onepair.features.extract import OnProgress, View, extract_features
 from onepair.features.store import Features
 from onepair.inference.engine_selector import EngineSelector
 from onepair.labels import Indices
-from onepair.linear.fit import Judges, LinearFit, Trial, fit_linear
-from onepair.linear.kernel_fit import fit_kernel
-from onepair.methods import METHODS
 from onepair.models import Backbone
-from onepair.runs.config import AUTO, Config, DataConfig
-from onepair.runs.task import Task, make_method
+from onepair.runs.config import Config, DataConfig
+from onepair.runs.task import Task
 from onepair.training.callbacks import Callback, progress_of
 from onepair.training.checkpoint import StopRequests
 from onepair.training.distributed import first_logger, patiently
 from onepair.training.hardware import Hardware
-from onepair.training.sources import CachedActivations, FeatureSource
+from onepair.training.sources import CachedActivations
 
 Made = TypeVar("Made")
 _log = first_logger(__name__)
@@ -165,67 +160,3 @@ def _places(rows: Indices, table: int) -> NDArray[np.int64]:
     places = np.full(table, -1)
     places[rows] = np.arange(len(rows))
     return places
-
-
-Matrix = NDArray[np.float32]
-
-
-def features_of(source: FeatureSource, rows: Indices) -> Matrix:
-    """The features (n, D) of rows of the table."""
-    if isinstance(source.features, torch.Tensor):
-        taken = source.features[torch.from_numpy(rows).to(source.features.device)].float().cpu().numpy()
-    else:
-        taken = source.features.take(rows).astype(np.float32, copy=False)
-    return np.ascontiguousarray(taken)
-
-
-def solve_task(
-    config: Config,
-    task: Task,
-    source: FeatureSource,
-    *,
-    on_trial: Callable[[Trial], None] = lambda trial: None,
-) -> LinearFit:
-    """Fit the classifier of a run to the features of its training images.
-
-    The penalty is judged by validation images where the dataset names some, else out of fold.
-    """
-    judges = None
-    if not task.out_of_fold:
-        places = task.eval_rows("validation")
-        judges = Judges(features_of(source, task.validation[places]), task.validation_labels[places])
-    asked, penalty = task.table.asked, config.linear.penalty
-    fit = fit_kernel if config.linear.head == "kernel" else fit_linear
-    return fit(
-        features_of(source, task.train),
-        task.observed,
-        make=lambda: make_method(config),
-        rounds=METHODS[config.method.name].rounds,
-        C="auto" if penalty == AUTO else 1 / float(penalty),
-        judges=judges,
-        one_unit=config.model.backbone == TFIDF,
-        process=config.data.process,
-        asked=None if asked is None else asked.take(task.train),
-        seed=config.data.seed,
-        on_trial=on_trial,
-    )
-
-
-class TrialRecords:
-    """A record of every strength that was tried, as those of epochs: for metrics.jsonl."""
-
-    def __init__(self) -> None:
-        self.records: list[dict[str, Any]] = []
-        self.began = time.perf_counter()
-
-    def add(self, trial: Trial) -> None:
-        now = time.perf_counter()
-        record = {
-            "stage": "linear",
-            "trial": len(self.records) + 1,
-            "penalty": float(f"{1 / trial.C:.4g}"),
-            "validation_map": trial.estimated_map,
-            "seconds": round(now - self.began, 3),
-        }
-        self.began = now
-        self.records.append(record)

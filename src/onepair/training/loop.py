@@ -17,11 +17,11 @@ from onepair.errors import Stopped, TrainingError
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import Method
 from onepair.probability.infer import class_priors
-from onepair.probability.selection_score import estimated_map, estimated_map_by_blocks
+from onepair.probability.selection_score import estimated_map_by_blocks
 from onepair.runs.config import Config, StageConfig
 from onepair.runs.folder import RunFolder, unfit
 from onepair.runs.task import Task
-from onepair.score_blocks import ScoreBlocks
+from onepair.score_blocks import ScoreBlocks, one_block
 from onepair.training.callbacks import Callback, EpochRecord
 from onepair.training.checkpoint import Agreement, StageCheckpoint, StopRequests, Weights, stopped
 from onepair.training.distributed import cpu_state, hold_norms, holds_norms
@@ -77,18 +77,9 @@ class Trainer:
         earlier: list[EpochRecord],
         requests: StopRequests,
     ) -> None:
-        self.fabric, self.stage, self.method, self.task, self.config = (
-            fabric,
-            stage,
-            method.to(fabric.device),
-            task,
-            config,
-        )
-        self.folder, self.callbacks, self.earlier = (
-            folder,
-            callbacks,
-            earlier,
-        )  # earlier: the epochs of stages before this one
+        self.fabric, self.stage, self.method = fabric, stage, method.to(fabric.device)
+        self.task, self.config, self.folder, self.callbacks = task, config, folder, callbacks
+        self.earlier = earlier  # the epochs of stages before this one
         groups = [*stage.groups, Group(method, method.lr_multiplier, decays=False)]
         # `model` is what trains, wrapped for its device and processes; `stage.model` is the plain module inside.
         self.model: nn.Module = fabric.setup_module(stage.model)
@@ -169,14 +160,14 @@ class Trainer:
     def _validate(self, epoch: int, *, priors: bool) -> tuple[float, Tensor | None]:
         """The mAP of the validation rows, and if asked for the class priors by them."""
         rows, labels = self.task.validation, self.task.validation_labels
-        if not labels.is_large:
-            scores = self._score(rows, epoch)
-            return estimated_map(scores, labels), self._priors(scores) if priors else None
-        found = estimated_map_by_blocks(self._blocks(rows, epoch), labels)
-        some = self._score(rows[self.task.eval_rows("validation")], epoch) if priors else None
-        return found, None if some is None else self._priors(some)
+        if labels.is_large:
+            found = estimated_map_by_blocks(self._blocks(rows, epoch), labels)
+            rows = rows[self.task.eval_rows("validation")]
+            return found, self._priors(self._score(rows, epoch).numpy()) if priors else None
+        scores = self._score(rows, epoch).numpy()
+        return estimated_map_by_blocks(one_block(scores), labels), self._priors(scores) if priors else None
 
-    def _priors(self, scores: Tensor) -> Tensor | None:
+    def _priors(self, scores: NDArray[np.float32]) -> Tensor | None:
         """By the scores of the validation rows, or where they are too many of the sample that others are judged by.
 
         None where the sample has no positive, and so nothing to tell.
@@ -186,8 +177,8 @@ class Trainer:
         if not labels.has(POSITIVE):
             return None
         asked = None if asked is None else asked[places]
-        some = scores if len(scores) == len(places) else scores[torch.from_numpy(places)]
-        priors = class_priors(some.numpy(), labels, process=self.config.data.process, asked=asked).value
+        some = scores if len(scores) == len(places) else scores[places]
+        priors = class_priors(some, labels, process=self.config.data.process, asked=asked).value
         if len(places) < len(task.validation):  # known positives are known of all rows
             shown = [each.count(POSITIVE) / len(each) for each in (labels, task.validation_labels)]
             priors = priors - shown[0] + shown[1]
@@ -345,13 +336,8 @@ class Trainer:
             if self.average is not None:
                 self.average.load_state_dict(state["average"])
             _check_alike(self.best, cpu_state(self.eval_model) if self.progress.best_epoch else {})
-        except (
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            RuntimeError,
-        ) as error:  # whatever torch finds wrong
+        # Whatever torch finds wrong.
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise unfit(self.saved.last, error) from None
 
 
