@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onepair import hf, lightning  # noqa: F401 (modules, which a star would import with all that they need)
     from onepair.inference.prediction import load
     from onepair.labels import (
         NEGATIVE,
@@ -17,8 +18,20 @@ if TYPE_CHECKING:
     )
     from onepair.linear.calibrated import CalibratedMultiLabel
     from onepair.linear.estimator import OPMLClassifier
-    from onepair.losses import OPMLLoss, SoftOPMLLoss, ZLPRLoss, high_rank_penalty, opml_loss, soft_opml_loss, zlpr_loss
+    from onepair.losses import (
+        OPMLLoss,
+        OPMLPlusLoss,
+        SoftOPMLLoss,
+        ZLPRLoss,
+        high_rank_penalty,
+        opml_loss,
+        opml_plus_loss,
+        soft_opml_loss,
+        zlpr_loss,
+    )
+    from onepair.methods import create_method
     from onepair.metrics import average_precision, mean_average_precision
+    from onepair.torch_metrics import MeanAveragePrecision
     from onepair.training.callbacks import Callback
 
 __version__ = "0.1.0"
@@ -40,17 +53,22 @@ _HOMES = {
     ],
     "onepair.losses": [
         "OPMLLoss",
+        "OPMLPlusLoss",
         "SoftOPMLLoss",
         "ZLPRLoss",
         "high_rank_penalty",
         "opml_loss",
+        "opml_plus_loss",
         "soft_opml_loss",
         "zlpr_loss",
     ],
+    "onepair.methods": ["create_method"],
     "onepair.metrics": ["average_precision", "mean_average_precision"],
+    "onepair.torch_metrics": ["MeanAveragePrecision"],
     "onepair.inference.prediction": ["load"],
     "onepair.training.callbacks": ["Callback"],
 }
+_MODULES = ("hf", "lightning")  # for the loops of others
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -59,17 +77,21 @@ __all__ = [
     "UNKNOWN",
     "CalibratedMultiLabel",
     "Callback",
+    "MeanAveragePrecision",
     "OPMLClassifier",
     "OPMLLoss",
+    "OPMLPlusLoss",
     "SoftOPMLLoss",
     "ZLPRLoss",
     "average_precision",
+    "create_method",
     "high_rank_penalty",
     "load",
     "mean_average_precision",
     "observe_fraction",
     "observe_positives",
     "opml_loss",
+    "opml_plus_loss",
     "soft_opml_loss",
     "split_validation",
     "validate_labels",
@@ -78,10 +100,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"onepair.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'onepair' has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__all__, *_MODULES])
