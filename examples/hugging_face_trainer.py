@@ -1,4 +1,4 @@
-"""OPML in the Hugging Face Trainer, on text: labels are not only images'.
+"""OPML-SP in the Hugging Face Trainer, on text: labels are not only images'.
 
     pip install transformers accelerate
     python examples/hugging_face_trainer.py
@@ -13,7 +13,7 @@ import tempfile
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from onepair import POSITIVE, UNKNOWN, OPMLLoss, mean_average_precision
+import onepair as op
 
 THINGS = ("apples", "bread", "cheese", "dates", "eggs", "figs", "grapes", "honey")
 OTHER_WORDS = ("please", "send", "me", "some", "and", "two", "boxes", "of", "soon", "thanks")
@@ -26,14 +26,10 @@ def make_orders(number: int, *, told: int, seed: int) -> list[dict[str, list[int
     for _ in range(number):
         things = chance.sample(THINGS, chance.randint(1, 4))
         words = chance.sample([*things, *chance.sample(OTHER_WORDS, 6)], len(things) + 6)
-        labels = [POSITIVE if thing in things[:told] else UNKNOWN for thing in THINGS]
+        labels = [op.POSITIVE if thing in things[:told] else op.UNKNOWN for thing in THINGS]
         tokens = [VOCABULARY[word] for word in words] + [0] * (10 - len(words))
         orders.append({"input_ids": tokens, "attention_mask": [int(token > 0) for token in tokens], "labels": labels})
     return orders
-
-
-def opml(outputs, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
-    return OPMLLoss(alpha=0.6, beta=0.4)(outputs.logits, labels)
 
 
 def main() -> float:
@@ -43,15 +39,20 @@ def main() -> float:
         num_attention_heads=2, initializer_range=0.2,
     )  # fmt: skip
     model = BertForSequenceClassification(config)
+    orders = make_orders(1000, told=1, seed=0)
+    method = op.create_method("opml-sp", labels=[order["labels"] for order in orders])
+    callback = op.hf.MethodCallback(method)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             folder, num_train_epochs=8, per_device_train_batch_size=32, learning_rate=5e-3, report_to="none",
             save_strategy="no", logging_strategy="no", disable_tqdm=True, use_cpu=True,
         )  # fmt: skip
-        trainer = Trainer(model, arguments, train_dataset=make_orders(1000, told=1, seed=0), compute_loss_func=opml)
+        trainer = Trainer(
+            model, arguments, train_dataset=callback.rows(orders), compute_loss_func=callback.loss, callbacks=[callback]
+        )
         trainer.train()
         predicted = trainer.predict(make_orders(300, told=4, seed=1))
-    return mean_average_precision(predicted.predictions, predicted.label_ids.clip(0)).value
+    return op.mean_average_precision(predicted.predictions, predicted.label_ids.clip(0)).value
 
 
 if __name__ == "__main__":

@@ -90,6 +90,7 @@ def test_valid_labels_pass_unchanged_in_any_dtype(labels):
         assert converted.dtype == np.int8
         np.testing.assert_array_equal(converted, labels)
     np.testing.assert_array_equal(validate_labels(labels == POSITIVE), labels == POSITIVE)
+    np.testing.assert_array_equal(validate_labels(np.where(labels == UNKNOWN, np.nan, labels)), labels)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_valid_labels_pass_unchanged_in_any_dtype(labels):
         ([[0, 1], [2, 0]], "row 1, column 0 holds 2"),
         ([[0, 1, -2]], "row 0, column 2 holds -2"),
         ([[0.0, 0.5]], "row 0, column 1 holds 0.5"),
-        ([[0.0, np.nan]], "row 0, column 1 holds nan"),
+        ([[0.0, np.inf]], "row 0, column 1 holds inf"),
         ([[0, 257]], "row 0, column 1 holds 257"),
         ([0, 1], r"got shape \(2,\)"),
         (np.zeros((0, 3)), r"got shape \(0, 3\)"),

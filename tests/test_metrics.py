@@ -180,6 +180,8 @@ def test_single_positives_have_no_mean_average_precision():
     labels = np.array([[1, -1], [-1, 1]])
     with pytest.raises(ValueError, match=r"no class has a known negative.*labels\.clip\(0\)"):
         mean_average_precision(np.eye(2), labels)
+    with pytest.raises(ValueError, match="no class has a known negative"):
+        mean_average_precision(np.eye(2), np.ones((2, 2)))
     assert mean_average_precision(np.eye(2), labels.clip(0)) == (1.0, 2)
 
 

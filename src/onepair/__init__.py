@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onepair import hf, lightning  # noqa: F401 (modules, which a star would import with all that they need)
     from onepair.data import LabelTable, read_dataset, register_reader, write_table
     from onepair.data.images.decode import Preprocessing
     from onepair.dataset import Dataset
@@ -22,12 +23,24 @@ if TYPE_CHECKING:
     )
     from onepair.linear.calibrated import CalibratedMultiLabel
     from onepair.linear.estimator import OPMLClassifier
-    from onepair.losses import OPMLLoss, SoftOPMLLoss, ZLPRLoss, high_rank_penalty, opml_loss, soft_opml_loss, zlpr_loss
+    from onepair.losses import (
+        OPMLLoss,
+        OPMLPlusLoss,
+        SoftOPMLLoss,
+        ZLPRLoss,
+        high_rank_penalty,
+        opml_loss,
+        opml_plus_loss,
+        soft_opml_loss,
+        zlpr_loss,
+    )
+    from onepair.methods import create_method
     from onepair.metrics import average_precision, mean_average_precision
     from onepair.models import create_backbone, register_backbone
     from onepair.probability import fit_decisions
-    from onepair.run import Run, train
+    from onepair.torch_metrics import MeanAveragePrecision
     from onepair.training.callbacks import Callback
+    from onepair.workflow import Run, train
 
 __version__ = "0.1.0"
 
@@ -54,19 +67,24 @@ _HOMES = {
     ],
     "onepair.losses": [
         "OPMLLoss",
+        "OPMLPlusLoss",
         "SoftOPMLLoss",
         "ZLPRLoss",
         "high_rank_penalty",
         "opml_loss",
+        "opml_plus_loss",
         "soft_opml_loss",
         "zlpr_loss",
     ],
+    "onepair.methods": ["create_method"],
     "onepair.metrics": ["average_precision", "mean_average_precision"],
     "onepair.dataset": ["Dataset"],
+    "onepair.torch_metrics": ["MeanAveragePrecision"],
     "onepair.inference.prediction": ["load"],
-    "onepair.run": ["Run", "train"],
+    "onepair.workflow": ["Run", "train"],
     "onepair.training.callbacks": ["Callback"],
 }
+_MODULES = ("hf", "lightning")  # for the loops of others
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -78,14 +96,17 @@ __all__ = [
     "Dataset",
     "LabelMatrix",
     "LabelTable",
+    "MeanAveragePrecision",
     "OPMLClassifier",
     "OPMLLoss",
+    "OPMLPlusLoss",
     "Preprocessing",
     "Run",
     "SoftOPMLLoss",
     "ZLPRLoss",
     "average_precision",
     "create_backbone",
+    "create_method",
     "find_by_blocks",
     "fit_decisions",
     "high_rank_penalty",
@@ -94,6 +115,7 @@ __all__ = [
     "observe_fraction",
     "observe_positives",
     "opml_loss",
+    "opml_plus_loss",
     "rank",
     "read_dataset",
     "register_backbone",
@@ -108,10 +130,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"onepair.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'onepair' has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__all__, *_MODULES])

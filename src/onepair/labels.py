@@ -27,27 +27,29 @@ Indices = NDArray[np.intp]
 def validate_labels(labels: ArrayLike) -> Labels:
     """Return `labels` as an int8 matrix, or say which row and column holds what.
 
-    Any numeric or boolean matrix of shape (N, L) that holds only 1, 0 and -1 is accepted; an int8 array is returned
-    as it is, without a copy.
+    Any numeric or boolean matrix of shape (N, L) that holds only 1, 0, and -1 or NaN for unknown is accepted; an int8
+    array is returned as it is, without a copy.
 
     >>> validate_labels([[1, -1], [0, 1]])
     array([[ 1, -1],
            [ 0,  1]], dtype=int8)
     >>> validate_labels([[1, -1], [0, 2]])
     Traceback (most recent call last):
-    ValueError: labels: row 1, column 1 holds 2; a label is 1 (positive), 0 (negative) or -1 (unknown)
+    ValueError: labels: row 1, column 1 holds 2; a label is 1 (positive), 0 (negative), or -1 or NaN (unknown)
     """
     given: NDArray[Any] = np.asarray(labels)
     if given.dtype.kind not in "biuf":
         raise ValueError(f"labels: expected a matrix of numbers, got values of type {given.dtype}")
     if given.ndim != 2 or given.size == 0:
         raise ValueError(f"labels: expected a non-empty matrix (samples, classes), got shape {given.shape}")
+    if given.dtype.kind == "f":
+        given = np.where(np.isnan(given), UNKNOWN, given)
     in_alphabet = (given == POSITIVE) | (given == NEGATIVE) | (given == UNKNOWN)
     if not in_alphabet.all():
         row, column = (int(i) for i in np.argwhere(~in_alphabet)[0])
         raise ValueError(
             f"labels: row {row}, column {column} holds {given[row, column]}; "
-            "a label is 1 (positive), 0 (negative) or -1 (unknown)"
+            "a label is 1 (positive), 0 (negative), or -1 or NaN (unknown)"
         )
     return given.astype(np.int8, copy=False)
 

@@ -1,7 +1,7 @@
 """How good a ranking or a decision is, judged on the known cells only.
 
-Scores and labels are (N, L) matrices, numpy or torch, scores of any float dtype; labels follow the alphabet
-1 (positive), 0 (negative), -1 (unknown), and unknown cells are left out of every count.
+Scores and labels are (N, L) matrices, numpy or torch, or (B, T, L) for B·T rows; scores of any float dtype. Labels
+follow the alphabet 1 (positive), 0 (negative), -1 or NaN (unknown), and unknown cells are left out of every count.
 """
 
 import sys
@@ -69,7 +69,7 @@ def _class_ap(scores: NDArray[Any], labels: Labels) -> float:
     return float(np.mean(retrieved_positives / retrieved))
 
 
-class MeanAveragePrecision(NamedTuple):
+class MeanAP(NamedTuple):
     """The mean over classes, and how many classes it is a mean of."""
 
     value: float
@@ -79,9 +79,7 @@ class MeanAveragePrecision(NamedTuple):
         return self.value
 
 
-def mean_average_precision(
-    scores: Any, labels: Any, *, empty: Literal["skip", "zero"] = "skip"
-) -> MeanAveragePrecision:
+def mean_average_precision(scores: Any, labels: Any, *, empty: Literal["skip", "zero"] = "skip") -> MeanAP:
     """Average `average_precision` over classes, all weighing the same.
 
     A class with unknown labels and no known negative is left out: any ranking of it would be perfect.
@@ -95,11 +93,11 @@ def mean_average_precision(
         The mean, and the number of classes that it is a mean of.
 
     Raises:
-        ValueError: if no class has both a known positive and a known negative.
+        ValueError: if no class has both a known positive and a known negative, also where all is known to be positive.
 
     Examples:
         >>> mean_average_precision(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([[1, 0], [0, 0]]))
-        MeanAveragePrecision(value=1.0, classes=1)
+        MeanAP(value=1.0, classes=1)
     """
     if empty not in ("skip", "zero"):
         raise ValueError(f"empty must be 'skip' or 'zero', got {empty!r}")
@@ -107,7 +105,7 @@ def mean_average_precision(
     if not (label_matrix == POSITIVE).any() and empty == "skip":
         raise ValueError("no class has a known positive, so there is no average precision to take the mean of")
     rankable = (label_matrix == NEGATIVE).any(0) | (label_matrix != UNKNOWN).all(0)
-    if not rankable.any():
+    if not (label_matrix == NEGATIVE).any():
         raise ValueError(
             "no class has a known negative, so any ranking would be perfect; assume that unknown labels are negative, "
             "as by labels.clip(0), or estimate the mAP by onepair.linear.ranking_score"
@@ -116,7 +114,7 @@ def mean_average_precision(
     averaged = np.nan_to_num(class_ap) if empty == "zero" else class_ap[~np.isnan(class_ap)]
     if len(averaged) == 0:
         raise ValueError("no class has both a known positive and a known negative, so there is nothing to average")
-    return MeanAveragePrecision(float(averaged.mean()), len(averaged))
+    return MeanAP(float(averaged.mean()), len(averaged))
 
 
 @register_metric("map")
@@ -181,7 +179,7 @@ def top_k(scores: Any, k: int) -> NDArray[np.bool_]:
     >>> top_k(np.array([[0.3, 0.9, 0.9]]), 1)
     array([[False,  True, False]])
     """
-    score_matrix = _score_matrix(scores, "scores")
+    score_matrix = _score_matrix(_to_numpy(scores), "scores")
     if not 1 <= k <= score_matrix.shape[1]:
         raise ValueError(f"k must be between 1 and the {score_matrix.shape[1]} classes, got {k}")
     best = np.argsort(-score_matrix, axis=1, kind="stable")[:, :k]
@@ -234,15 +232,15 @@ def _mean_over(rows: NDArray[np.bool_], values: NDArray[Any]) -> float:
 
 def matrices(scores: Any, labels: Any, *, name: str = "scores") -> tuple[NDArray[Any], Labels]:
     """Scores and labels as numpy matrices of one shape, or a sentence on what is not right about them."""
-    score_matrix = _score_matrix(scores, name)
-    label_matrix = validate_labels(_to_numpy(labels))
+    score_matrix = _score_matrix(_rows(scores), name)
+    label_matrix = validate_labels(_rows(labels))
     if score_matrix.shape != label_matrix.shape:
         raise ValueError(f"{name} and labels must have one shape, got {score_matrix.shape} and {label_matrix.shape}")
     return score_matrix, label_matrix
 
 
-def _score_matrix(scores: Any, name: str) -> NDArray[Any]:
-    matrix = _to_numpy(scores)
+def _score_matrix(scores: NDArray[Any], name: str) -> NDArray[Any]:
+    matrix = scores
     if matrix.ndim != 2 or matrix.size == 0 or matrix.dtype.kind not in "biuf":
         raise ValueError(
             f"{name} must be a non-empty matrix of numbers (samples, classes), "
@@ -254,6 +252,12 @@ def _score_matrix(scores: Any, name: str) -> NDArray[Any]:
     if matrix.dtype.kind in "biu":
         return matrix.astype(np.int64, copy=False)  # can be negated
     return matrix.astype(np.float32) if matrix.dtype == np.float16 else matrix
+
+
+def _rows(values: Any) -> NDArray[Any]:
+    """An array, with everything before its classes as rows: (B, T, L) becomes (B·T, L)."""
+    array = _to_numpy(values)
+    return array.reshape(-1, array.shape[-1]) if array.ndim > 2 and array.size else array
 
 
 def _to_numpy(values: Any) -> NDArray[Any]:

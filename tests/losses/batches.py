@@ -28,7 +28,9 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "propensity": partial(losses.propensity_loss, propensities=0.6),
     "bounded propensity": partial(losses.propensity_loss, propensities=0.6, form="bounded"),
     "entropy": losses.entropy_maximization_loss,
+    "opml-plus": losses.opml_plus_loss,
 }
+CELL_BY_CELL = LOSSES.keys() - {"opml", "soft-opml", "zlpr"}  # the others couple the labels of a row
 
 EDGE_CASES = {
     "mixed": [[1, 0, -1], [-1, 1, 0]],

@@ -2,12 +2,13 @@
 
 import inspect
 import shutil
+from functools import partial
 
 import pytest
 import torch
 
 from onepair import losses
-from tests.losses.batches import LOSSES, extreme_cases, random_batch
+from tests.losses.batches import CELL_BY_CELL, LOSSES, extreme_cases, random_batch
 
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 every_unknown = pytest.mark.parametrize("unknown", ["negative", "ignore"])
@@ -84,8 +85,72 @@ def test_labels_of_any_dtype(loss):
     expected = loss(logits, labels)
     for dtype in (torch.int64, torch.float32, torch.float16):
         torch.testing.assert_close(loss(logits, labels.to(dtype)), expected)
+    with_nan = torch.where(labels == -1, torch.nan, labels.double())
+    torch.testing.assert_close(loss(logits, with_nan), expected)
     known = labels.clamp(min=0)
     torch.testing.assert_close(loss(logits, known.bool()), loss(logits, known))
+
+
+@every_loss
+@every_unknown
+def test_places_of_a_sequence_are_rows(loss, unknown):
+    logits, labels = random_batch(rows=6)
+    per_row = loss(logits, labels, unknown=unknown, reduction="none")
+    sequences = (each.unflatten(0, (2, 3)) for each in (logits, labels))
+    torch.testing.assert_close(loss(*sequences, unknown=unknown, reduction="none"), per_row.view(2, 3))
+
+
+@every_loss
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0, 3)])
+def test_an_empty_batch_costs_nothing(loss, shape):
+    logits = torch.zeros(shape, requires_grad=True)
+    for reduction in ("mean", "sum"):
+        value = loss(logits, torch.zeros(shape), reduction=reduction)
+        value.backward()
+        assert value == 0
+    assert loss(logits, torch.zeros(shape), reduction="none").shape == shape[:-1]
+
+
+SOFT = sorted(CELL_BY_CELL - {"focal"})  # whose equation says "if positive"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(
+    "loss", [*(LOSSES[name] for name in SOFT), partial(losses.bce_loss, smoothing=0.1, negative_weight=0.2)]
+)
+def test_a_soft_label_is_both_by_its_share(loss, share):
+    logits = torch.tensor([[0.7, -1.2]], dtype=torch.float64)
+    positive, negative, soft = (loss(logits, torch.tensor([[each, torch.nan]])) for each in (1.0, 0.0, share))
+    torch.testing.assert_close(soft, share * positive + (1 - share) * negative, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES.keys() - set(SOFT)))
+def test_soft_labels_are_refused_where_the_equation_has_no_place_for_them(name):
+    with pytest.raises(ValueError, match=r"row 0, column 1 holds 0\.5; a label is 1"):
+        LOSSES[name](torch.zeros(1, 2), torch.tensor([[0.0, 0.5]]))
+
+
+@pytest.mark.parametrize("name", sorted(CELL_BY_CELL))
+@every_unknown
+def test_weights_multiply_the_losses_of_labels(name, unknown):
+    loss = partial(LOSSES[name], unknown=unknown, reduction="none")
+    logits, labels = random_batch(rows=3, classes=4)
+    weight = torch.rand(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    alone = [loss(logits[:, [k]], labels[:, [k]]) / (1 if name == "opml-plus" else 4) for k in range(4)]
+    torch.testing.assert_close(loss(logits, labels, weight=weight), (torch.stack(alone, 1) * weight).sum(1))
+    torch.testing.assert_close(loss(logits, labels, weight=weight[0]), (torch.stack(alone, 1) * weight[0]).sum(1))
+
+
+def test_a_module_has_weights_of_classes_and_a_call_may_bring_others():
+    logits, labels = random_batch(rows=3, classes=4)
+    weight, other = torch.arange(4.0), torch.ones(3, 4)
+    module = losses.BCELoss(weight=weight)
+    torch.testing.assert_close(module(logits, labels), losses.bce_loss(logits, labels, weight=weight))
+    torch.testing.assert_close(module(logits, labels, weight=other), losses.bce_loss(logits, labels))
+    with pytest.raises(ValueError, match=r"weight must have the shape of the logits, \(3, 4\), or one number for each"):
+        losses.bce_loss(logits, labels, weight=torch.ones(3))
+    with pytest.raises(ValueError, match="weight must hold finite numbers of at least 0"):
+        losses.BCELoss(weight=torch.tensor([1.0, -1.0]))
 
 
 @every_loss
@@ -132,16 +197,16 @@ def test_compiles_into_one_graph(loss, backend):
     [
         (torch.zeros(2, 3), torch.zeros(2, 2), r"one shape, got \(2, 3\) and \(2, 2\)"),
         (torch.zeros(3), torch.zeros(3), r"matrices \(batch, classes\)"),
-        (torch.zeros(0, 3), torch.zeros(0, 3), "non-empty"),
-        (torch.zeros(2, 0), torch.zeros(2, 0), "non-empty"),
+        (torch.zeros(2, 0), torch.zeros(2, 0), "with a class or more"),
         (torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 2), "floating point"),
         (torch.tensor([[0.0, float("nan")]]), torch.zeros(1, 2), "logits: row 0, column 1 holds nan"),
         (torch.tensor([[0.0], [float("inf")]]), -torch.ones(2, 1), "logits: row 1, column 0 holds inf"),
         (torch.zeros(2, 2), torch.tensor([[0, 1], [2, 0]]), "labels: row 1, column 0 holds 2; a label is 1"),
         (torch.zeros(1, 2), torch.tensor([[0, -2]]), "row 0, column 1 holds -2"),
         (torch.zeros(1, 2), torch.tensor([[0, 257]]), "row 0, column 1 holds 257"),  # 1 in int8
-        (torch.zeros(1, 2), torch.tensor([[0.0, 0.5]]), "row 0, column 1 holds 0.5"),
-        (torch.zeros(1, 2), torch.tensor([[0.0, float("nan")]]), "row 0, column 1 holds nan"),
+        (torch.zeros(1, 2), torch.tensor([[0.0, -0.5]]), "row 0, column 1 holds -0.5"),
+        (torch.zeros(1, 2), torch.tensor([[0.0, float("inf")]]), "row 0, column 1 holds inf"),
+        (torch.zeros(1, 2, 2), torch.tensor([[[0, 0], [0, 2]]]), r"row \(0, 1\), column 1 holds 2"),
     ],
 )
 def test_bad_batch_is_refused(loss, logits, labels, sentence):
@@ -190,6 +255,8 @@ def test_module_has_the_options_of_its_function(module):
         (lambda: losses.HillLoss(gamma=-1.0), "gamma must be"),
         (lambda: losses.HillLoss(turn=-1.0), "turn must be"),
         (lambda: losses.ZLPRLoss(reduction="rows"), "reduction must be"),
+        (lambda: losses.OPMLPlusLoss(missing=-1.0), "missing must be a finite number of at least 0"),
+        (lambda: losses.OPMLPlusLoss(trust=1.0), "trust must lie between"),
     ],
 )
 def test_bad_options_are_refused_when_the_module_is_built(build, sentence):

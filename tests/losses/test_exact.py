@@ -81,6 +81,17 @@ def entropy(score):
     return -chance * log_sigmoid(score) - rest * log_sigmoid(-score)
 
 
+def plus(scores, kinds):
+    alpha, beta = mpf(0.3) / (1 - mpf(0.3)), mpf(0.15) / (1 - mpf(0.15))
+    rest = beta / (alpha + beta)
+    adds = {
+        "positive": lambda s: mp.log(alpha + mp.exp(-s)),
+        "negative": lambda s: -rest * log_sigmoid(s) - (1 - rest) * log_sigmoid(-s),
+        "ignore": lambda _: mpf(0),
+    }
+    return mp.fsum(adds[kind](score) for score, kind in zip(scores, kinds, strict=True))
+
+
 INVERSE = 1 / mpf(0.6)
 REFERENCES = {
     "opml": one_pair(mpf(0.6), mpf(0.4)),
@@ -99,6 +110,7 @@ REFERENCES = {
     "propensity": per_cell(propensity_positive(INVERSE), lambda s: -log_sigmoid(-s)),
     "bounded propensity": per_cell(lambda s: -(2 * INVERSE - 1) * log_sigmoid(s), lambda s: -log_sigmoid(-s)),
     "entropy": per_cell(lambda s: -log_sigmoid(s), lambda s: -log_sigmoid(-s), lambda s: -mpf(0.2) * entropy(s)),
+    "opml-plus": plus,
 }
 every_loss = pytest.mark.parametrize("name", LOSSES)
 

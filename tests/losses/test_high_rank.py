@@ -80,8 +80,8 @@ def test_compiles_into_one_graph():
     [
         (torch.tensor([[0.5, 1.5]]), r"between 0 and 1, got 0.5 to 1.5; pass sigmoid\(logits\)"),
         (torch.tensor([[0.5, float("nan")]]), "between 0 and 1"),
-        (torch.zeros(0, 3), "non-empty matrix"),
-        (torch.zeros(3), "non-empty matrix"),
+        (torch.zeros(2, 0), "must be a matrix"),
+        (torch.zeros(3), "must be a matrix"),
         (torch.zeros(3, 3, dtype=torch.int64), "floating point"),
     ],
 )
@@ -90,3 +90,9 @@ def test_bad_input_is_refused(probabilities, sentence):
         high_rank_penalty(probabilities)
     with pytest.raises(ValueError, match="ridge must be above 0"):
         high_rank_penalty(torch.ones(2, 2), ridge=0.0)
+
+
+def test_places_of_a_sequence_are_rows_and_none_cost_nothing():
+    predictions = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    assert high_rank_penalty(predictions) == high_rank_penalty(predictions.view(6, 4))
+    assert high_rank_penalty(torch.zeros(0, 4)) == 0

@@ -1,7 +1,10 @@
 import dataclasses
 
+import numpy as np
 import pytest
+import torch
 
+from onepair.label_matrix import LabelMatrix
 from onepair.methods import METHODS, Method, create_method, register
 
 NAMES = [
@@ -145,3 +148,26 @@ def test_mistakes_are_named(name, options, sentence):
     with pytest.raises(ValueError) as error:  # noqa: PT011
         create_method(name, **options)
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("labels", [
+    [[1, -1], [0, 1]],
+    np.array([[1, np.nan], [0, 1]]),
+    torch.tensor([[1.0, torch.nan], [0.0, 1.0]], requires_grad=True),
+    LabelMatrix.of([[1, -1], [0, 1]]),
+], ids=["list", "numpy", "torch", "entries"])  # fmt: skip
+def test_a_method_begins_with_labels_of_any_kind(labels):
+    method = create_method("opml-sp", labels=labels)
+    assert method.observed.tolist() == [[1, -1], [0, 1]]
+    assert method.observed.dtype == torch.int8
+    assert method(torch.zeros(2, 2), torch.tensor([0, 1])).isfinite()
+
+
+def test_a_method_does_not_share_the_memory_of_its_labels():
+    labels = np.array([[1, 0]], np.int8)
+    method = create_method("bce", labels=labels)
+    labels[:] = 0
+    assert method.observed.tolist() == [[1, 0]]
+    assert create_method("bce", labels=np.array([[True, False]])).observed.tolist() == [[1, 0]]
+    with pytest.raises(ValueError, match="row 0, column 1 holds 2"):
+        create_method("bce", labels=[[0, 2]])

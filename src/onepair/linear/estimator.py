@@ -295,7 +295,7 @@ def read_labels(y: Any) -> Labels:
                 f"Unknown label type: y must be a matrix (rows, classes) of 1, 0, and -1 or NaN for unknown, got shape "
                 f"{given.shape}. Only binary classification is supported, in a column for every class"
             )
-        labels = validate_labels(np.where(np.isnan(given), UNKNOWN, given) if given.dtype.kind == "f" else given)
+        labels = validate_labels(given)
     if (labels == UNKNOWN).all():
         raise ValueError("y: every label is unknown, so there is nothing to learn or to judge by")
     return labels

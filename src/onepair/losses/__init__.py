@@ -12,6 +12,7 @@ from onepair.losses.focal import FocalLoss, focal_loss
 from onepair.losses.high_rank import high_rank_penalty
 from onepair.losses.hill import HillLoss, hill_loss
 from onepair.losses.opml import OPMLLoss, opml_loss
+from onepair.losses.plus import OPMLPlusLoss, opml_plus_loss
 from onepair.losses.propensity import propensity_loss
 from onepair.losses.soft_opml import SoftOPMLLoss, soft_opml_loss
 from onepair.losses.two_way import TwoWayLoss, two_way_loss
@@ -25,6 +26,7 @@ __all__ = [
     "HillLoss",
     "Loss",
     "OPMLLoss",
+    "OPMLPlusLoss",
     "Reduction",
     "SoftOPMLLoss",
     "TwoWayLoss",
@@ -37,6 +39,7 @@ __all__ = [
     "high_rank_penalty",
     "hill_loss",
     "opml_loss",
+    "opml_plus_loss",
     "propensity_loss",
     "soft_opml_loss",
     "two_way_loss",

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.batch import Loss, Reduction, Unknown, check_at_least_zero, loss_batch, reduce
+from onepair.losses.batch import Loss, Reduction, Unknown, check_at_least_zero, loss_batch, mean_over_labels
 from onepair.losses.focal import focus
 
 
@@ -15,6 +15,7 @@ def asymmetric_loss(
     gamma_negative: float = 4.0,
     gamma_positive: float = 0.0,
     margin: float = 0.05,
+    weight: Tensor | None = None,
     unknown: Unknown = "negative",
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -26,9 +27,10 @@ def asymmetric_loss(
 
     Args:
         logits: (B, L) scores, any float dtype.
-        labels: (B, L) of 1 (positive), 0 (negative), -1 (unknown).
+        labels: (B, L) of 1 (positive), 0 (negative), -1 or NaN (unknown), and shares between 0 and 1: soft labels.
         gamma_negative, gamma_positive: the focusing powers γ₋ and γ₊.
         margin: probability in [0, 1) below which a negative adds nothing.
+        weight: (B, L) or (L,), factors on the losses of labels; the mean is over L labels all the same.
         unknown: what an unknown label counts as: "negative", or "ignore", which adds 0.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
 
@@ -38,10 +40,10 @@ def asymmetric_loss(
     check_at_least_zero(gamma_negative=gamma_negative, gamma_positive=gamma_positive)
     if not 0 <= margin < 1:
         raise ValueError(f"margin must be at least 0 and below 1, got {margin}")
-    batch = loss_batch(logits, labels, unknown=unknown)
+    batch = loss_batch(logits, labels, unknown=unknown, soft=True)
     per_cell = batch.positive * focused_positive(batch.logits, gamma_positive)
     per_cell = per_cell + batch.negative * _negative_term(batch.logits, gamma_negative, margin)
-    return reduce(per_cell.mean(1), reduction)
+    return mean_over_labels(per_cell, weight, reduction)
 
 
 def focused_positive(logits: Tensor, gamma: float) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.batch import Loss, Reduction, check_at_least_zero, check_choice, loss_batch, reduce, unknown_cells
+from onepair.losses.batch import Loss, Reduction, check_at_least_zero, check_choice, loss_batch, mean_over_labels
 
 
 def entropy_maximization_loss(
@@ -14,6 +14,7 @@ def entropy_maximization_loss(
     labels: Tensor,
     *,
     entropy_weight: float = 0.2,
+    weight: Tensor | None = None,
     unknown: Literal["entropy", "negative", "ignore"] = "entropy",
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -26,8 +27,9 @@ def entropy_maximization_loss(
 
     Args:
         logits: (B, L) scores, any float dtype.
-        labels: (B, L) of 1 (positive), 0 (negative), -1 (unknown).
+        labels: (B, L) of 1 (positive), 0 (negative), -1 or NaN (unknown), and shares between 0 and 1: soft labels.
         entropy_weight: the factor a.
+        weight: (B, L) or (L,), factors on the losses of labels; the mean is over L labels all the same.
         unknown: "entropy" is this loss; "negative" and "ignore" treat unknown labels as all other losses do, which
             makes it `bce_loss`.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
@@ -37,13 +39,14 @@ def entropy_maximization_loss(
     """
     check_at_least_zero(entropy_weight=entropy_weight)
     check_choice("unknown", unknown, ("entropy", "negative", "ignore"))
-    batch = loss_batch(logits, labels, unknown="ignore" if unknown == "entropy" else unknown)
+    batch = loss_batch(logits, labels, unknown="ignore" if unknown == "entropy" else unknown, soft=True)
     per_cell = F.binary_cross_entropy_with_logits(
         batch.logits, batch.positive, batch.positive + batch.negative, reduction="none"
     )
     if unknown == "entropy":
-        per_cell = per_cell - entropy_weight * unknown_cells(labels, per_cell.dtype) * binary_entropy(batch.logits)
-    return reduce(per_cell.mean(1), reduction)
+        nobody_said = 1 - batch.positive - batch.negative
+        per_cell = per_cell - entropy_weight * nobody_said * binary_entropy(batch.logits)
+    return mean_over_labels(per_cell, weight, reduction)
 
 
 def binary_entropy(logits: Tensor) -> Tensor:

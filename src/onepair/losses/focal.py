@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.batch import Loss, Reduction, Unknown, check_at_least_zero, loss_batch, reduce
+from onepair.losses.batch import Loss, Reduction, Unknown, check_at_least_zero, loss_batch, mean_over_labels
 
 
 def focal_loss(
@@ -13,6 +13,7 @@ def focal_loss(
     *,
     gamma: float = 2.0,
     alpha: float | None = 0.25,
+    weight: Tensor | None = None,
     unknown: Unknown = "negative",
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -22,9 +23,10 @@ def focal_loss(
 
     Args:
         logits: (B, L) scores, any float dtype.
-        labels: (B, L) of 1 (positive), 0 (negative), -1 (unknown).
+        labels: (B, L) of 1 (positive), 0 (negative), -1 or NaN (unknown).
         gamma: focusing power; 0 is the weighted binary cross entropy.
         alpha: weight a of positives, with 1-a for negatives; None weighs both by 1.
+        weight: (B, L) or (L,), factors on the losses of labels; the mean is over L labels all the same.
         unknown: what an unknown label counts as: "negative", or "ignore", which adds 0.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
 
@@ -38,8 +40,8 @@ def focal_loss(
     toward_label = batch.logits * (2 * batch.positive - 1)
     per_cell = -F.logsigmoid(toward_label) * focus(torch.sigmoid(-toward_label), gamma)
     positive_weight, negative_weight = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
-    weight = positive_weight * batch.positive + negative_weight * batch.negative
-    return reduce((weight * per_cell).mean(1), reduction)
+    balance = positive_weight * batch.positive + negative_weight * batch.negative
+    return mean_over_labels(balance * per_cell, weight, reduction)
 
 
 def focus(distance: Tensor, power: float) -> Tensor:

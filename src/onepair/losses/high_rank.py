@@ -22,13 +22,16 @@ def high_rank_penalty(probabilities: Tensor, *, ridge: float = 1e-6) -> Tensor:
     >>> high_rank_penalty(torch.eye(4, 20)).abs() < 1e-4
     tensor(True)
     """
-    if probabilities.ndim != 2 or probabilities.numel() == 0 or not probabilities.is_floating_point():
+    if probabilities.ndim < 2 or probabilities.shape[-1] == 0 or not probabilities.is_floating_point():
         raise ValueError(
-            "probabilities must be a non-empty matrix (batch, classes) of floating point numbers, "
+            "probabilities must be a matrix (batch, classes), or (batch, ..., classes), of floating point numbers, "
             f"got shape {tuple(probabilities.shape)} of {probabilities.dtype}"
         )
     if not ridge > 0:
         raise ValueError(f"ridge must be above 0, got {ridge}")
+    probabilities = probabilities.flatten(0, -2)
+    if len(probabilities) == 0:
+        return probabilities.sum()
     if can_check_values(probabilities):
         lowest, highest = (float(extreme) for extreme in probabilities.detach().aminmax())
         if not (lowest >= 0 and highest <= 1):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from onepair.losses.asymmetric import focused_positive
-from onepair.losses.batch import Loss, Reduction, Unknown, check_at_least_zero, loss_batch, reduce
+from onepair.losses.batch import Loss, Reduction, Unknown, check_at_least_zero, loss_batch, mean_over_labels
 
 
 def hill_loss(
@@ -14,6 +14,7 @@ def hill_loss(
     gamma: float = 2.0,
     margin: float = 1.0,
     turn: float = 1.5,
+    weight: Tensor | None = None,
     unknown: Unknown = "negative",
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -27,10 +28,11 @@ def hill_loss(
 
     Args:
         logits: (B, L) scores, any float dtype.
-        labels: (B, L) of 1 (positive), 0 (negative), -1 (unknown).
+        labels: (B, L) of 1 (positive), 0 (negative), -1 or NaN (unknown), and shares between 0 and 1: soft labels.
         gamma: focusing power on positives.
         margin: how much further than to its label's side a positive is pulled, in logits.
         turn: the λ of its authors, where l₋ would fall to 0 again.
+        weight: (B, L) or (L,), factors on the losses of labels; the mean is over L labels all the same.
         unknown: what an unknown label counts as: "negative", or "ignore", which adds 0.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
 
@@ -38,11 +40,11 @@ def hill_loss(
     tensor(0.1250)
     """
     check_at_least_zero(gamma=gamma, turn=turn)
-    batch = loss_batch(logits, labels, unknown=unknown)
+    batch = loss_batch(logits, labels, unknown=unknown, soft=True)
     probabilities = torch.sigmoid(batch.logits)
     per_cell = batch.positive * focused_positive(batch.logits - margin, gamma)
     per_cell = per_cell + batch.negative * (turn - probabilities) * probabilities.square()
-    return reduce(per_cell.mean(1), reduction)
+    return mean_over_labels(per_cell, weight, reduction)
 
 
 class HillLoss(Loss):

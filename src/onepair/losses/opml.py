@@ -30,7 +30,7 @@ def opml_loss(
 
     Args:
         logits: (B, L) scores, any float dtype.
-        labels: (B, L) of 1 (positive), 0 (negative), -1 (unknown).
+        labels: (B, L) of 1 (positive), 0 (negative), -1 or NaN (unknown).
         alpha: weight in (0, 1) of the threshold that positives are pushed above.
         beta: weight in (0, 1) of the threshold that negatives are pushed below.
         unknown: what an unknown label counts as: "negative", or "ignore" to leave it out.
@@ -46,7 +46,9 @@ def opml_loss(
     if is_transformed():  # `torch.func` cannot look into a function that works in place
         per_row = _one_pair_terms(logits, labels, unknown, threshold_positive, threshold_negative)
     else:
-        per_row = _OnePair.apply(logits, labels, unknown, threshold_positive, threshold_negative)
+        rows = logits.flatten(0, -2), labels.flatten(0, -2)
+        per_row = _OnePair.apply(*rows, unknown, threshold_positive, threshold_negative)
+        per_row = per_row.view(logits.shape[:-1])
     return reduce(per_row, reduction)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.batch import Reduction, Unknown, can_check_values, check_choice, loss_batch, reduce
+from onepair.losses.batch import Reduction, Unknown, can_check_values, check_choice, loss_batch, mean_over_labels
 
 Form = Literal["unbiased", "bounded"]
 
@@ -17,6 +17,7 @@ def propensity_loss(
     *,
     propensities: Tensor | float = 1.0,
     form: Form = "unbiased",
+    weight: Tensor | None = None,
     unknown: Unknown = "negative",
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -32,9 +33,10 @@ def propensity_loss(
 
     Args:
         logits: (B, L) scores, any float dtype.
-        labels: (B, L) of 1 (positive), 0 (negative), -1 (unknown).
+        labels: (B, L) of 1 (positive), 0 (negative), -1 or NaN (unknown), and shares between 0 and 1: soft labels.
         propensities: ρ of each class (L,), or of all of them, above 0 and at most 1.
         form: "unbiased" or "bounded".
+        weight: (B, L) or (L,), factors on the losses of labels; the mean is over L labels all the same.
         unknown: what an unknown label counts as: "negative", or "ignore", which adds 0.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
 
@@ -42,11 +44,11 @@ def propensity_loss(
     tensor(1.3863)
     """
     check_choice("form", form, ("unbiased", "bounded"))
-    batch = loss_batch(logits, labels, unknown=unknown)
+    batch = loss_batch(logits, labels, unknown=unknown, soft=True)
     chances = torch.as_tensor(propensities, dtype=batch.logits.dtype, device=batch.logits.device)
-    if chances.shape not in ((), batch.logits.shape[1:]):
+    if chances.shape not in ((), batch.logits.shape[-1:]):
         raise ValueError(
-            f"propensities must be one number, or one for each of the {batch.logits.shape[1]} classes, "
+            f"propensities must be one number, or one for each of the {batch.logits.shape[-1]} classes, "
             f"got shape {tuple(chances.shape)}"
         )
     if can_check_values(chances) and not bool(((chances > 0) & (chances <= 1)).all()):
@@ -57,4 +59,4 @@ def propensity_loss(
         weighted = inverse * loss_of_positive - (inverse - 1) * loss_of_negative
     else:
         weighted = (2 * inverse - 1) * loss_of_positive
-    return reduce((batch.positive * weighted + batch.negative * loss_of_negative).mean(1), reduction)
+    return mean_over_labels(batch.positive * weighted + batch.negative * loss_of_negative, weight, reduction)

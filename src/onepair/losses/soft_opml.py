@@ -40,7 +40,7 @@ def soft_opml_loss(
 
     Args:
         logits: (B, L) scores, any float dtype.
-        labels: (B, L) of 1 (positive), 0 (negative), -1 (unknown).
+        labels: (B, L) of 1 (positive), 0 (negative), -1 or NaN (unknown).
         gamma: (B, L) shares in [0, 1]; only those of unknown labels count. If it carries a gradient, the gradient
             flows; detach it where it should not.
         alpha, beta: as in `opml_loss`.
@@ -59,7 +59,7 @@ def soft_opml_loss(
     if gamma.shape != logits.shape:
         raise ValueError(f"gamma must have the shape of the logits, {tuple(logits.shape)}, got {tuple(gamma.shape)}")
     checked = can_check_values(logits) and can_check_values(gamma)
-    if checked:
+    if checked and gamma.numel():
         lowest, highest = map(float, gamma.detach().aminmax())
         if not (lowest >= 0 and highest <= 1):
             raise ValueError("gamma must hold shares between 0 and 1")

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onepair.losses.batch import Loss, Unknown, loss_batch
+from onepair.losses.batch import Loss, LossBatch, Unknown, loss_batch
 
 
 def two_way_loss(
@@ -24,7 +24,7 @@ def two_way_loss(
 
     Args:
         logits: (B, L) scores, any float dtype.
-        labels: (B, L) of 1 (positive), 0 (negative), -1 (unknown).
+        labels: (B, L) of 1 (positive), 0 (negative), -1 or NaN (unknown).
         positive_temperature, negative_temperature: T_p and T_n.
         unknown: what an unknown label counts as: "negative", or "ignore", which takes no part.
 
@@ -34,7 +34,9 @@ def two_way_loss(
     for name, value in (("positive", positive_temperature), ("negative", negative_temperature)):
         if not value > 0:
             raise ValueError(f"{name}_temperature must be above 0, got {value}")
-    batch = loss_batch(logits, labels, unknown=unknown)
+    batch = LossBatch(*(each.flatten(0, -2) for each in loss_batch(logits, labels, unknown=unknown)))
+    if batch.logits.numel() == 0:
+        return batch.logits.sum()
     # The score of a cell that takes no part: below all others, and finite so that its gradient is 0 and not undefined.
     nowhere = torch.finfo(batch.logits.dtype).min / (4 * max(positive_temperature, negative_temperature, 1))
     lowest_positives = torch.where(batch.positive > 0, -batch.logits / positive_temperature, nowhere)

@@ -1,19 +1,14 @@
 """OPML+: one set of options from single positives to full labels, by trusting unknown labels as far as they deserve."""
 
-import math
-
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from onepair.labels import POSITIVE, UNKNOWN
-from onepair.losses.batch import can_check_values, check_batch, masks, unknown_cells
+from onepair.losses.batch import check_batch, reduce
 from onepair.losses.opml import odds
+from onepair.losses.plus import opml_plus_rows
 from onepair.methods.method import Method, Observed, count
 from onepair.methods.registry import register
-
-_MANY, _FEW = 2**16, 1 / 64  # cells, and the share of them that is known at most, for which the shorter way pays
 
 
 @register(
@@ -72,28 +67,4 @@ class OPMLPlus(Method):
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         scores, labels = check_batch(logits, self.observed[rows], unknown="ignore")
         trusted = (self.trust / (self.trust + self.missing)).to(scores.dtype)
-        if can_check_values(scores) and scores.numel() >= _MANY:
-            known = torch.from_numpy(np.flatnonzero(labels.numpy() != UNKNOWN))  # ten times as fast as torch finds them
-            if len(known) <= _FEW * labels.numel():
-                return self._by_entries(scores, labels, trusted, known).mean()
-        return self._by_masks(scores, labels, trusted).mean()
-
-    def _by_masks(self, scores: Tensor, labels: Tensor, trusted: Tensor) -> Tensor:
-        positive, negative = masks(labels, scores.dtype, unknown="ignore")
-        counted = negative + trusted * unknown_cells(labels, scores.dtype)
-        rest = torch.full_like(scores, self.rest)
-        kept_low = F.binary_cross_entropy_with_logits(scores, rest, counted, reduction="none")
-        return (positive * self._pulled(scores) + kept_low).sum(1)
-
-    def _by_entries(self, scores: Tensor, labels: Tensor, trusted: Tensor, places: Tensor) -> Tensor:
-        """The same where next to nothing is known: as if nothing were, and then what is known, entry by entry."""
-        row, column = places // labels.shape[1], places % labels.shape[1]
-        known, positive = scores[row, column], labels[row, column].to(scores.dtype)
-        kept_low = (1 - self.rest) * known - F.logsigmoid(known)  # BCE(s, p*)
-        differs = positive * self._pulled(known) + (1 - positive - trusted) * kept_low
-        unknown = (1 - self.rest) * scores.sum(1) - F.logsigmoid(scores).sum(1)
-        return (trusted * unknown).index_add(0, row, differs)
-
-    def _pulled(self, scores: Tensor) -> Tensor:
-        log_alpha = math.log(self.alpha)
-        return log_alpha - F.logsigmoid(scores + log_alpha)
+        return reduce(opml_plus_rows(scores, labels, alpha=self.alpha, rest=self.rest, trusted=trusted), "mean")

@@ -6,8 +6,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
 from onepair.errors import ConfigError
-from onepair.methods.method import Method
+from onepair.label_matrix import LabelMatrix, too_many
+from onepair.labels import validate_labels
+from onepair.methods.method import Method, Observed, SparseObserved
 from onepair.plugins import Registry, nearest
 
 Observes = Literal["as given", "single positive and all negatives"]
@@ -93,11 +100,23 @@ def find_method(name: str) -> MethodInfo:
     return METHODS[name]
 
 
-def create_method(name: str, **options: object) -> Method:
+def create_method(name: str, *, labels: ArrayLike | Tensor | LabelMatrix | None = None, **options: object) -> Method:
     """Make the method of this name.
+
+    Args:
+        name: as `onepair methods` lists it.
+        labels: (N, L), all labels that it will ever see, with which it begins; numpy, torch or lists, of 1, 0, and
+            -1 or NaN for unknown. Without them, call `begin` before the first batch.
+        options: the keywords of the method's constructor.
+
+    Raises:
+        ConfigError: there is no such method, or option of it.
 
     >>> create_method("opml-sp", label_num=1.2).needs_scores
     True
+    >>> create_method("opml", labels=[[1, float("nan")], [0, 1]]).observed
+    tensor([[ 1, -1],
+            [ 0,  1]], dtype=torch.int8)
     >>> create_method("opml-sb")
     Traceback (most recent call last):
     onepair.errors.ConfigError: there is no method 'opml-sb'; did you mean 'opml-sp'?
@@ -109,4 +128,14 @@ def create_method(name: str, **options: object) -> Method:
     for option in info.options:
         if option not in options and option not in info.defaults:
             raise ValueError(f"method {name!r} needs the option {option!r}")
-    return info.build(**options)
+    method = info.build(**options)
+    if labels is not None:
+        method.begin(_observed(labels))
+    return method
+
+
+def _observed(labels: ArrayLike | Tensor | LabelMatrix) -> Observed:
+    if isinstance(labels, LabelMatrix) and too_many(*labels.shape):
+        return SparseObserved(labels)
+    matrix = labels.detach().cpu() if isinstance(labels, Tensor) else labels
+    return torch.from_numpy(validate_labels(np.asarray(matrix)).copy())
