@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onepair.data.images.blocks import feature_blocks, image_blocks
+from onepair.data.images.blocks import image_blocks
 from onepair.data.images.decode import Preprocessing, decode, scale
 from onepair.errors import DataError
 
@@ -57,10 +57,3 @@ def test_no_more_is_read_than_the_next_block(files):
     next(blocks)
     assert len(asked) == 15
     blocks.close()
-
-
-def test_features_in_blocks():
-    features = np.arange(14.0).reshape(7, 2)
-    blocks = list(feature_blocks(features, batch_size=3))
-    np.testing.assert_array_equal(np.concatenate([block.inputs for block in blocks]), features)
-    assert [(block.rows.tolist(), block.seen) for block in blocks] == [([0, 1, 2], 3), ([3, 4, 5], 6), ([6], 7)]

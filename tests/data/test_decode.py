@@ -1,9 +1,7 @@
 """Every kind of image file becomes upright RGB, or one sentence that names the file."""
 
 import io
-import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -318,8 +316,3 @@ def test_crop_scales_the_short_side_and_takes_the_centre(turned: bool) -> None:
 def test_preprocessing_refuses_what_it_does_not_know(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
         Preprocessing(**{"size": 8, **PLAIN, **wrong})
-
-
-def test_preprocessing_survives_json() -> None:
-    given = Preprocessing(9, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), resize="crop", interpolation="bilinear", flip=0)
-    assert Preprocessing.from_dict(json.loads(json.dumps(asdict(given)))) == given

@@ -1,6 +1,7 @@
 """Fixed features are solved for: on all training images, with out-of-fold scores of each."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -14,14 +15,21 @@ from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import prepare_task
 from onepair.training.hardware import Hardware
-from tests.training.tiny import CLASSES, SOLVED, TEST, TRAIN, Listener, labels_of, write_images, write_table
+from tests.training.tiny import CLASSES, SOLVED, TEST, TRAIN, Listener, labels_of, train_tiny, write_images, write_table
 
 GIVEN = (SOLVED, "method.name=opml-plus", "data.observe=given")
 
 
+@pytest.fixture(scope="module")
+def trained(images, cache, tmp_path_factory):
+    """A run that is solved for; nobody changes it."""
+    return train_tiny(images, *GIVEN, out=tmp_path_factory.mktemp("solved") / "run", cache=cache)
+
+
 @pytest.fixture
-def solved(train):
-    return FinishedRun(train(*GIVEN).folder.path)
+def solved(trained, tmp_path):
+    """A copy of it."""
+    return FinishedRun(shutil.copytree(trained.folder.path, tmp_path / "run"))
 
 
 def head_of(run):
@@ -38,7 +46,7 @@ def test_all_training_images_train_and_are_judged_out_of_fold(solved):
     assert [record["penalty"] for record in solved.history]
 
 
-def test_each_image_is_scored_by_a_model_that_was_not_fitted_to_it(solved, train, images):
+def test_each_image_is_scored_by_a_model_that_was_not_fitted_to_it(train, images):
     """With other labels of an image, its own out-of-fold model stays as it is, for a penalty that is given."""
     settings = (SOLVED, "method.name=bce", "data.observe=given", "linear.penalty=0.5")
     one = FinishedRun(train(*settings, out="one").folder.path)
@@ -127,9 +135,8 @@ def test_damaged_models_of_folds_are_a_sentence(solved):
         solved.folds()
 
 
-def test_the_same_bits_come_out_twice(train):
-    one, other = (train(*GIVEN, out=name) for name in ("one", "two"))
-    assert one.weights == other.weights
+def test_the_same_bits_come_out_twice(trained, train):
+    assert train(*GIVEN, out="again").weights == trained.weights
 
 
 def test_a_run_of_the_version_before_keeps_its_validation_images(train):

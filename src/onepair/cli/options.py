@@ -292,7 +292,7 @@ def computed(engine: str, address: str | None) -> "AbstractContextManager[Execut
     if engine == "ray":
         from onepair.inference.ray_engine import Cluster
 
-        return Cluster(address, say=lambda sentence: typer.echo(sentence, err=True))
+        return Cluster(address, on_start=lambda: typer.echo("starting Ray on this machine", err=True))
     if address is not None:
         raise UserError(f"--address {address}: is that of a Ray cluster; add --engine ray, or leave it out")
     from onepair.inference.engine import local

@@ -137,6 +137,6 @@ def make_config(
         last["optimiser"] = {"lr": values["lr"]}
     if length := overrides.epochs or epochs:
         last["epochs"] = length
-    below = preset(dataset.name, row.method) if dataset.name in preset_titles() else {"model": {"backbone": PAPER}}
+    below = preset(dataset.name, row.method) if dataset.name in TITLES else {"model": {"backbone": PAPER}}
     below = merge([{"linear": {"protocol": "epochs"}}, below])
     return resolve_config(below, merge([chosen, {STAGES[mode][-1]: last}, *settings, *overrides.others]))

@@ -34,7 +34,7 @@ from onepair.errors import RayError, UserError, require_extra
 from onepair.inference.engine import Engine, Float32
 
 if TYPE_CHECKING:
-    from onepair.inference.engine import Engine, EngineFactory, Executor
+    from onepair.inference.engine import EngineFactory, Executor
 
 OBJECT_STORE = 512 * 2**20  # bytes for blocks that are on their way; Ray writes to disk what is more
 PATIENCE = 5.0  # seconds for a cluster to answer at all
@@ -51,12 +51,12 @@ class Cluster:
     Args:
         address: HOST:PORT of a cluster's head, or "auto" for the one that this machine belongs to; None starts one on
             this machine, which listens to nobody else.
-        say: told that a cluster is being started.
+        on_start: called before a cluster is started.
     """
 
-    def __init__(self, address: str | None = None, *, say: Callable[[str], object] = lambda _: None) -> None:
+    def __init__(self, address: str | None = None, *, on_start: Callable[[], object] = lambda: None) -> None:
         require_extra("ray")
-        self.address, self.say = address, say
+        self.address, self.on_start = address, on_start
         self._held = ExitStack()
         if address is not None:
             _require_answer(address)
@@ -72,8 +72,7 @@ class Cluster:
     def over(self, engines: "EngineFactory") -> "EngineFactory":
         """The same engines, computed by the cluster; on its GPUs, if it has any."""
 
-        def chosen(images: int) -> "Engine":
-
+        def chosen(images: int) -> Engine:
             on = getattr(engines, "on", None) if self.gpus else None
             return RayEngine((on(_gpu()) if on else engines)(images), self)
 
@@ -92,7 +91,9 @@ class Cluster:
     @cached_property
     def _resources(self) -> dict[str, float]:
         self._held.enter_context(_quiet())
-        self._held.enter_context(_started(self.say) if self.address is None else _joined(self.address))
+        if self.address is None:
+            self.on_start()
+        self._held.enter_context(_started() if self.address is None else _joined(self.address))
         import ray
 
         context = ray.data.DataContext.get_current()
@@ -125,9 +126,8 @@ def _gpu() -> list[Any]:
 
 
 @contextmanager
-def _started(say: Callable[[str], object]) -> Iterator[None]:
+def _started() -> Iterator[None]:
     """A cluster of this machine alone: it listens on loopback, and answers to who knows its token."""
-    say("starting Ray on this machine")
     with tempfile.TemporaryDirectory(prefix="onepair-", ignore_cleanup_errors=True) as folder:
         free = shutil.disk_usage(folder).free
         if free < 2 * OBJECT_STORE:

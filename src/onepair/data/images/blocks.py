@@ -101,13 +101,6 @@ def row_blocks(
             yield Block(inputs[good], places[good], seen, [row for row, fine in zip(batch, good, strict=True) if fine])
 
 
-def feature_blocks(features: NDArray[Any], *, batch_size: int) -> Iterator[Block]:
-    """Features (N, D) in blocks; they may be mapped from a file that is larger than memory."""
-    for start in range(0, len(features), batch_size):
-        part = features[start : start + batch_size]
-        yield Block(part, np.arange(start, start + len(part)), start + len(part))
-
-
 def images_of(table: LabelTable, rows: Indices) -> Iterator[Source]:
     """The images of rows of a table, one by one."""
     for row in rows.tolist():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from errno import EINVAL
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,11 +168,6 @@ class Preprocessing:
             raise ValueError(f"interpolation must be 'bicubic' or 'bilinear', got {self.interpolation!r}")
         if not 0 <= self.flip <= 1:
             raise ValueError(f"flip must be a probability, got {self.flip}")
-
-    @classmethod
-    def from_dict(cls, description: dict[str, Any]) -> "Preprocessing":
-        """What `dataclasses.asdict` made of it, also after a way through JSON."""
-        return cls(**{**description, "mean": tuple(description["mean"]), "std": tuple(description["std"])})
 
 
 def scale(pixels: Pixels, preprocessing: Preprocessing) -> Pixels:
