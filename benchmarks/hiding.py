@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats
@@ -89,6 +91,49 @@ def easy_first(truth: Labels, scores: Floats, setting: float, random: Random) ->
     return Hidden(_positives(random.random(truth.shape) < chance))
 
 
+def salient_positive(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """One positive of every row, drawn with chances that grow as exp(setting × score / sd)."""
+    return Hidden(_positives(_drawn_by_weight(truth, setting * _standardised(scores, truth), 1, random)))
+
+
+def salient_tags(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """Four tenths of the positives, with odds that grow as exp(setting × score / sd)."""
+    standard = setting * _standardised(scores, truth)
+    cells = truth == POSITIVE
+    middle = brentq(lambda level: expit(standard[cells] + level).mean() - 0.4, -50, 50)
+    return Hidden(_positives(cells & (random.random(truth.shape) < expit(standard + middle))))
+
+
+def three_tags(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """At most three positives of a row, of those that pass a chance of their class, which lies about the setting."""
+    chances = np.clip(setting * np.exp(random.normal(0, 0.7, truth.shape[1])), 0.03, 0.97)
+    kept = (truth == POSITIVE) & (random.random(truth.shape) < chances)
+    return Hidden(_positives(_drawn_by_weight(kept.astype(np.int8), np.zeros(truth.shape), 3, random)))
+
+
+def largest(truth: Labels, sizes: Floats, setting: float, random: Random) -> Hidden:
+    """The positive of the largest object of every row; what counts as a score here is the object's size."""
+    return Hidden(_positives(_drawn_by_weight(truth, setting * sizes, 1, random)))
+
+
+def by_size(truth: Labels, sizes: Floats, setting: float, random: Random) -> Hidden:
+    """A positive with a chance of 0.15 + setting × its object's share of the picture."""
+    return Hidden(_positives((truth == POSITIVE) & (random.random(truth.shape) < 0.15 + setting * sizes)))
+
+
+def _standardised(scores: Floats, truth: Labels) -> Floats:
+    """Scores in standard deviations of those of the positives."""
+    of_positives = scores[truth == POSITIVE]
+    standard: Floats = (scores - of_positives.mean()) / of_positives.std()
+    return standard
+
+
+def _drawn_by_weight(truth: Labels, log_weights: Floats, number: int, random: Random) -> Mask:
+    """So many positives of every row, drawn one after the other with these weights (Gumbel's trick)."""
+    keys = np.where(truth == POSITIVE, log_weights + random.gumbel(size=truth.shape), -np.inf)
+    return np.asarray((truth == POSITIVE) & ((-keys).argsort(1).argsort(1) < number))
+
+
 def _positives(shown: Mask) -> Labels:
     return np.where(shown, np.int8(POSITIVE), np.int8(UNKNOWN))
 
@@ -111,6 +156,12 @@ PROCESSES = {
 }
 BROKEN = "easy labels first"
 PROCESSES_AND_BROKEN = {**PROCESSES, BROKEN: Process(easy_first, (0.3, 0.6))}
+
+SALIENT = {
+    "salient positive": Process(salient_positive, (0.5, 1.0, 1.5, 2.0)),
+    "salient tags": Process(salient_tags, (0.5, 1.0, 1.5, 2.0)),
+}
+BY_SIZE = {"largest object": Process(largest, (1e6,)), "tags by size": Process(by_size, (1.5,))}
 
 
 def known_share(truth: Labels, observed: Labels) -> float:

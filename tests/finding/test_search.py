@@ -37,7 +37,7 @@ def find(observed, scores, *, asked=None, **options):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[each["name"] for each in EXAMPLES])
 def test_examples_are_found_as_ever(example):
-    """Stored with every cell as a suggestion, before labels and scores came in blocks."""
+    """Stored with every cell as a suggestion; counts and thresholds are older than the order of suggestions."""
     scores, observed = np.array(example["scores"], np.float32), np.array(example["observed"], np.int8)
     asked = np.zeros(observed.shape, bool)
     asked.flat[example["asked"] or []] = True

@@ -143,3 +143,38 @@ def test_a_few_clear_ones_are_still_thought_to_be_wrong():
     right = found[np.arange(400), shown]
     assert right[:12].max() < 0.7
     assert (right[12:] > 0.9).all()
+
+
+def many_rows(seed=0, rows=400, classes=6):
+    random = np.random.default_rng(seed)
+    logits = random.normal(0, 2, (rows, classes)) - 1.5
+    truth = (random.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(np.int8)
+    truth[~truth.any(1), 0] = 1
+    return logits, truth, random
+
+
+def test_single_positives_are_ranked_as_the_raw_scores_rank_them():
+    logits, truth, random = many_rows()
+    first = np.where(truth == 1, random.random(truth.shape), 2).argmin(1)
+    observed = np.full(truth.shape, -1, np.int8)
+    observed[np.arange(len(truth)), first] = 1
+    unknown = observed == -1
+
+    found = judge(observed, logits).probabilities[unknown]
+
+    np.testing.assert_array_equal(np.argsort(-found, kind="stable"), np.argsort(-logits[unknown], kind="stable"))
+
+
+def test_an_answer_of_a_person_is_never_in_doubt_and_makes_no_other_label_look_wrong():
+    logits, truth, random = many_rows()
+    observed = np.where(random.random(truth.shape) < 0.4, truth, np.int8(-1))
+    highest = np.argsort(-np.where(observed == -1, logits, -np.inf), axis=None)[:40]
+    asked = np.zeros(truth.shape, bool)
+    asked.flat[highest] = True
+    refused = np.where(asked, np.int8(0), observed)  # "no" to all of them, however high they score
+
+    before, after = judge(observed, logits), judge(refused, logits, asked=asked)
+
+    assert (after.probabilities[asked] == 0).all()
+    shown = observed == 1
+    assert (1 - after.probabilities[shown]).sum() <= (1 - before.probabilities[shown]).sum() + 0.5

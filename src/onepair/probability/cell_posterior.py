@@ -1,6 +1,6 @@
 """How probable it is that a label is positive, or that an observed one is wrong: fitted to some rows, for any rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
 from onepair.probability.binned_counts import Tally
 from onepair.probability.calibration import Platt, check_scores, fit_lines
-from onepair.probability.infer import Inference, infer
+from onepair.probability.infer import Inference, infer, top_share
 from onepair.probability.intervals import Interval
 from onepair.probability.label_dependence import LabelDependence, fit_label_dependence
 from onepair.probability.observation import Mask, Observation, Process
@@ -126,12 +126,83 @@ def _fit_share(cells: Mask, logits: Floats, value: int, max_shown: int) -> _Wron
     return _WrongShare(offset, log_odds if posterior.mean() < _MOST else -np.inf)
 
 
+_TRUSTED_ROWS = 100.0  # looked at in full, for half of what they say of each class
+_FITTED_CELLS = 500_000  # at most, that two numbers are fitted to
+_SUREST = 12.0  # beyond this logit a class says no more
+
+
+@dataclass(frozen=True, eq=False)
+class SharedOrder:
+    """Probabilities that lean on the line of all classes, as far as little is known of how classes differ.
+
+        logit P = α (c + w (m - c)) + β
+
+    c is the line of all classes over the raw score, so that w = 0 ranks as the raw scores do; m is the logit of what
+    the process says of the cell, with the line of its class and the other labels of its row. α and β keep the expected
+    number of positives, and what is said of the first cells is a mean over classes: the highest of many estimates is
+    too high.
+
+    How often a class is tagged, and how often it is there, look alike: only the share of observed positives at the top
+    of the scores tells them apart, which no chance to be observed lies below. Say s of the best tops is observed: then
+    w = s² / (s² + (1-s)²). Where a few positives of a row are drawn, that share says nothing of the class. Known cells
+    that were not observed for what they are say more, those of 100 rows half.
+    """
+
+    common: Platt
+    weight: float  # w
+    scale: Platt  # of one class: α and β
+
+    def __call__(self, scores: Floats, probabilities: Floats) -> Floats:
+        """Probabilities (N, L) of unknown cells, from those by the process (N, L)."""
+        return self.scale(self._mixed(scores, probabilities))
+
+    def _mixed(self, scores: Floats, probabilities: Floats) -> Floats:
+        common = self.common.logits(scores)
+        own = np.clip(logit(np.clip(probabilities, 1e-9, 1 - 1e-9)), -_SUREST, _SUREST)
+        mixed: Floats = common + self.weight * (own - common)
+        return mixed
+
+    @classmethod
+    def fit(cls, scores: Floats, labels: Labels, probabilities: Floats, lines: Platt, weight: float) -> "SharedOrder":
+        """Fit to the unknown cells of rows (N, L).
+
+        Args:
+            scores, labels: (N, L).
+            probabilities: (N, L), of unknown cells by the process.
+            lines: of single classes; that of all is their mean over observed positives.
+            weight: w.
+        """
+        positives = (labels == POSITIVE).sum(0) + 1e-9
+        common = Platt(
+            *(np.full(len(each), positives @ each / positives.sum()) for each in (lines.slope, lines.intercept))
+        )
+        order = cls(common, weight, Platt(np.ones(1), np.zeros(1)))
+        cells = np.flatnonzero(labels == UNKNOWN)
+        if len(cells) == 0 or common.slope[0] <= 0:  # nothing to order, or the scores mean nothing
+            return order if len(cells) == 0 else replace(order, weight=1.0)
+        cells = cells[:: -(-len(cells) // _FITTED_CELLS)]
+        rows = np.unique(cells // labels.shape[1])
+        places = np.searchsorted(rows, cells // labels.shape[1]), cells % labels.shape[1]
+        mixed = order._mixed(scores[rows], probabilities[rows])[places][:, None]
+        targets = probabilities.ravel()[cells][:, None]
+        return replace(order, scale=fit_lines(mixed, targets, np.ones(targets.shape)))
+
+
+def _class_weight(scores: Floats, labels: Labels, everything: Labels, observation: Observation) -> float:
+    """How far what is thought of single classes is followed, from 0 to 1."""
+    rows = (observation.ignorable & ~observation.asked & (everything != UNKNOWN)).sum() / labels.shape[1]
+    told, share = rows / (rows + _TRUSTED_ROWS), 0.0 if observation.max_shown else top_share(scores, labels)
+    identified = share**2 / (share**2 + (1 - share) ** 2)
+    return float(1 - (1 - told) * (1 - identified))
+
+
 @dataclass(frozen=True, eq=False)
 class CellPosterior:
     """What was learned from some rows on how probable labels are, to be applied to any rows."""
 
     inference: Inference  # of the rows that it was fitted to
     dependence: LabelDependence | None  # what labels say of each other, where rows with all labels tell
+    order: SharedOrder
     noise: LabelNoise
     lists: frozenset[bytes]  # the lists of classes by which some rows were looked at
     basis: str  # a few words on what this rests on
@@ -139,11 +210,12 @@ class CellPosterior:
     def __call__(self, scores: ArrayLike, labels: Labels, asked: Mask) -> Floats:
         """The probabilities (n, L) to be truly positive, given all that is known, the cell's own label included."""
         matrix = np.asarray(scores, np.float64)
-        unknown = self._of_unknown(matrix, labels, asked)
-        return self.noise(labels, unknown, self.inference.platt.logits(matrix))
+        unknown = self.order(matrix, self._of_unknown(matrix, labels, asked))
+        found = self.noise(labels, unknown, self.inference.platt.logits(matrix))
+        return np.where(asked & (labels != UNKNOWN), labels == POSITIVE, found)  # a person's answer is not in doubt
 
     def _of_unknown(self, scores: Floats, labels: Labels, asked: Mask) -> Floats:
-        """The same of unknown cells; those of others mean nothing."""
+        """The same of unknown cells by the process; those of others mean nothing."""
         inference, observation = self.inference, self._observation(labels, asked)
         if self.dependence is not None:
             return self.dependence(scores, labels, observation)
@@ -225,10 +297,18 @@ def fit_cell_posterior(
         )
         unknown = dependence(matrix, known, observation)
         basis = f"full labels of {full.sum():,} {which}"
-    noise = fit_label_noise(known, unknown, inference.platt.logits(matrix), max_shown=observation.max_shown)
+    weight = _class_weight(matrix, known, everything, inference.observation)
+    order = SharedOrder.fit(matrix, known, unknown, inference.platt, weight)
+    answered = asked_for & (known != UNKNOWN)
+    noise = fit_label_noise(
+        np.where(answered, UNKNOWN, known).astype(np.int8),
+        np.where(answered, known == POSITIVE, order(matrix, unknown)),
+        inference.platt.logits(matrix),
+        max_shown=observation.max_shown,
+    )
     by_list = observation.ignorable.all(1) & (known == UNKNOWN).any(1)
     lists = frozenset(_patterns(known[by_list], observation.asked[by_list]))
-    return CellPosterior(inference, dependence, noise, lists, basis)
+    return CellPosterior(inference, dependence, order, noise, lists, basis)
 
 
 def _patterns(labels: Labels, asked: Mask) -> list[bytes]:

@@ -120,15 +120,30 @@ def most_missing(scores: Floats, labels: Labels) -> tuple[Floats, float]:
     Args:
         scores, labels: (N, L).
     """
-    tops = np.array([_best_top(*column) for column in zip(scores.T, labels.T, strict=True)], np.float64)
-    found, cells = tops.T
+    found, cells, together = _best_tops(scores, labels)
     observed, unknown = (labels == POSITIVE).sum(0), (labels == UNKNOWN).sum(0)
-    together = unknown @ found / max(unknown @ cells, 1)  # the top of a class of which all is known is pure
     found, cells = found + _POOLED * together, cells + _POOLED
     least, share = (np.clip(wilson(found, cells, z)[0], 0.01, 0.99) for z in (Z, 1.0))
     by_class = np.minimum((observed + _UNSEEN) * (1 - least) / least, unknown)
     of_all = float(np.minimum(observed * (1 - share) / share, unknown).sum())
     return by_class, of_all
+
+
+def top_share(scores: Floats, labels: Labels) -> float:
+    """The share of observed positives in the best tops of all classes: no smaller share of positives is observed."""
+    return _best_tops(scores, labels)[2]
+
+
+def _best_tops(scores: Floats, labels: Labels) -> tuple[Floats, Floats, float]:
+    """Observed positives and cells at the best top of each class, (L,), and their share over all classes."""
+    tops = np.array([_best_top(*column) for column in zip(scores.T, labels.T, strict=True)], np.float64)
+    found, cells = tops.T
+    unknown = (labels == UNKNOWN).sum(0)
+    return (
+        found,
+        cells,
+        float(unknown @ found / max(unknown @ cells, 1)),
+    )  # the top of a class that is all known is pure
 
 
 def _best_top(scores: Floats, labels: Labels) -> tuple[int, int]:
