@@ -16,6 +16,7 @@ EXTRAS = {
     "review": ("fastapi", "jinja2", "python_multipart", "starlette", "uvicorn"),
     "tensorboard": ("tensorboard",),
     "tune": ("matplotlib", "optuna"),
+    "xlsx": ("openpyxl",),
 }
 
 

@@ -307,3 +307,13 @@ def say_how_to_train(written: Path, table: "LabelTable") -> None:
     if is_remote(table.root):
         again = shlex.join(["onepair", "train", str(written), "--folder", str(table.root)])
         typer.echo(f"its images are at URLs; to train on it: {again}")
+
+
+def say_where_images_are(written: Path, source: str, table: "LabelTable") -> None:
+    """Of a table in the form of another one, whose file names are relative to a folder that it is not in."""
+    from onepair.remote import as_path
+
+    if table.ids or written.absolute().parent == as_path(source).absolute().parent:
+        return
+    again = shlex.join(["onepair", "train", str(written), "--folder", str(table.root)])
+    typer.echo(f"its files are named as in {source}; to train on it: {again}")

@@ -200,7 +200,7 @@ def planned_commands(run: FinishedRun, new: Path) -> list[Command]:
     maps = [] if (run.path / "finding" / "maps.npy").exists() else ["--no-maps"]
     config = ["--config", _word(run.path / "config.toml")]
     return [
-        Command("Writing the labels", ["labels", folder, "--out", labels], _labels_file(new)),
+        Command("Writing the labels", ["labels", folder, "--out", labels, "--format", "csv"], _labels_file(new)),
         Command("Training", ["train", labels, *config, *settings, "--out", _word(new)], new / "results.json"),
         Command(
             "Looking for what is still missing",

@@ -29,7 +29,7 @@ from onepair.data.vectors.vector_files import read_vectors
 from onepair.errors import DataError
 from onepair.remote import as_path, is_remote
 
-_SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
+_SPREADSHEETS = (".xls", ".ods", ".numbers")
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z")
 
 
@@ -119,7 +119,9 @@ def recognise(path: Path, format: str = "auto") -> Reader:
     if path.suffix.lower() in _COMPRESSED and not path.is_dir():
         raise DataError(f"{path}: is compressed; unpack it, or of a .tar.gz only the .gz, and give what comes out")
     if path.suffix.lower() in _SPREADSHEETS:
-        raise DataError(f"{path}: is a spreadsheet; save it as CSV in the program that made it, and give that file")
+        raise DataError(
+            f"{path}: is a spreadsheet; save it as .xlsx or CSV in the program that made it, and give that file"
+        )
     if not path.is_dir():
         raise DataError(f"{path}: is no file of labels; onepair datasets lists what can be read")
     inside = [each.name for each in entries(path) if is_sheet(each) or coco.detect(each) or label_studio.detect(each)]
