@@ -104,6 +104,13 @@ class ReadOptions:
             show_default="negative",
         ),
     ] = None
+    spellings: Annotated[
+        Literal["merge", "keep"] | None,
+        typer.Option(
+            help="Names of classes in a table that differ in case, spaces or an English plural: one class, or not.",
+            show_default="merge",
+        ),
+    ] = None
     label_columns: Annotated[
         str | None,
         typer.Option(
@@ -144,6 +151,7 @@ class ReadOptions:
             format=self.format or "auto",
             unlisted=self.unlisted or "unknown",
             zeros=self.zeros or "negative",
+            spellings=self.spellings or "merge",
             images=self.folder,
             label_columns=names_in(self.label_columns),
             complete_splits=names_in(self.complete_split) or (),

@@ -173,6 +173,7 @@ def _read(config: DataConfig, cache: RunCache) -> tuple[LabelTable, list[Problem
             format=config.format,
             unlisted=config.unlisted,
             zeros=config.zeros,
+            spellings=config.spellings,
             images=config.images,
             label_columns=config.label_columns or None,
             complete_splits=config.complete_splits,

@@ -22,7 +22,7 @@ from onepair.data.images.walk import walk
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import Report, raise_problem
 from onepair.data.tables.cell_values import split_of
-from onepair.data.tables.read_table import Unlisted, Zeros
+from onepair.data.tables.read_table import Spellings, Unlisted, Zeros
 from onepair.data.tables.sheet import is_sheet
 from onepair.data.text_files import entries, exists
 from onepair.data.vectors.vector_files import read_vectors
@@ -42,6 +42,7 @@ def read_dataset(
     images: str | Path | None = None,
     label_columns: Sequence[str] | None = None,
     complete_splits: Sequence[str] = (),
+    spellings: Spellings = "merge",
     features: str | Path | None = None,
     report: Report = raise_problem,
 ) -> LabelTable:
@@ -55,6 +56,8 @@ def read_dataset(
         images: the folder that the file names of a table or of annotations are relative to.
         label_columns: of a table, the columns of classes or the one with lists; by default they are recognised.
         complete_splits: splits whose images are labelled completely: what is unknown there is negative.
+        spellings: of a table, "merge" names of classes that differ in case, spaces, Unicode or an English plural, or
+            "keep" them apart.
         features: vectors of all rows, as `read_vectors` opens them; the rows of a table then need no files.
         report: called with every problem in the label files; the default stops at the first one, and a list's
             `append` collects them all. Some are only remarks, which stop nobody.
@@ -62,7 +65,11 @@ def read_dataset(
     Raises:
         DataError: a sentence that says what is wrong, where, and what to do.
     """
-    for option, value, allowed in (("unlisted", unlisted, get_args(Unlisted)), ("zeros", zeros, get_args(Zeros))):
+    for option, value, allowed in (
+        ("unlisted", unlisted, get_args(Unlisted)),
+        ("zeros", zeros, get_args(Zeros)),
+        ("spellings", spellings, get_args(Spellings)),
+    ):
         if value not in allowed:
             raise ValueError(f"{option} must be {' or '.join(map(repr, allowed))}, got {value!r}")
     path = as_path(source)
@@ -70,6 +77,7 @@ def read_dataset(
     options: dict[str, Any] = {
         "unlisted": unlisted,
         "zeros": zeros,
+        "spellings": spellings,
         "images": None if images is None else as_path(images),
         "label_columns": label_columns or None,
         "with_vectors": features is not None,

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.class_names import merge_spellings
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import Problem, Report, raise_problem
@@ -20,10 +21,11 @@ from onepair.data.vectors.align import Numbered
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
-from onepair.words import counted
+from onepair.words import counted, listed
 
 Unlisted = Literal["unknown", "negative"]
 Zeros = Literal["negative", "unknown"]
+Spellings = Literal["merge", "keep"]
 
 # A table without a hole that may be one of tags alone: with so many classes, and so small a share of positives.
 MANY_CLASSES, FEW_POSITIVES = 5, 0.25
@@ -50,6 +52,7 @@ def read(
     zeros: Zeros = "negative",
     images: Path | None = None,
     label_columns: Sequence[str] | None = None,
+    spellings: Spellings = "merge",
     with_vectors: bool = False,
     report: Report = raise_problem,
 ) -> LabelTable:
@@ -84,10 +87,12 @@ def read(
         zeros: what a 0 is, also as false or no: "negative", or "unknown" where it means no more than "not tagged".
         images: the folder that file names are relative to, if not that of the table.
         label_columns: the columns of classes, or the one with lists, if they are not to be recognised.
+        spellings: "merge" names of classes that differ in case, spaces, Unicode or an English plural, under the most
+            frequent one, or "keep" them apart.
         with_vectors: whether vectors are given for the rows, which then need no files.
         report: called with every problem; the default stops at the first one.
     """
-    return interpret(
+    table = interpret(
         read_sheet(path, report),
         image_folders(path, images),
         unlisted=unlisted,
@@ -96,6 +101,17 @@ def read(
         with_vectors=with_vectors,
         report=report,
     )
+    return _with_one_spelling(table, path, report) if spellings == "merge" else table
+
+
+def _with_one_spelling(table: LabelTable, path: Path, report: Report) -> LabelTable:
+    merged = merge_spellings(table)
+    if others := [f"{other} as {name}" for other, name in merged.aliases.items()]:
+        what = (
+            f"{counted(len(others), 'spelling')} read as another: {listed(others)}; --spellings keep keeps them apart"
+        )
+        report(Problem("spellings", path.name, what, remark=True))
+    return merged
 
 
 def interpret(
