@@ -111,6 +111,17 @@ class ReadOptions:
             show_default="merge",
         ),
     ] = None
+    same: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Classes by other names, for example hund=dog,sofa=couch."),
+    ] = None
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TABLE",
+            help="A table of classes with columns name, same as, is a, not with: a dog is an animal, and no cat.",
+        ),
+    ] = None
     label_columns: Annotated[
         str | None,
         typer.Option(
@@ -152,6 +163,8 @@ class ReadOptions:
             unlisted=self.unlisted or "unknown",
             zeros=self.zeros or "negative",
             spellings=self.spellings or "merge",
+            same=names_in(self.same) or (),
+            classes=self.classes,
             images=self.folder,
             label_columns=names_in(self.label_columns),
             complete_splits=names_in(self.complete_split) or (),

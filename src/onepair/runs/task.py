@@ -174,6 +174,8 @@ def _read(config: DataConfig, cache: RunCache) -> tuple[LabelTable, list[Problem
             unlisted=config.unlisted,
             zeros=config.zeros,
             spellings=config.spellings,
+            same=config.same,
+            classes=config.classes,
             images=config.images,
             label_columns=config.label_columns or None,
             complete_splits=config.complete_splits,

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
+from onepair.data.class_rules import apply_rules, read_rules
 from onepair.data.formats import (  # noqa: F401 (importing a module registers its reader)
     coco,
     cub,
@@ -43,6 +44,8 @@ def read_dataset(
     label_columns: Sequence[str] | None = None,
     complete_splits: Sequence[str] = (),
     spellings: Spellings = "merge",
+    same: Sequence[str] = (),
+    classes: str | Path | None = None,
     features: str | Path | None = None,
     report: Report = raise_problem,
 ) -> LabelTable:
@@ -58,6 +61,8 @@ def read_dataset(
         complete_splits: splits whose images are labelled completely: what is unknown there is negative.
         spellings: of a table, "merge" names of classes that differ in case, spaces, Unicode or an English plural, or
             "keep" them apart.
+        same: names of classes that are another by another name, as "hund=dog".
+        classes: a table of classes with columns name, same as, is a, not with; see `onepair.data.class_rules`.
         features: vectors of all rows, as `read_vectors` opens them; the rows of a table then need no files.
         report: called with every problem in the label files; the default stops at the first one, and a list's
             `append` collects them all. Some are only remarks, which stop nobody.
@@ -87,6 +92,10 @@ def read_dataset(
             raise DataError(f"{path}: is read as {reader.name}, which takes no {option}")
     found = reader.read(path, report=report, **{name: options[name] for name in reader.options if name in options})
     found = _completed(found, complete_splits, path) if complete_splits else found
+    if same or classes is not None:
+        rules = read_rules(same, None if classes is None else as_path(classes))
+        stated = unlisted == "unknown" and not complete_splits
+        found = apply_rules(found, rules, source=path.name, report=report, stated=stated)
     if features is not None:
         vectors = read_vectors(features).of_table(found.files, found.numbered, str(path))
         found = replace(found, vectors=vectors, ids=True)

@@ -120,6 +120,11 @@ def _edits(rows: Rows, table: LabelTable, said: Sequence[Said], asked: LabelMatr
     spellings: dict[str, set[str]] = defaultdict(set)
     for other, name in table.aliases.items():
         spellings[name].add(other)
+    there = {*rows.sheet.header} if rows.lists is None else {name for names in rows.lists for name in names or ()}
+    own_name = {
+        name: next(iter(sorted(spelled & there)), name) for name, spelled in spellings.items() if name not in there
+    }
+    spellings |= {own: spellings[name] for name, own in own_name.items()}
     form: _Wide | _Long | _Lists
     if rows.lists is None:
         form = _Wide(rows, edits, spellings)
@@ -129,7 +134,7 @@ def _edits(rows: Rows, table: LabelTable, said: Sequence[Said], asked: LabelMatr
         form = _Lists(rows, edits, spellings)
     for image, answers in by_row.items():
         own = order[bounds[image] : bounds[image + 1]]
-        form.add(own, answers)
+        form.add(own, [each._replace(name=own_name.get(each.name, each.name)) for each in answers])
         if rows.columns.asked is not None and asked is not None:
             names = {table.classes[i] for i in np.flatnonzero(asked[image] == POSITIVE) if i < len(table.classes)}
             _edit_list(rows, edits, rows.columns.asked, own, names, exactly=True)
