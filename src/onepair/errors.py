@@ -9,6 +9,7 @@ from typing import Any
 
 # What each extra of the package brings, as it is imported. pyproject.toml says the same with versions.
 EXTRAS = {
+    "heif": ("pillow_heif",),
     "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
     "ray": ("ray",),
     "remote": ("aiohttp", "s3fs"),
