@@ -113,13 +113,14 @@ class ReadOptions:
     ] = None
     same: Annotated[
         str | None,
-        typer.Option(metavar="NAMES", help="Classes by other names, for example hund=dog,sofa=couch."),
+        typer.Option(metavar="NAMES", help="Classes by other names, for example hund=dog,sofa=couch; by default none."),
     ] = None
     classes: Annotated[
         str | None,
         typer.Option(
             metavar="TABLE",
-            help="A table of classes with columns name, same as, is a, not with: a dog is an animal, and no cat.",
+            help="A table of classes with columns name, same as, is a, not with: a dog is an animal, and no cat; "
+            "by default none.",
         ),
     ] = None
     label_columns: Annotated[
