@@ -10,6 +10,7 @@ from typing import Any
 # What each extra of the package brings, as it is imported. pyproject.toml says the same with versions.
 EXTRAS = {
     "frames": ("pandas",),
+    "heif": ("pillow_heif",),
     "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
     "ray": ("ray",),
     "remote": ("aiohttp", "s3fs"),
@@ -17,6 +18,7 @@ EXTRAS = {
     "review": ("fastapi", "jinja2", "python_multipart", "starlette", "uvicorn"),
     "tensorboard": ("tensorboard",),
     "tune": ("matplotlib", "optuna"),
+    "xlsx": ("openpyxl",),
 }
 
 

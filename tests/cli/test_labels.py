@@ -30,10 +30,33 @@ def test_it_writes_the_labels_and_says_what_changed(command, tmp_path):
         "labels confirmed: 1, rejected: 1, corrected: 1, still unknown: 88",
         "left out, as the dataset does not have their image or class: 1",
         "the labels are in completed.csv, who decided and when in completed_decisions.csv",
+        f"its files are named as in {tmp_path}/runs/images/labels.csv; to train on it: "
+        f"onepair train completed.csv --folder {tmp_path}/runs/images",
     ]
-    labels = read_dataset("completed.csv").labels
+    labels = read_dataset("completed.csv", images=tmp_path / "runs/images").labels
     found = [int(labels[cell.row, session.table.classes.index(cell.label)]) for cell in cells]
     assert found == [POSITIVE, NEGATIVE, NEGATIVE]
+
+
+def test_the_table_keeps_its_form_but_for_what_was_answered(command, tmp_path):
+    run = small_run(tmp_path / "runs")
+    session = open_session(run)
+    cell = session.suggestion(1)
+    source = (tmp_path / "runs/images/labels.csv").read_text().splitlines(keepends=True)
+    session.record([Answer(cell.file, cell.label, "yes", 0)], who="Ann")  # which the whole table says already
+    assert command("labels", run, "--out", "same.csv")[0] == 0
+    assert (tmp_path / "same.csv").read_text() == "".join(source)
+    session.record([Answer(cell.file, cell.label, "no", 1)], who="Ann")
+    assert command("labels", run, "--out", "same.csv")[0] == 0
+    written = (tmp_path / "same.csv").read_text().splitlines(keepends=True)
+    (changed,) = [i for i, (old, new) in enumerate(zip(source, written, strict=True)) if old != new]
+    old, new = (lines[changed].strip().split(",") for lines in (source, written))
+    column = source[0].strip().split(",").index(cell.label)
+    assert (old[0], old[column], new[column]) == (cell.file, "1", "0")
+    assert command("labels", run, "--out", "full.csv", "--format", "csv")[0] == 0
+    assert (tmp_path / "full.csv").read_text().startswith("file,split,asked,bar")
+    code, _, errors = command("labels", run, "--out", "a.tsv", "--format", "same")
+    assert (code, errors.endswith("go to a file that ends in .csv\n")) == (2, True)
 
 
 def test_answers_of_a_read_only_run_are_read(command, tmp_path, monkeypatch):

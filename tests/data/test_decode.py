@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
 from onepair.data.images.batches import normalise, prepare
-from onepair.data.images.decode import Preprocessing, decode, scale
+from onepair.data.images.decode import FORMATS, Preprocessing, decode, scale
 from onepair.errors import DataError, UserError
 from tests.data.bombs import BOMBS
 
@@ -275,8 +275,8 @@ def test_normalise_keeps_the_memory_format() -> None:
     ("content", "what"),
     [
         (b"", "is empty"),
-        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "is an HEIC or AVIF photo, which is not read; save it as JPEG"),
-        (b"\0\0\0\x1cftypavif\0\0\0\0", "is an HEIC or AVIF photo, which is not read; save it as JPEG"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "is an HEIC or AVIF photo that cannot be read"),
+        (b"\0\0\0\x1cftypavif\0\0\0\0", "is an HEIC or AVIF photo that cannot be read"),
         (b"\0\0\0\x18ftypmp42\0\0\0\0", "is not an image (JPEG, PNG, WEBP, GIF, BMP, TIFF)"),
     ],
 )
@@ -316,3 +316,23 @@ def test_crop_scales_the_short_side_and_takes_the_centre(turned: bool) -> None:
 def test_preprocessing_refuses_what_it_does_not_know(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
         Preprocessing(**{"size": 8, **PLAIN, **wrong})
+
+
+@pytest.mark.parametrize("suffix", ["heic", "avif"])
+def test_photos_of_phones_are_read(tmp_path, suffix):
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+    path = tmp_path / f"photo.{suffix}"
+    Image.new("RGB", (64, 32), (200, 30, 30)).save(path, quality=90)
+    pixels = decode(path)
+    assert pixels.shape == (32, 64, 3)
+    assert np.abs(pixels.astype(int) - (200, 30, 30)).max() < 12
+
+
+def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("onepair.data.images.decode._formats", lambda: FORMATS)
+    with pytest.raises(
+        DataError, match=r"cannot be read; install with: pip install 'onepair\[heif\]', or save it as JPEG"
+    ):
+        decode(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")

@@ -82,7 +82,7 @@ def test_images_without_labels_get_a_hint(tmp_path, file):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("x.xlsx", "is a spreadsheet; save it as CSV"), ("x.pdf", "no file of labels")]
+    ("name", "said"), [("x.ods", "is a spreadsheet; save it as .xlsx or CSV"), ("x.pdf", "no file of labels")]
 )
 def test_files_that_hold_no_labels_get_a_hint(tmp_path, name, said):
     with pytest.raises(DataError, match=said):

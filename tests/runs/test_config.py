@@ -233,6 +233,7 @@ def test_none_unsets_a_setting(key):
     some = {
         "data.images": "a",
         "data.boxes": "a",
+        "data.classes": "a",
         "data.fold": "1/2",
         "model.image_size": 9,
         "model.augment": "crop",

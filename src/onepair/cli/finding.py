@@ -24,6 +24,7 @@ from onepair.cli.options import (
     computed,
     number_or_auto,
     say_how_to_train,
+    say_where_images_are,
 )
 from onepair.errors import require_extra
 from onepair.words import command, counted
@@ -248,25 +249,34 @@ def login_name() -> str:
 @on_interrupt(NOTHING)
 def labels(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was reviewed, or one that holds such a run.")],
-    out: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet; .json with a --format.")],
+    out: Annotated[
+        Path, typer.Option(help="The file to write: named as your table, .csv or .parquet; .json with a --format.")
+    ],
     format: Annotated[
-        Literal["auto", "csv", "parquet", "coco", "label-studio", "fiftyone"],
-        typer.Option(help="auto: by the suffix; fiftyone keeps positive labels only."),
+        Literal["auto", "same", "csv", "parquet", "coco", "label-studio", "fiftyone"],
+        typer.Option(
+            help="same: your own table with what was answered; csv and parquet: a table of all labels with a column "
+            "per class; auto: same if the file ends as your table does, else by the suffix; fiftyone keeps positive "
+            "labels only."
+        ),
     ] = "auto",
 ) -> None:
     """Write the labels as they are after a review: yes is 1, no is 0, and what nobody answered stays as it was.
 
     Audited images have all of their labels. A class that was added on the page is unknown where nobody answered it.
 
-    The table has a column per class with 1, 0 or blank for unknown, and all images of the dataset with their split,
-    named relative to it, or by their URLs: onepair train takes it as it stands, or with --folder. A list of labels
-    cannot say no, and the layouts of VOC, COCO and others cannot say unknown, so labels that came as those become such
-    a table too; its column asked names the classes that were answered. Who answered what, and when, goes to a file
-    beside it, for example completed_decisions.csv.
+    Labels that came as a table go back in its own form: columns, order, file names, separators and encoding stay, and
+    nothing changes but what was answered. A list of labels cannot say no; --format csv writes a table that can.
+
+    That table has a column per class with 1, 0 or blank for unknown, and all images of the dataset with their split,
+    named relative to it, or by their URLs: onepair train takes it as it stands, or with --folder. The layouts of VOC,
+    COCO and others cannot say unknown, so labels that came as those become such a table, too; its column asked names
+    the classes that were answered. Who answered what, and when, goes to a file beside it, for example
+    completed_decisions.csv.
     """
     from onepair.errors import ReviewError
     from onepair.review.answers import Store
-    from onepair.review.completion import write_completed
+    from onepair.review.completion import keeps_form, write_completed
     from onepair.review.queue import answers_file, open_run
     from onepair.runs.inputs import protect_inputs
 
@@ -277,15 +287,22 @@ def labels(
         raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run {command('review', run)} first")
     store = Store(answers, read_only=True) if answers.exists() else None
     entries, added = (store.entries(), store.classes()) if store else ([], [])
-    found = write_completed(opened, entries, out, added=added, format=format)
+    chosen = "same" if format == "auto" and keeps_form(opened, out) else format
+    found = write_completed(opened, entries, out, added=added, format=chosen)
     typer.echo(
         f"labels confirmed: {found.confirmed:,}, rejected: {found.rejected:,}, corrected: {found.corrected:,}, "
         f"still unknown: {found.unknown:,}"
     )
     if found.foreign:
         typer.echo(f"left out, as the dataset does not have their image or class: {found.foreign:,}")
+    if found.unsaid:
+        full = command("labels", run, "--out", out.with_name(f"{out.stem}_all.csv"), "--format", "csv")
+        typer.echo(f"a list cannot say no, so that {found.unsaid:,} of the rejected are not in it; {full} writes them")
     typer.echo(f"the labels are in {out}, who decided and when in {found.decisions}")
-    say_how_to_train(out, opened.table)
+    if chosen == "same":
+        say_where_images_are(out, opened.config.data.source, opened.table)
+    else:
+        say_how_to_train(out, opened.table)
 
 
 SHOWN_CLASSES = 40  # classes in the table, those that miss most

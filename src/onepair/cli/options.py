@@ -104,6 +104,25 @@ class ReadOptions:
             show_default="negative",
         ),
     ] = None
+    spellings: Annotated[
+        Literal["merge", "keep"] | None,
+        typer.Option(
+            help="Names of classes in a table that differ in case, spaces or an English plural: one class, or not.",
+            show_default="merge",
+        ),
+    ] = None
+    same: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Classes by other names, for example hund=dog,sofa=couch; by default none."),
+    ] = None
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TABLE",
+            help="A table of classes with columns name, same as, is a, not with: a dog is an animal, and no cat; "
+            "by default none.",
+        ),
+    ] = None
     label_columns: Annotated[
         str | None,
         typer.Option(
@@ -144,6 +163,9 @@ class ReadOptions:
             format=self.format or "auto",
             unlisted=self.unlisted or "unknown",
             zeros=self.zeros or "negative",
+            spellings=self.spellings or "merge",
+            same=names_in(self.same) or (),
+            classes=self.classes,
             images=self.folder,
             label_columns=names_in(self.label_columns),
             complete_splits=names_in(self.complete_split) or (),
@@ -307,3 +329,13 @@ def say_how_to_train(written: Path, table: "LabelTable") -> None:
     if is_remote(table.root):
         again = shlex.join(["onepair", "train", str(written), "--folder", str(table.root)])
         typer.echo(f"its images are at URLs; to train on it: {again}")
+
+
+def say_where_images_are(written: Path, source: str, table: "LabelTable") -> None:
+    """Of a table in the form of another one, whose file names are relative to a folder that it is not in."""
+    from onepair.remote import as_path
+
+    if table.ids or written.absolute().parent == as_path(source).absolute().parent:
+        return
+    again = shlex.join(["onepair", "train", str(written), "--folder", str(table.root)])
+    typer.echo(f"its files are named as in {source}; to train on it: {again}")

@@ -3,8 +3,8 @@
 import csv
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -40,6 +40,7 @@ class LabelTable:
     texts: tuple[str, ...] | None = None  # (N,) of each row, where the dataset has any
     vectors: Vectors | None = None  # (N, D) of each row, where they are given
     numbered: Numbered | None = None  # where each row stood in a table's file
+    aliases: Mapping[str, str] = field(default_factory=dict)  # other names that were read as one of `classes`
     ids: bool = False  # whether `files` are any names, as those of texts or vectors: there need be no such files
 
     def __post_init__(self) -> None:

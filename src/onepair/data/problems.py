@@ -26,6 +26,7 @@ _OUTCOMES = {  # of problems that a reader finds: what it does about them
     "bad value": "now unknown",
     "missing label": "now unknown",
     "contradiction": "now unknown",
+    "contradiction of classes": "the implied label is left out",
     "duplicate": "the first one stays",
     "bad split": "the row is left out",
     "no file name": "the row is left out",

@@ -11,13 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from onepair.data.formats.write import named_from, write_labels, written_format
+from onepair.data.formats.read import recognise
+from onepair.data.formats.write import SAME, named_from, write_labels, written_format
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.cell_values import guard
+from onepair.data.tables.same_form import Said, SameForm, complete_same
 from onepair.errors import ReviewError
 from onepair.files import replacing, write_atomically, writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
+from onepair.remote import as_path
 from onepair.review.answers import Entry, Reply
 from onepair.runs.finished import FinishedRun
 from onepair.runs.inputs import protect_inputs
@@ -46,6 +49,7 @@ class Completion:
     unknown: int  # before and now
     foreign: int  # decisions on images or classes that the dataset does not have
     decisions: Path  # where they are written
+    unsaid: int = 0  # negative labels that the form of the table cannot say
 
 
 def write_completed(
@@ -66,24 +70,37 @@ def write_completed(
         added: classes that the dataset does not have. Those that no image shows are left out; of the others, whatever
             was not answered is unknown. No model has suggested them, so their labels are not marked as asked for.
         out: the file to write; the answers go to a .csv file beside it, named after it.
-        format: one of `onepair.data.formats.write.WRITTEN`; csv and parquet go by the suffix.
+        format: one of `onepair.data.formats.write.WRITTEN`; csv and parquet go by the suffix. "same" is the form of the
+            table that the run was trained on, with nothing changed but what was answered: no splits, no other names.
+
+    Returns:
+        What became of the labels.
 
     Raises:
         OnepairError: `out` is one of the files that the run was made from.
+        ReviewError: the form of the run's dataset cannot be kept.
         ReviewError: what would be written beside `out` takes the place of a file that did not come from here.
     """
-    format = written_format(out, format)
+    if format == SAME:
+        _require_same_form(run, out)
+    else:
+        format = written_format(out, format)
     protect_inputs(out, run=run.path)
     last = {(entry.file, entry.label): entry for entry in entries}
     before, completed, decided = completed_table(run, entries, added=added)
-    labels, after = completed.labels, _beside(completed, out)
+    labels = completed.labels
+    same = _same_form(run, before, decided, completed.asked) if format == SAME else None
+    after = completed if same is not None else _beside(completed, out)
     decisions = out.with_name(f"{out.stem}_decisions.csv")
     _refuse_strangers(decisions, after)
     with writing(out):
-        if after.pixels is not None:
+        if after.pixels is not None and same is None:
             _write_images(after, after.pixels, out.parent)
         write_atomically(decisions, _render_decisions(after.files, before.labels, decided))
-    write_labels(after, out, format=format)
+        if same is not None:
+            write_atomically(out, same.content)
+    if same is None:
+        write_labels(after, out, format=format)
     looked_at = np.unique([*(each.row for each in decided), *([] if run.audit is None else run.audit.rows)]).astype(int)
     given, now = before.labels[looked_at], labels[looked_at]
     was_unknown = given == UNKNOWN
@@ -94,6 +111,44 @@ def write_completed(
         unknown=int(labels.count(UNKNOWN).sum()),
         foreign=len(last) - len({(each.entry.file, each.entry.label) for each in decided}),
         decisions=decisions,
+        unsaid=0 if same is None else same.unsaid,
+    )
+
+
+def keeps_form(run: FinishedRun, out: Path) -> bool:
+    """Whether a run's dataset is a table of the kind that a file is named as, so that it can keep the table's form."""
+    data = run.config.data
+    source = as_path(data.source)
+    return source.suffix.lower() == out.suffix.lower() and recognise(source, data.format).name == "table"
+
+
+def _require_same_form(run: FinishedRun, out: Path) -> None:
+    source = as_path(run.config.data.source)
+    if recognise(source, run.config.data.format).name != "table":
+        raise ReviewError(f"{source}: is no table, so labels cannot be written in its form; choose another --format")
+    if not keeps_form(run, out):
+        raise ReviewError(f"{out}: labels in the form of {source} go to a file that ends in {source.suffix}")
+
+
+def _same_form(run: FinishedRun, before: LabelTable, decided: Sequence[Located], asked: LabelMatrix) -> SameForm:
+    """The run's own table with what people said; an audited image has all of its labels."""
+    data, audit = run.config.data, run.audit
+    rows = set() if audit is None else set(audit.rows.tolist())
+    said = [
+        Said(row, before.classes[column], _LABEL_OF[entry.answer])
+        for row, column, entry in decided
+        if entry.answer in _LABEL_OF and (row not in rows or column >= len(run.table.classes))
+    ]
+    if audit is not None:
+        cells = np.ndenumerate(audit.labels)
+        said += [Said(int(audit.rows[i]), run.table.classes[column], int(label)) for (i, column), label in cells]
+    return complete_same(
+        as_path(data.source),
+        run.table,
+        said,
+        asked=asked,
+        images=None if data.images is None else as_path(data.images),
+        label_columns=data.label_columns or None,
     )
 
 

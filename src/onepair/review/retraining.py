@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from onepair.data.class_names import spelling_groups
 from onepair.errors import BusyError, OnepairError, ReviewError
 from onepair.files import locked, write_atomically, writing
 from onepair.remote import is_remote
@@ -195,12 +196,14 @@ def planned_commands(run: FinishedRun, new: Path) -> list[Command]:
     folder, labels, data, default = _word(run.path), _word(_labels_file(new)), run.config.data, DataConfig()
     changed = [name for name in _OF_THE_FIRST_TABLE if getattr(data, name) != getattr(default, name)]
     settings = [word for name in changed for word in ("--set", f"data.{name}={_written(getattr(default, name))}")]
+    if spelling_groups(run.table.classes):  # which the completed labels would merge
+        settings += ["--set", "data.spellings=keep"]
     if is_remote(run.table.root):  # or the URLs of the completed labels would not be followed
         settings += ["--set", f"data.images={run.table.root}"]
     maps = [] if (run.path / "finding" / "maps.npy").exists() else ["--no-maps"]
     config = ["--config", _word(run.path / "config.toml")]
     return [
-        Command("Writing the labels", ["labels", folder, "--out", labels], _labels_file(new)),
+        Command("Writing the labels", ["labels", folder, "--out", labels, "--format", "csv"], _labels_file(new)),
         Command("Training", ["train", labels, *config, *settings, "--out", _word(new)], new / "results.json"),
         Command(
             "Looking for what is still missing",

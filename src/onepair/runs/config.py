@@ -187,6 +187,12 @@ class DataConfig:
     """What a label is that a list does not name, or whose cell is blank: unknown, or negative."""
     zeros: Literal["negative", "unknown"] = "negative"
     """What a 0 of a table is: negative, or unknown where it means no more than "not tagged"."""
+    spellings: Literal["merge", "keep"] = "merge"
+    """Names of classes of a table that differ in case, spaces, Unicode or an English plural: "merge" or "keep" them."""
+    same: Names = ()
+    """Names of classes that are another by another name, as hund=dog."""
+    classes: Annotated[str | None, OrNothing] = None
+    """A table of classes: name, same as, is a, not with."""
     images: Annotated[str | None, OrNothing] = None
     """The folder or URL of the images, where it is not that of the labels."""
     features: Annotated[str | None, OrNothing] = None

@@ -1,7 +1,7 @@
 """A finished run, opened from its folder, with the models of its folds."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,6 +107,9 @@ class FinishedRun:
                 ) from None
             go = "" if source.is_absolute() else ", or go to the folder that the command was run in"
             raise RunError(f"{error}; {self.path} was trained on it: bring it back{go}") from None
+        if environment["data"] != task.table.fingerprint() and task.table.aliases:  # a run of before they were merged
+            kept = replace(self.config, data=replace(self.config.data, spellings="keep"))
+            task = task_of(kept, self._shared, with_all_negatives=oracle)
         if environment["data"] != task.table.fingerprint():
             raise RunError(
                 f"{self.path}: {self.config.data.source} has changed since it was trained (its files, classes, splits "

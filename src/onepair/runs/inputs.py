@@ -42,7 +42,7 @@ def _inputs(run: Path | None, table: LabelTable | None, others: Iterable[object]
         if (run / "config.toml").exists():
             config = RunFolder(run).config()
             data = config.data
-            for path in (data.source, data.images, data.features, data.boxes, config.model.weights):
+            for path in (data.source, data.images, data.features, data.boxes, data.classes, config.model.weights):
                 yield from _files_at(path)
             try:
                 yield from _images(FinishedRun(run).table)

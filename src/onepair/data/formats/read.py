@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
+from onepair.data.class_rules import apply_rules, read_rules
 from onepair.data.formats import (  # noqa: F401 (importing a module registers its reader)
     coco,
     cub,
@@ -22,14 +23,14 @@ from onepair.data.images.walk import walk
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import Report, raise_problem
 from onepair.data.tables.cell_values import split_of
-from onepair.data.tables.read_table import Unlisted, Zeros
+from onepair.data.tables.read_table import Spellings, Unlisted, Zeros
 from onepair.data.tables.sheet import is_sheet
 from onepair.data.text_files import entries, exists
 from onepair.data.vectors.vector_files import read_vectors
 from onepair.errors import DataError
 from onepair.remote import as_path, is_remote
 
-_SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
+_SPREADSHEETS = (".xls", ".ods", ".numbers")
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z")
 
 
@@ -42,6 +43,9 @@ def read_dataset(
     images: str | Path | None = None,
     label_columns: Sequence[str] | None = None,
     complete_splits: Sequence[str] = (),
+    spellings: Spellings = "merge",
+    same: Sequence[str] = (),
+    classes: str | Path | None = None,
     features: str | Path | None = None,
     report: Report = raise_problem,
 ) -> LabelTable:
@@ -55,6 +59,10 @@ def read_dataset(
         images: the folder that the file names of a table or of annotations are relative to.
         label_columns: of a table, the columns of classes or the one with lists; by default they are recognised.
         complete_splits: splits whose images are labelled completely: what is unknown there is negative.
+        spellings: of a table, "merge" names of classes that differ in case, spaces, Unicode or an English plural, or
+            "keep" them apart.
+        same: names of classes that are another by another name, as "hund=dog".
+        classes: a table of classes with columns name, same as, is a, not with; see `onepair.data.class_rules`.
         features: vectors of all rows, as `read_vectors` opens them; the rows of a table then need no files.
         report: called with every problem in the label files; the default stops at the first one, and a list's
             `append` collects them all. Some are only remarks, which stop nobody.
@@ -62,7 +70,11 @@ def read_dataset(
     Raises:
         DataError: a sentence that says what is wrong, where, and what to do.
     """
-    for option, value, allowed in (("unlisted", unlisted, get_args(Unlisted)), ("zeros", zeros, get_args(Zeros))):
+    for option, value, allowed in (
+        ("unlisted", unlisted, get_args(Unlisted)),
+        ("zeros", zeros, get_args(Zeros)),
+        ("spellings", spellings, get_args(Spellings)),
+    ):
         if value not in allowed:
             raise ValueError(f"{option} must be {' or '.join(map(repr, allowed))}, got {value!r}")
     path = as_path(source)
@@ -70,6 +82,7 @@ def read_dataset(
     options: dict[str, Any] = {
         "unlisted": unlisted,
         "zeros": zeros,
+        "spellings": spellings,
         "images": None if images is None else as_path(images),
         "label_columns": label_columns or None,
         "with_vectors": features is not None,
@@ -79,6 +92,10 @@ def read_dataset(
             raise DataError(f"{path}: is read as {reader.name}, which takes no {option}")
     found = reader.read(path, report=report, **{name: options[name] for name in reader.options if name in options})
     found = _completed(found, complete_splits, path) if complete_splits else found
+    if same or classes is not None:
+        rules = read_rules(same, None if classes is None else as_path(classes))
+        stated = unlisted == "unknown" and not complete_splits
+        found = apply_rules(found, rules, source=path.name, report=report, stated=stated)
     if features is not None:
         vectors = read_vectors(features).of_table(found.files, found.numbered, str(path))
         found = replace(found, vectors=vectors, ids=True)
@@ -119,7 +136,9 @@ def recognise(path: Path, format: str = "auto") -> Reader:
     if path.suffix.lower() in _COMPRESSED and not path.is_dir():
         raise DataError(f"{path}: is compressed; unpack it, or of a .tar.gz only the .gz, and give what comes out")
     if path.suffix.lower() in _SPREADSHEETS:
-        raise DataError(f"{path}: is a spreadsheet; save it as CSV in the program that made it, and give that file")
+        raise DataError(
+            f"{path}: is a spreadsheet; save it as .xlsx or CSV in the program that made it, and give that file"
+        )
     if not path.is_dir():
         raise DataError(f"{path}: is no file of labels; onepair datasets lists what can be read")
     inside = [each.name for each in entries(path) if is_sheet(each) or coco.detect(each) or label_studio.detect(each)]

@@ -39,6 +39,7 @@ _JSON: dict[str, Callable[[LabelTable], bytes]] = {
     "fiftyone": write_fiftyone,
 }
 WRITTEN = ("csv", "parquet", *_JSON)
+SAME = "same"  # the form of the table that labels were read from
 
 
 def written_format(path: Path, format: str = "auto") -> str:

@@ -4,9 +4,10 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from errno import EINVAL
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Literal
@@ -20,7 +21,8 @@ from onepair.remote import NonLocalPath
 
 # Pillow also opens formats that start other programs or hold no pixels: only these are images to us.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
+_OF_PHONES = ("AVIF", "HEIF")  # where Pillow or pillow-heif brings them
+SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif"}
 
 SETTING = "ONEPAIR_MAX_PIXELS"  # the variable of the environment that sets the limit, for worker processes too
 MOST_PIXELS = (
@@ -28,7 +30,7 @@ MOST_PIXELS = (
 )
 LARGE = 16_000_000  # pixels; images above are decoded one at a time, or as many threads would take as many times that
 
-_OF_PHONES = (b"heic", b"heix", b"hevc", b"hevx", b"mif1", b"msf1", b"avif", b"avis")  # brands in the first bytes
+_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"mif1", b"msf1", b"avif", b"avis")  # of phones
 _BAND = 256  # rows that are brought to RGB at once
 _one_at_a_time = threading.Lock()
 
@@ -69,7 +71,7 @@ def open_image(source: Path | bytes) -> Iterator[Image.Image]:
             source = source.read_bytes()
         if isinstance(source, Path):
             require_no_pipe(source)
-        with Image.open(source if isinstance(source, Path) else BytesIO(source), formats=FORMATS) as image:
+        with Image.open(source if isinstance(source, Path) else BytesIO(source), formats=_formats()) as image:
             yield image
     except RemoteError:
         raise
@@ -84,6 +86,17 @@ def open_image(source: Path | bytes) -> Iterator[Image.Image]:
         raise DataError(f"{name}: cannot be read as an image: {reason}") from error
 
 
+@cache
+def _formats() -> tuple[str, ...]:
+    """The formats that this installation reads."""
+    Image.init()
+    with suppress(ImportError):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+    return (*FORMATS, *(each for each in _OF_PHONES if each in Image.OPEN))
+
+
 def _what_else(source: Path | bytes) -> str:
     """What a file is that is none of the `FORMATS`: empty, as of a copy that was broken off, a phone's, or anything."""
     if isinstance(source, Path):
@@ -91,8 +104,9 @@ def _what_else(source: Path | bytes) -> str:
             source = file.read(12)
     if not source:
         return "is empty"
-    if source[4:8] == b"ftyp" and source[8:12] in _OF_PHONES:
-        return "is an HEIC or AVIF photo, which is not read; save it as JPEG"
+    if source[4:8] == b"ftyp" and source[8:12] in _BRANDS:
+        advice = "" if "HEIF" in _formats() else "; install with: pip install 'onepair[heif]', or save it as JPEG"
+        return f"is an HEIC or AVIF photo that cannot be read{advice}"
     return f"is not an image ({', '.join(FORMATS)})"
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from onepair.data.class_names import merge_classes
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import Problem
 from onepair.data.quality.check import Progress, look_at_images, much_alike, near_names, same_names
@@ -56,16 +57,8 @@ def _merge_classes(table: LabelTable, names: list[str], changes: list[Problem]) 
     for column in columns:
         if column != kept:
             changes.append(Problem("class merged", f"class {table.classes[column]}", f"is now {table.classes[kept]}"))
-    labels, asked = _merged(table.labels, columns, kept), table.asked
-    asked = None if asked is None else _merged(asked, columns, kept)
-    rest = [i for i in range(len(table.classes)) if i == kept or i not in columns]
-    return _with_classes(replace(table, labels=labels, asked=asked), rest)
-
-
-def _merged(labels: LabelMatrix, columns: list[int], kept: int) -> LabelMatrix:
-    """One column for what several say: positive over negative over unknown."""
-    rows = np.arange(len(labels))
-    return labels.with_entries(rows, np.full(len(rows), kept), labels[:, columns].max(1))
+    others = {table.classes[column]: table.classes[kept] for column in columns if column != kept}
+    return merge_classes(table, others)
 
 
 def _with_classes(table: LabelTable, columns: list[int]) -> LabelTable:

@@ -4,6 +4,7 @@ import ast
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import cached_property
@@ -37,6 +38,8 @@ _SPLIT_OF = {
 _NAMES_KEYS = ("categories", "category", "labels", "label", "classes")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _NOT_PLAIN = re.compile(r"""["\[{(|,\n\r]""")  # what cells of names separated by ; do not hold
+_GLUE = re.compile(rf"[ \t]*(?:\r\n|[{SEPARATORS}])[ \t]*")
+_BRACKETS = {"[": "]", "{": "}", "(": ")"}
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
@@ -131,6 +134,55 @@ def write_names(names: Sequence[str]) -> str:
     """
     plain = ";".join(names)
     return plain if names_in(plain) == list(names) else json.dumps(list(names), ensure_ascii=False)
+
+
+def own_glue(cell: str) -> str | None:
+    """What a plain cell has between its names, if it has several.
+
+    >>> own_glue("dog; cat"), own_glue("dog"), own_glue("['dog']")
+    ('; ', None, None)
+    """
+    if cell.strip()[:1] in _BRACKETS:
+        return None
+    separator = next((each for each in SEPARATORS if each in re.sub('"[^"]*"', "", cell)), None)
+    found = [each for each in _GLUE.findall(cell) if separator is not None and separator in each]
+    return Counter(found).most_common(1)[0][0] if found else None
+
+
+def relist(cell: Any, kept: list[str], added: list[str], glue: str) -> Any:
+    """A list with fewer or more names, written as it was.
+
+    >>> relist("dog; Cat ", ["dog", "Cat"], ["sofa"], "|"), relist("dog", ["dog"], ["sofa"], "|")
+    ('dog; Cat; sofa', 'dog|sofa')
+    >>> relist("['dog', 'cat']", ["cat"], ["sofa"], ";"), relist('["dog"]', ["dog"], ["it's"], ";")
+    ("['cat', 'sofa']", '["dog", "it\\'s"]')
+    """
+    names = [*kept, *added]
+    if isinstance(cell, list):
+        return names
+    if not isinstance(cell, str) or is_blank(cell):
+        return _checked_list(glue.join(names), names)
+    start = cell.strip()[:1]
+    if start in _BRACKETS and cell.strip().endswith(_BRACKETS[start]):
+        between = ", " if ", " in cell or "," not in cell else ","
+        quoted = [json.dumps(name, ensure_ascii=False) for name in names]
+        if "'" in cell and '"' not in cell:
+            quoted = list(map(repr, names))
+        elif not set("'\"") & set(cell) and len(cell.strip()) > 2:
+            quoted = names
+        return _checked_list(f"{start}{between.join(quoted)}{_BRACKETS[start]}", names)
+    own = own_glue(cell) or glue
+    if '"' in cell or kept != names_in(cell):
+        quote = '"' in cell
+        kept_text = own.join(f'"{name}"' if quote and set(SEPARATORS) & set(name) else name for name in kept)
+    else:
+        kept_text = cell.rstrip()
+    return _checked_list(own.join([*([kept_text] if kept else []), *added]), names)
+
+
+def _checked_list(cell: str, names: list[str]) -> str:
+    """A cell if it says these names, else one that does."""
+    return cell if names_in(cell) == names else write_names(names)
 
 
 def _separated(cell: str) -> list[str] | None:
@@ -242,6 +294,12 @@ class Column(Sequence[Any]):
             if isinstance(cell, str) and cell in with_comma:
                 names[i] = [cell]
         return [names[i] for i in which.tolist()]
+
+    @cached_property
+    def glue(self) -> str:
+        """What most cells have between two names; by default a semicolon."""
+        found = Counter(own for cell in self.cells if isinstance(cell, str) and (own := own_glue(cell)) is not None)
+        return found.most_common(1)[0][0] if found else ";"
 
     @property
     def texts(self) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.class_names import merge_spellings
 from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import Problem, Report, raise_problem
@@ -20,10 +21,11 @@ from onepair.data.vectors.align import Numbered
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
-from onepair.words import counted
+from onepair.words import counted, listed
 
 Unlisted = Literal["unknown", "negative"]
 Zeros = Literal["negative", "unknown"]
+Spellings = Literal["merge", "keep"]
 
 # A table without a hole that may be one of tags alone: with so many classes, and so small a share of positives.
 MANY_CLASSES, FEW_POSITIVES = 5, 0.25
@@ -50,6 +52,7 @@ def read(
     zeros: Zeros = "negative",
     images: Path | None = None,
     label_columns: Sequence[str] | None = None,
+    spellings: Spellings = "merge",
     with_vectors: bool = False,
     report: Report = raise_problem,
 ) -> LabelTable:
@@ -84,20 +87,31 @@ def read(
         zeros: what a 0 is, also as false or no: "negative", or "unknown" where it means no more than "not tagged".
         images: the folder that file names are relative to, if not that of the table.
         label_columns: the columns of classes, or the one with lists, if they are not to be recognised.
+        spellings: "merge" names of classes that differ in case, spaces, Unicode or an English plural, under the most
+            frequent one, or "keep" them apart.
         with_vectors: whether vectors are given for the rows, which then need no files.
         report: called with every problem; the default stops at the first one.
     """
-    above = path.absolute().parent.parent
-    folders = [images] if images else [path.parent, *(above / name for name in _IMAGE_FOLDERS)]
-    return interpret(
+    table = interpret(
         read_sheet(path, report),
-        folders,
+        image_folders(path, images),
         unlisted=unlisted,
         zeros=zeros,
         label_columns=label_columns,
         with_vectors=with_vectors,
         report=report,
     )
+    return _with_one_spelling(table, path, report) if spellings == "merge" else table
+
+
+def _with_one_spelling(table: LabelTable, path: Path, report: Report) -> LabelTable:
+    merged = merge_spellings(table)
+    if others := [f"{other} as {name}" for other, name in merged.aliases.items()]:
+        what = (
+            f"{counted(len(others), 'spelling')} read as another: {listed(others)}; --spellings keep keeps them apart"
+        )
+        report(Problem("spellings", path.name, what, remark=True))
+    return merged
 
 
 def interpret(
@@ -111,17 +125,8 @@ def interpret(
     report: Report = raise_problem,
 ) -> LabelTable:
     """Return the table that a sheet holds, with the files of the first folder that has them; see `read`."""
-    sheet = with_split(sheet, report)
-    columns = find_columns(sheet, label_columns, report, with_vectors=with_vectors)
-    ids = with_vectors or has_ids(sheet, columns, folders, report)
-    splits = _splits(sheet, columns.split, report)
-    root, files = row_names(sheet, columns.file, None if ids else folders, report)
-    images = _Images.of_rows(files, splits)
-    if not images.names:
-        what = f"; none of its {counted(len(sheet.places), 'row')} has a file and a split" if sheet.places else ""
-        raise DataError(f"{sheet.source}: lists no image{what}")
-    lists = None if columns.names is None else _lists(sheet.columns[columns.names], images.repeated)
-    is_long = lists is not None and all(names is None or len(names) < 2 for names in lists)
+    rows = row_roles(sheet, folders, label_columns=label_columns, with_vectors=with_vectors, report=report)
+    sheet, columns, images, lists, is_long = rows.sheet, rows.columns, rows.images, rows.lists, rows.is_long
     _report_repeats(sheet, images, is_long, report)
     if not is_long:
         images = images.first_rows_alone()
@@ -147,16 +152,57 @@ def interpret(
         classes=tuple(classes),
         labels=labels,
         split=np.array([split for _, split in images.names]),
-        root=root or folders[0],
+        root=rows.root or folders[0],
         asked=None if columns.asked is None else _asked(sheet, columns.asked, images, classes, report),
         places=tuple(sheet.places[row] for row in first),
         texts=None if texts is None else tuple(texts[row] for row in first),
         numbered=numbered,
-        ids=ids,
+        ids=rows.ids,
     )
 
 
-class _Images(NamedTuple):
+def image_folders(path: Path, images: Path | None) -> list[Path]:
+    """Where the images of a table may be, the likeliest first."""
+    above = path.absolute().parent.parent
+    return [images] if images else [path.parent, *(above / name for name in _IMAGE_FOLDERS)]
+
+
+class Rows(NamedTuple):
+    """What the columns of a sheet are for, and which image each of its rows is about."""
+
+    sheet: Sheet
+    columns: Columns
+    ids: bool  # whether rows have any names
+    root: Path | None
+    images: "Images"
+    lists: list[list[str] | None] | None  # the names in each row, where labels are lists
+    is_long: bool  # whether no row has more than one label
+
+
+def row_roles(
+    sheet: Sheet,
+    folders: Sequence[Path],
+    *,
+    label_columns: Sequence[str] | None = None,
+    with_vectors: bool = False,
+    report: Report = raise_problem,
+) -> Rows:
+    """Tell what the columns of a sheet are for, and which image each row is about; see `read`."""
+    sheet = with_split(sheet, report)
+    columns = find_columns(sheet, label_columns, report, with_vectors=with_vectors)
+    ids = with_vectors or has_ids(sheet, columns, folders, report)
+    splits = _splits(sheet, columns.split, report)
+    root, files = row_names(sheet, columns.file, None if ids else folders, report)
+    images = Images.of_rows(files, splits)
+    if not images.names:
+        what = f"; none of its {counted(len(sheet.places), 'row')} has a file and a split" if sheet.places else ""
+        raise DataError(f"{sheet.source}: lists no image{what}")
+    lists = None if columns.names is None else _lists(sheet.columns[columns.names], images.repeated)
+    is_long = lists is not None and all(names is None or len(names) < 2 for names in lists)
+    return Rows(sheet, columns, ids, root, images, lists, is_long)
+
+
+class Images(NamedTuple):
     """Which image each row is about: a file in a split."""
 
     names: list[tuple[str, str]]  # (N,) file and split, in the order of the table
@@ -164,7 +210,7 @@ class _Images(NamedTuple):
     first: Indices  # (N,) the first row of each image
 
     @classmethod
-    def of_rows(cls, files: Sequence[str | None], splits: Sequence[str | None]) -> "_Images":
+    def of_rows(cls, files: Sequence[str | None], splits: Sequence[str | None]) -> "Images":
         place: dict[tuple[str, str], int] = {}
         of_row = np.array(
             [
@@ -192,7 +238,7 @@ class _Images(NamedTuple):
         counts = self.row_counts
         return int(counts[counts > 1].sum())
 
-    def first_rows_alone(self) -> "_Images":
+    def first_rows_alone(self) -> "Images":
         """Leave out all rows but the first of each image."""
         of_row = np.full(len(self.of_row), -1)
         of_row[self.first] = np.arange(len(self.names))
@@ -229,7 +275,7 @@ def _lists(cells: Column, repeated: int) -> list[list[str] | None]:
     return [[cell.strip()] if comma else names_in(cell) for cell, comma in zip(cells, with_comma, strict=True)]
 
 
-def _report_repeats(sheet: Sheet, images: _Images, is_long: bool, report: Report) -> None:
+def _report_repeats(sheet: Sheet, images: Images, is_long: bool, report: Report) -> None:
     counts = images.row_counts
     repeated = np.flatnonzero(counts > 1)
     if is_long and len(repeated):
@@ -247,7 +293,7 @@ def _report_repeats(sheet: Sheet, images: _Images, is_long: bool, report: Report
         report(Problem("duplicate", source, f"lists {images.names[image][0]} {times} ({lines})"))
 
 
-def _complete(sheet: Sheet, column: int | None, images: _Images, report: Report) -> NDArray[np.bool_]:
+def _complete(sheet: Sheet, column: int | None, images: Images, report: Report) -> NDArray[np.bool_]:
     """For each image, whether a row says that it names all positive classes."""
     complete = np.zeros(len(images.names), bool)
     if column is not None:
@@ -261,7 +307,7 @@ def _complete(sheet: Sheet, column: int | None, images: _Images, report: Report)
 
 def _read_wide(
     sheet: Sheet,
-    images: _Images,
+    images: Images,
     columns: Columns,
     zeros: Zeros,
     unlisted: Unlisted,
@@ -314,7 +360,7 @@ def _remark_on_minus_one(sheet: Sheet, columns: list[int], report: Report) -> No
 
 def _read_lists(
     sheet: Sheet,
-    images: _Images,
+    images: Images,
     columns: Columns,
     lists: list[list[str] | None],
     says: Labels | None,
@@ -358,7 +404,7 @@ def _read_lists(
 
 
 def _names_by_row(
-    sheet: Sheet, column: int, lists: list[list[str] | None], images: _Images, report: Report
+    sheet: Sheet, column: int, lists: list[list[str] | None], images: Images, report: Report
 ) -> tuple[Indices, list[str]]:
     """The names that the rows list, one after another, and the row of each."""
     rows = images.rows.tolist()
@@ -369,7 +415,7 @@ def _names_by_row(
     return np.repeat(images.rows, counts), [name for row in rows for name in lists[row] or ()]
 
 
-def _asked(sheet: Sheet, column: int, images: _Images, classes: Sequence[str], report: Report) -> LabelMatrix | None:
+def _asked(sheet: Sheet, column: int, images: Images, classes: Sequence[str], report: Report) -> LabelMatrix | None:
     position = {name: i for i, name in enumerate(classes)}
     cells = []
     for row, image in zip(images.rows.tolist(), images.of_row[images.rows].tolist(), strict=True):

@@ -1,25 +1,26 @@
-"""Files as columns of cells: CSV of every kind, Parquet, and JSON Lines."""
+"""Files as columns of cells: CSV of every kind, Parquet, JSON Lines, and Excel."""
 
 import codecs
 import csv
 import io
 import json
 import re
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from onepair.data.images.decode import SUFFIXES as IMAGES
 from onepair.data.problems import Problem, Report
 from onepair.data.tables.cell_values import Column, is_blank, unguard
-from onepair.data.text_files import check_rows, exists, read_bytes
-from onepair.errors import DataError
+from onepair.data.text_files import LARGEST, check_rows, exists, read_bytes
+from onepair.errors import DataError, require_extra
 from onepair.words import counted
 
 SAMPLE = 1000  # cells by which a column is known
-SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
+SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")
 
 _FILE_NAMES = {  # without spaces, - and _
     *("image", "img", "photo", "picture", "path", "fname", "url", "uri", "src"),
@@ -43,8 +44,10 @@ class Sheet:
     places: list[str]  # of each row, for example "labels.csv, line 7"
     numbers: list[int]  # of each row, how many stood before it in the file, those that were left out among them
     total: int  # rows of the file
+    origins: Sequence[int] = ()  # of each column, its place in the file
 
     def __post_init__(self) -> None:
+        self.origins = self.origins or range(len(self.header))
         self._position = {title.lower(): i for i, title in reversed(list(enumerate(self.header)))}
 
     def where(self, row: int, column: int) -> str:
@@ -64,7 +67,7 @@ class Sheet:
 
 
 def is_sheet(path: Path) -> bool:
-    """Whether `path` is a file named .csv, .tsv, .parquet or .jsonl."""
+    """Whether `path` is a file named .csv, .tsv, .parquet, .jsonl or .xlsx."""
     return path.suffix.lower() in SUFFIXES and exists(path)
 
 
@@ -73,6 +76,8 @@ def read_sheet(path: Path, report: Report) -> Sheet:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         sheet = _read_parquet(path)
+    elif suffix == ".xlsx":
+        sheet = _read_xlsx(path, report)
     else:
         text = _read_text(path, report)
         sheet = _read_lines(path, text, report) if suffix == ".jsonl" else _read_csv(path, text, report)
@@ -153,34 +158,59 @@ def pyarrow_for(path: Path) -> Any:
     return pyarrow
 
 
-def _read_text(path: Path, report: Report) -> str:
-    """The text of a file in UTF-8, UTF-16 or the encoding of Windows in Western Europe, its line ends untouched."""
-    content = read_bytes(path)
-    check_rows(path, max(content.count(b"\n"), content.count(b"\r")), "lines")
+def encoding_of(path: Path, content: bytes) -> tuple[str, str]:
+    """The encoding of a text: UTF-8, UTF-16 or that of Windows in Western Europe; of the last, why it is not UTF-8.
+
+    The text has its byte order mark, if there is one, so that encoding it gives the same bytes.
+    """
     encoding = next((each for mark, each in _MARKS.items() if content.startswith(mark)), None)
     if encoding is None and len(content) > 1 and 0 in content[:2]:  # the first letter in UTF-16
         encoding = "utf-16-le" if content[1] == 0 else "utf-16-be"
     try:
-        return content.decode(encoding or "utf-8").removeprefix("\ufeff")
+        content.decode(encoding or "utf-8")
+        return encoding or "utf-8", ""
     except UnicodeDecodeError as error:
         where = f"byte {error.start} is not {(encoding or 'utf-8').upper()} text"
     try:
         if encoding is not None:
             raise ValueError("its byte order mark says otherwise")
-        text = content.decode("cp1252")
+        content.decode("cp1252")
+        return "cp1252", where
     except ValueError:
         raise DataError(f"{path}: {where}; save the file as UTF-8") from None
-    report(Problem("encoding", path.name, f"{where}; read as that of Windows (cp1252)", remark=True))
-    return text
+
+
+def _read_text(path: Path, report: Report) -> str:
+    """The text of a file without its byte order mark, its line ends untouched."""
+    content = read_bytes(path)
+    check_rows(path, max(content.count(b"\n"), content.count(b"\r")), "lines")
+    encoding, why = encoding_of(path, content)
+    if why:
+        report(Problem("encoding", path.name, f"{why}; read as that of Windows (cp1252)", remark=True))
+    return content.decode(encoding).removeprefix("\ufeff")
+
+
+class CsvLayout(NamedTuple):
+    """How a text is separated into cells, and where its header is."""
+
+    delimiter: str
+    start: int  # of the header, in characters
+    skipped: int  # lines above it
+
+
+def csv_layout(text: str) -> CsvLayout:
+    """Return the layout of a text without a byte order mark: as it declares, or as its first lines look."""
+    declared = _DECLARED.match(text)
+    if declared:
+        return CsvLayout(declared[1], declared.end(), 1)
+    delimiter, above = _layout(text)
+    lines = io.StringIO(text, newline="")
+    return CsvLayout(delimiter, sum(len(lines.readline()) for _ in range(above)), above)
 
 
 def _read_csv(path: Path, text: str, report: Report) -> Sheet:
-    declared = _DECLARED.match(text)
-    text = text[declared.end() :] if declared else text
-    delimiter, above = (declared[1], 0) if declared else _layout(text)
-    skipped, name = above + bool(declared), path.name
-    if above:
-        text = "".join(io.StringIO(text, newline="").readlines()[above:])
+    delimiter, start, skipped = csv_layout(text)
+    text, name = text[start:], path.name
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [unguard(name).strip() for name in next(rows, [])]
@@ -287,7 +317,71 @@ def _read_parquet(path: Path) -> Sheet:
     return Sheet(path, names, columns, [f"{path.name}, row {row + 1}" for row in rows], rows, len(rows))
 
 
+def openpyxl_for(path: Path, content: bytes) -> Any:
+    """The library, imported only where an Excel file asks for it that memory will hold."""
+    require_extra("xlsx")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as parts:
+            if sum(part.file_size for part in parts.infolist()) > LARGEST:
+                raise DataError(f"{path}: is larger than {LARGEST // 10**6:,} MB when unpacked; cut it into several")
+    except zipfile.BadZipFile:
+        what = "is encrypted, or no .xlsx file" if content[:4] == b"\xd0\xcf\x11\xe0" else "is no .xlsx file"
+        raise DataError(f"{path}: {what}; save it anew in the program that made it, without a password") from None
+    import openpyxl
+
+    return openpyxl
+
+
+def _read_xlsx(path: Path, report: Report) -> Sheet:
+    """The first worksheet that holds anything: values, not formulas."""
+    content = read_bytes(path)
+    openpyxl = openpyxl_for(path, content)
+    try:
+        book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+        sheets = {each.title: _worksheet_rows(path, each) for each in book.worksheets}
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file ends in errors of many kinds
+        raise DataError(f"{path}: is not an Excel file that can be read ({error})") from None
+    filled = [title for title, rows in sheets.items() if rows]
+    if not filled:
+        raise DataError(f"{path}: holds no table")
+    if len(filled) > 1:
+        what = f"has {counted(len(filled), 'worksheet')}; read is the first, {filled[0]}"
+        report(Problem("worksheets", path.name, what, remark=True))
+    rows = sheets[filled[0]]
+    above = _titles_above([row for _, row in rows[:_TITLES]])
+    header = ["" if cell is None else str(cell).strip() for cell in rows[above][1]]
+    below, first = rows[above + 1 :], rows[above][0] + 1
+    columns = [Column([row[i] if i < len(row) else None for _, row in below]) for i in range(len(header))]
+    numbers = [number - first for number, _ in below]
+    places = [f"{path.name}, row {number}" for number, _ in below]
+    return Sheet(path, header, columns, places, numbers, numbers[-1] + 1 if numbers else 0)
+
+
+def _worksheet_rows(path: Path, worksheet: Any) -> list[tuple[int, Sequence[Any]]]:
+    """The rows that hold anything, each with its number from 1."""
+    rows = []
+    for number, row in enumerate(worksheet.iter_rows(values_only=True), start=1):
+        if any(cell is not None and str(cell).strip() for cell in row):
+            rows.append((number, row))
+            check_rows(path, len(rows))
+    return rows
+
+
+def _titles_above(rows: Sequence[Sequence[Any]]) -> int:
+    """How many rows are above the header: titles, before the first row with a column of files or more than one cell."""
+    filled = [[str(cell) for cell in row if cell is not None] for row in rows]
+    named = (i for i, row in enumerate(filled) if row_column(row) is not None or len(row) > 1)
+    return next(named, 0)
+
+
 def _without_unnamed_blanks(sheet: Sheet) -> Sheet:
     names = ["" if _UNNAMED.fullmatch(name) else name for name in sheet.header]
     kept = [i for i, name in enumerate(names) if name or not sheet.columns[i].is_blank.all()]
-    return replace(sheet, header=[names[i] for i in kept], columns=[sheet.columns[i] for i in kept])
+    return replace(
+        sheet,
+        header=[names[i] for i in kept],
+        columns=[sheet.columns[i] for i in kept],
+        origins=[sheet.origins[i] for i in kept],
+    )
