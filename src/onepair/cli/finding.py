@@ -13,9 +13,9 @@ from onepair.cli.options import (
     Accelerator,
     Address,
     Cache,
+    CurrentRun,
     Devices,
     Engine,
-    FinishedRunFolder,
     FollowLinks,
     Host,
     Port,
@@ -40,7 +40,7 @@ SHOWN_CLASSES = 40  # classes in the table, those that miss most; the json has t
 
 @on_interrupt("the models that are trained are kept; the same command goes on")
 def find(
-    run: FinishedRunFolder,
+    run: CurrentRun,
     folds: Annotated[
         int | None,
         typer.Option(
@@ -164,7 +164,7 @@ def print_finding(found: "Finding") -> None:
 
 
 def review(
-    run: Annotated[Path, typer.Argument(help="The folder of a run with suggestions, or one that holds such a run.")],
+    run: CurrentRun,
     port: Port = 8765,
     host: Host = "127.0.0.1",
     name: Reviewer = None,
@@ -173,16 +173,16 @@ def review(
 ) -> None:
     """Review suggestions on a page in the browser: yes, no, next.
 
-    Every answer is stored at once, in finding/review.sqlite in the run's folder; stop and resume whenever you like.
-    Then onepair labels writes the completed labels.
+    Every answer is stored at once, in the project, or in finding/review.sqlite of a run without one; stop and resume
+    whenever you like. Then onepair labels writes the completed labels.
     """
     require_extra("review")
-    from onepair.review.answers import Store
-    from onepair.review.queue import answers_file, open_run, read_queue
+    from onepair.review.image_answers import open_answers
+    from onepair.review.queue import open_run, read_queue
     from onepair.review.session import ReviewSession
 
     opened = open_run(run)
-    session = ReviewSession(opened, read_queue(opened), Store(answers_file(opened)))
+    session = ReviewSession(opened, read_queue(opened), open_answers(opened))
     total = int(session.goal.sum())
     try:
         serve_pages(
@@ -247,7 +247,7 @@ def login_name() -> str:
 
 @on_interrupt(NOTHING)
 def labels(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that was reviewed, or one that holds such a run.")],
+    run: CurrentRun,
     out: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet; .json with a --format.")],
     format: Annotated[
         Literal["auto", "csv", "parquet", "coco", "label-studio", "fiftyone"],
@@ -265,17 +265,16 @@ def labels(
     beside it, for example completed_decisions.csv.
     """
     from onepair.errors import ReviewError
-    from onepair.review.answers import Store
     from onepair.review.completion import write_completed
-    from onepair.review.queue import answers_file, open_run
+    from onepair.review.image_answers import has_answers, open_answers
+    from onepair.review.queue import open_run
     from onepair.runs.inputs import protect_inputs
 
     opened = open_run(run)
     protect_inputs(out, run=opened.path)
-    answers = answers_file(opened)
-    if not answers.exists() and opened.audit is None:
+    if not has_answers(opened) and opened.audit is None:
         raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run {command('review', run)} first")
-    store = Store(answers, read_only=True) if answers.exists() else None
+    store = open_answers(opened, read_only=True) if has_answers(opened) else None
     entries, added = (store.entries(), store.classes()) if store else ([], [])
     found = write_completed(opened, entries, out, added=added, format=format)
     typer.echo(
@@ -293,7 +292,7 @@ SHOWN_CLASSES = 40  # classes in the table, those that miss most
 
 @on_interrupt("every answer that was stored is kept; the same command goes on")
 def audit(
-    run: FinishedRunFolder,
+    run: CurrentRun,
     images: Annotated[
         int, typer.Option(min=1, help="How many images to audit; more than before extends the sample.")
     ] = 100,

@@ -76,7 +76,33 @@ Reviewer = Annotated[str | None, typer.Option(help="The name of who answers; by 
 FollowLinks = Annotated[
     bool, typer.Option("--follow-links", help="Also show images that are links to outside of the dataset.")
 ]
-FinishedRunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
+
+
+def _run_in(path: Path) -> Path:
+    """The run that a folder holds; a project stands for its newest one."""
+    from onepair.runs.project import run_in
+
+    return run_in(path)
+
+
+def _run_here() -> Path:
+    from onepair.runs.project import run_in
+
+    return run_in(None)
+
+
+FinishedRunFolder = Annotated[
+    Path, typer.Argument(help="The folder of a finished run, or of a project.", callback=_run_in)
+]
+CurrentRun = Annotated[
+    Path,
+    typer.Argument(
+        help="The folder of a run or a project.",
+        callback=_run_in,
+        default_factory=_run_here,
+        show_default="the project of the current folder",
+    ),
+]
 
 
 @dataclass(frozen=True)
