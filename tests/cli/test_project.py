@@ -174,7 +174,7 @@ def test_an_edited_photo_and_a_renamed_class_keep_their_answers_and_photos_witho
 def test_answers_of_two_machines_merge(photos, start, in_process, tmp_path, monkeypatch):
     start()
     shutil.copytree(photos.folder, tmp_path / "other")
-    answer(photos, 6, said := {})
+    answer(photos, 6, {})
     (disputed, *_, last) = session_of().store.entries()
     assert in_process("answers", "export", tmp_path / "mine.csv").stdout == f"6 answers in {tmp_path / 'mine.csv'}\n"
 
@@ -226,7 +226,7 @@ def test_runs_of_before_are_taken_over_and_broken_projects_are_told_of(photos, s
     cell = session.suggestion(1)
     session.record([Answer(cell.file, cell.label, "no", 0)], who="Ann")
     output = start("--out", "runs/old")
-    assert "1 answer of before count" in output
+    assert "1 answer of before counts" in output
     project = Path("runs/old.onepair")
     assert [entry[2:6] for entry in session_of(project).store.entries()] == [(cell.file, cell.label, "no", "Ann")]
 

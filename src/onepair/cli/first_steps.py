@@ -119,7 +119,8 @@ def start(
         if prepared.change is not None and str(prepared.change):
             typer.echo(f"since the last time: {prepared.change}")
         if prepared.answers:
-            typer.echo(f"{counted(prepared.answers, 'answer')} of before count as known")
+            counts = "counts as a known label" if prepared.answers == 1 else "count as known labels"
+            typer.echo(f"{counted(prepared.answers, 'answer')} of before {counts}")
         run, vectors = prepared.path, absolute(features)
         newest = project.newest_run() if RunFolder(run).finished else run
         suggested = 1
