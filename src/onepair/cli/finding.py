@@ -22,6 +22,7 @@ from onepair.cli.options import (
     Reviewer,
     Workers,
     computed,
+    newest_run,
     number_or_auto,
     say_how_to_train,
 )
@@ -40,7 +41,7 @@ SHOWN_CLASSES = 40  # classes in the table, those that miss most; the json has t
 
 @on_interrupt("the models that are trained are kept; the same command goes on")
 def find(
-    run: CurrentRun,
+    run: CurrentRun = None,
     folds: Annotated[
         int | None,
         typer.Option(
@@ -78,6 +79,7 @@ def find(
     from onepair.runs.inputs import protect_inputs
     from onepair.runs.task import RunCache
 
+    run = newest_run(run)
     place = computed(engine, address)
     shared = RunCache()
     opened = FinishedRun(run, shared=shared)
@@ -164,7 +166,7 @@ def print_finding(found: "Finding") -> None:
 
 
 def review(
-    run: CurrentRun,
+    run: CurrentRun = None,
     port: Port = 8765,
     host: Host = "127.0.0.1",
     name: Reviewer = None,
@@ -181,6 +183,7 @@ def review(
     from onepair.review.queue import open_run, read_queue
     from onepair.review.session import ReviewSession
 
+    run = newest_run(run)
     opened = open_run(run)
     session = ReviewSession(opened, read_queue(opened), open_answers(opened))
     total = int(session.goal.sum())
@@ -247,12 +250,12 @@ def login_name() -> str:
 
 @on_interrupt(NOTHING)
 def labels(
-    run: CurrentRun,
     out: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet; .json with a --format.")],
     format: Annotated[
         Literal["auto", "csv", "parquet", "coco", "label-studio", "fiftyone"],
         typer.Option(help="auto: by the suffix; fiftyone keeps positive labels only."),
     ] = "auto",
+    run: CurrentRun = None,
 ) -> None:
     """Write the labels as they are after a review: yes is 1, no is 0, and what nobody answered stays as it was.
 
@@ -270,6 +273,7 @@ def labels(
     from onepair.review.queue import open_run
     from onepair.runs.inputs import protect_inputs
 
+    run = newest_run(run)
     opened = open_run(run)
     protect_inputs(out, run=opened.path)
     if not has_answers(opened) and opened.audit is None:
@@ -292,7 +296,7 @@ SHOWN_CLASSES = 40  # classes in the table, those that miss most
 
 @on_interrupt("every answer that was stored is kept; the same command goes on")
 def audit(
-    run: CurrentRun,
+    run: CurrentRun = None,
     images: Annotated[
         int, typer.Option(min=1, help="How many images to audit; more than before extends the sample.")
     ] = 100,
@@ -321,6 +325,7 @@ def audit(
 
     if sheet is None and answers is None and not summary:  # then it is a page
         require_extra("review")
+    run = newest_run(run)
     opened = FinishedRun(run)
 
     from onepair.review.audit_session import AuditSession, open_store  # and torch

@@ -53,7 +53,7 @@ def start(
         bool | None,
         typer.Option(
             "--new-photos/--no-new-photos",
-            help="Take in photos of the folder that the table lacks, as untagged; a project remembers it.",
+            help="Take in photos that the table lacks, as untagged; by default as the project did before.",
         ),
     ] = None,
     port: Port = 8765,

@@ -78,30 +78,19 @@ FollowLinks = Annotated[
 ]
 
 
-def _run_in(path: Path) -> Path:
-    """The run that a folder holds; a project stands for its newest one."""
+def newest_run(path: Path | None) -> Path:
+    """A run's folder; a project stands for its newest run, and nothing for the project of the current folder."""
     from onepair.runs.project import run_in
 
     return run_in(path)
 
 
-def _run_here() -> Path:
-    from onepair.runs.project import run_in
-
-    return run_in(None)
-
-
 FinishedRunFolder = Annotated[
-    Path, typer.Argument(help="The folder of a finished run, or of a project.", callback=_run_in)
+    Path, typer.Argument(help="The folder of a finished run, or of a project.", callback=newest_run)
 ]
 CurrentRun = Annotated[
-    Path,
-    typer.Argument(
-        help="The folder of a run or a project.",
-        callback=_run_in,
-        default_factory=_run_here,
-        show_default="the project of the current folder",
-    ),
+    Path | None,
+    typer.Argument(help="The folder of a run or a project; by default the project of the current folder."),
 ]
 
 
