@@ -30,11 +30,12 @@ def test_from_a_messy_table_to_suggestions_and_on_again(photos, in_process):
     arguments = ("start", "tags.csv", "--backbone", "small-cnn", "--no-page")
     code, output, errors = in_process(*arguments)
     assert code == 0, errors
-    run = "runs/tags-opml-plus-linear-small-cnn"
+    run = "tags.onepair/runs/1"
     steps = [line for line in errors.splitlines() if line.startswith("$ onepair ")]
     assert steps == [
         "$ onepair check tags.csv",
-        f"$ onepair train tags.csv --method opml-plus --mode linear --backbone small-cnn --out {run}",
+        f"$ onepair train {photos}/{run}-labels.parquet --method opml-plus --mode linear --backbone small-cnn "
+        f"--folder {photos} --out {run}",
         f"$ onepair find {run}",
     ]
     assert "column comment" in output
@@ -64,18 +65,18 @@ def test_where_zeros_say_nothing_what_is_missing_is_looked_for(photos, in_proces
     assert "40 observed positives in 40 images, about" in output
 
 
-def test_after_the_table_was_changed_it_says_how_to_begin_anew(photos, in_process):
+def test_after_the_table_was_changed_it_goes_on_with_a_new_run_and_restart_begins_anew(photos, in_process):
     arguments = ("start", "tags.csv", "--backbone", "small-cnn", "--no-page")
     assert in_process(*arguments)[0] == 0
     with (photos / "tags.csv").open("a") as table:
         table.write("\n00.png;blue;")
     code, _, errors = in_process(*arguments)
-    assert code == 2
-    assert "has changed since it was trained" in errors
-    assert "--restart" in errors
-    code, _, errors = in_process(*arguments, "--restart")
     assert code == 0, errors
-    assert "what was in runs/tags-opml-plus-linear-small-cnn is in " in errors
+    assert "$ onepair find tags.onepair/runs/2" in errors
+    code, output, errors = in_process(*arguments, "--restart")
+    assert code == 0, errors
+    assert "what was in tags.onepair is in tags.onepair-before-1 now" in output
+    assert "$ onepair find tags.onepair/runs/1" in errors
 
 
 def test_without_any_network_it_says_what_to_install_before_anything_else(photos, in_process, monkeypatch):
@@ -113,7 +114,7 @@ def start_on(in_process, lines):
 def test_five_images_are_enough(photos, in_process):
     code, output, errors = start_on(in_process, ["file,tags", *(f"{row:02}.png,red" for row in range(5))])
     assert code == 0, errors
-    assert "fold" not in errors.replace("out of fold", "")  # nothing is trained to find labels
+    assert "fold " not in errors.replace("out of fold", "").replace("--folder", "")  # nothing is trained to find labels
     assert "by these, every model reaches 100" in output
 
 

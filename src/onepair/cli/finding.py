@@ -13,15 +13,16 @@ from onepair.cli.options import (
     Accelerator,
     Address,
     Cache,
+    CurrentRun,
     Devices,
     Engine,
-    FinishedRunFolder,
     FollowLinks,
     Host,
     Port,
     Reviewer,
     Workers,
     computed,
+    newest_run,
     number_or_auto,
     say_how_to_train,
     say_where_images_are,
@@ -41,7 +42,7 @@ SHOWN_CLASSES = 40  # classes in the table, those that miss most; the json has t
 
 @on_interrupt("the models that are trained are kept; the same command goes on")
 def find(
-    run: FinishedRunFolder,
+    run: CurrentRun = None,
     folds: Annotated[
         int | None,
         typer.Option(
@@ -79,6 +80,7 @@ def find(
     from onepair.runs.inputs import protect_inputs
     from onepair.runs.task import RunCache
 
+    run = newest_run(run)
     place = computed(engine, address)
     shared = RunCache()
     opened = FinishedRun(run, shared=shared)
@@ -165,7 +167,7 @@ def print_finding(found: "Finding") -> None:
 
 
 def review(
-    run: Annotated[Path, typer.Argument(help="The folder of a run with suggestions, or one that holds such a run.")],
+    run: CurrentRun = None,
     port: Port = 8765,
     host: Host = "127.0.0.1",
     name: Reviewer = None,
@@ -174,16 +176,17 @@ def review(
 ) -> None:
     """Review suggestions on a page in the browser: yes, no, next.
 
-    Every answer is stored at once, in finding/review.sqlite in the run's folder; stop and resume whenever you like.
-    Then onepair labels writes the completed labels.
+    Every answer is stored at once, in the project, or in finding/review.sqlite of a run without one; stop and resume
+    whenever you like. Then onepair labels writes the completed labels.
     """
     require_extra("review")
-    from onepair.review.answers import Store
-    from onepair.review.queue import answers_file, open_run, read_queue
+    from onepair.review.image_answers import open_answers
+    from onepair.review.queue import open_run, read_queue
     from onepair.review.session import ReviewSession
 
+    run = newest_run(run)
     opened = open_run(run)
-    session = ReviewSession(opened, read_queue(opened), Store(answers_file(opened)))
+    session = ReviewSession(opened, read_queue(opened), open_answers(opened))
     total = int(session.goal.sum())
     try:
         serve_pages(
@@ -248,7 +251,6 @@ def login_name() -> str:
 
 @on_interrupt(NOTHING)
 def labels(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that was reviewed, or one that holds such a run.")],
     out: Annotated[
         Path, typer.Option(help="The file to write: named as your table, .csv or .parquet; .json with a --format.")
     ],
@@ -260,6 +262,7 @@ def labels(
             "labels only."
         ),
     ] = "auto",
+    run: CurrentRun = None,
 ) -> None:
     """Write the labels as they are after a review: yes is 1, no is 0, and what nobody answered stays as it was.
 
@@ -275,17 +278,17 @@ def labels(
     completed_decisions.csv.
     """
     from onepair.errors import ReviewError
-    from onepair.review.answers import Store
     from onepair.review.completion import keeps_form, write_completed
-    from onepair.review.queue import answers_file, open_run
+    from onepair.review.image_answers import has_answers, open_answers
+    from onepair.review.queue import open_run
     from onepair.runs.inputs import protect_inputs
 
+    run = newest_run(run)
     opened = open_run(run)
     protect_inputs(out, run=opened.path)
-    answers = answers_file(opened)
-    if not answers.exists() and opened.audit is None:
+    if not has_answers(opened) and opened.audit is None:
         raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run {command('review', run)} first")
-    store = Store(answers, read_only=True) if answers.exists() else None
+    store = open_answers(opened, read_only=True) if has_answers(opened) else None
     entries, added = (store.entries(), store.classes()) if store else ([], [])
     chosen = "same" if format == "auto" and keeps_form(opened, out) else format
     found = write_completed(opened, entries, out, added=added, format=chosen)
@@ -310,7 +313,7 @@ SHOWN_CLASSES = 40  # classes in the table, those that miss most
 
 @on_interrupt("every answer that was stored is kept; the same command goes on")
 def audit(
-    run: FinishedRunFolder,
+    run: CurrentRun = None,
     images: Annotated[
         int, typer.Option(min=1, help="How many images to audit; more than before extends the sample.")
     ] = 100,
@@ -339,6 +342,7 @@ def audit(
 
     if sheet is None and answers is None and not summary:  # then it is a page
         require_extra("review")
+    run = newest_run(run)
     opened = FinishedRun(run)
 
     from onepair.review.audit_session import AuditSession, open_store  # and torch

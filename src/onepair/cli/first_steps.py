@@ -1,8 +1,10 @@
 """`onepair start` and `onepair demo`: all steps by one command, on your data or on the embedded digits."""
 
+import glob
 import logging
+import os
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -23,7 +25,8 @@ from onepair.cli.options import (
     with_options,
 )
 from onepair.errors import require_extra
-from onepair.words import command
+from onepair.remote import is_url
+from onepair.words import command, counted
 
 if TYPE_CHECKING:
     from onepair.report import RunSummary
@@ -44,47 +47,127 @@ def start(
     reading: ReadOptions = READ_DEFAULTS,
     features: Features = None,
     out: Annotated[
-        Path | None, typer.Option(help="The run's folder; by default in runs/, named by data, method and network.")
+        Path | None, typer.Option(help="The project's folder; by default beside the table, named after it.")
+    ] = None,
+    new_photos: Annotated[
+        bool | None,
+        typer.Option(
+            "--new-photos/--no-new-photos",
+            help="Take in photos that the table lacks, as untagged; by default as the project did before.",
+        ),
     ] = None,
     port: Port = 8765,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Move an existing run aside, with all answers to it, and start again.")
+        bool, typer.Option("--restart", help="Move an existing project aside, with all answers, and start again.")
     ] = False,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Open the page at the end.")] = True,
 ) -> None:
     """Check a dataset, train on it, find the labels that are missing, and open a page to confirm them.
 
-    Every step is a command of its own, which is printed. Run the same command again to resume.
+    Answers and runs are kept in a project, for example labels.onepair beside labels.csv. Run the same command again to
+    resume, also after the table or the photos have changed: answers stay, and count as known labels. Every step is a
+    command of its own, which is printed.
     """
     require_extra("review")
     from onepair.cli.data import check
     from onepair.cli.finding import find, review
     from onepair.cli.training import complete_config, default_folder, train
+    from onepair.files import locked, writing
+    from onepair.runs.folder import RunFolder
+    from onepair.runs.project import Project, project_folder
+    from onepair.runs.task import RunCache, dataset_of
 
-    given = RunOptions(method=METHOD, mode="linear", backbone=backbone, features=features)
-    complete = complete_config("start", data, given, reading)
-    network = complete.model.backbone
-    options = {**asdict(reading), "features": features}
+    given, shared = RunOptions(method=METHOD, mode="linear", backbone=backbone, features=features), RunCache()
+    complete = complete_config("start", data, given, reading, shared)
+    earlier = earlier_runs(out or default_folder(complete), data if out is None else None)
+    project = Project(project_folder(str(out)) if earlier and out else out or project_folder(data))
+    project.require_usable()
+    record = project.record()
     words = [*reading.words, *(["--features", features] if features is not None else [])]
-    run = out or default_folder(complete)
 
     _say("check", data, *words)
     try:
-        check(data, **options)
+        check(data, **asdict(reading), features=features)
     except typer.Exit as end:
         if end.exit_code:
             fix = shlex.join(["onepair", "check", data, *words, "--fix", "clean.csv"])
             typer.echo(f"\nwhat cannot be used is left out; {fix} writes a table without it")
-    anew = ["--restart"] if restart else []
-    _say("train", data, "--method", METHOD, "--mode", "linear", "--backbone", network, *words, "--out", run, *anew)
-    train(data, method=METHOD, mode="linear", backbone=network, out=run, restart=restart, **options)
-    _say("find", run)
-    suggested = find(run)
+
+    from onepair.review.next_run import carry_audit, photos_without_rows, prepare_run, with_photos  # and torch
+
+    table = dataset_of(complete.data, shared)
+    more = photos_without_rows(table)
+    wanted = new_photos if new_photos is not None else record is not None and record.new_photos and not restart
+    if more:
+        without = f"{counted(len(more), 'photo')} without a row in {data}"
+        typer.echo(
+            f"{without}, taken in as untagged" if wanted else f"{without}: --new-photos takes them in as untagged"
+        )
+    if restart and (aside := RunFolder(project.path).put_aside()):
+        typer.echo(f"what was in {project.path} is in {aside} now")
+    with writing(project.path):
+        project.path.mkdir(parents=True, exist_ok=True)
+    with locked(project.path / ".lock"):
+        prepared = prepare_run(
+            project,
+            with_photos(table, more) if wanted else table,
+            source=data,
+            settings=settings_text(complete),
+            new_photos=wanted,
+            earlier=earlier,
+        )
+        if prepared.change is not None and str(prepared.change):
+            typer.echo(f"since the last time: {prepared.change}")
+        if prepared.answers:
+            counts = "counts as a known label" if prepared.answers == 1 else "count as known labels"
+            typer.echo(f"{counted(prepared.answers, 'answer')} of before {counts}")
+        run, vectors = prepared.path, absolute(features)
+        newest = project.newest_run() if RunFolder(run).finished else run
+        suggested = 1
+        if newest == run:
+            network = complete.model.backbone
+            options = {"folder": prepared.folder, "features": vectors}
+            given_words = [word for name, value in options.items() if value for word in (f"--{name}", value)]
+            words = ["--method", METHOD, "--mode", "linear", "--backbone", network, *given_words, "--out", str(run)]
+            _say("train", prepared.source, *words)
+            train(prepared.source, method=METHOD, mode="linear", backbone=network, out=run, **options)
+            carry_audit(project, run)
+            _say("find", run)
+            suggested = find(run)
     if not suggested:
         typer.echo(f"there is nothing to confirm; to count what is missing on random images: {command('audit', run)}")
     elif page:
-        _say("review", run, "--port", port, "--open")
-        review(run, port=port, browse=True)
+        _say("review", newest, "--port", port, "--open")
+        review(newest, port=port, browse=True)
+
+
+def earlier_runs(folder: Path, source: str | None) -> list[Path]:
+    """The finished runs of no project at a folder, the one in it and those that were trained again beside it.
+
+    Args:
+        folder: of the first of them.
+        source: the dataset that it must be of; None: any.
+    """
+    from onepair.runs.folder import RunFolder
+
+    if not (folder / "config.toml").exists() or not RunFolder(folder).finished:
+        return []
+    if source is not None and Path(RunFolder(folder).config().data.source).resolve() != Path(source).resolve():
+        return []
+    others = sorted(each for each in folder.parent.glob(f"{glob.escape(folder.name)}-[0-9]*") if each.is_dir())
+    return [*(each for each in reversed(others) if RunFolder(each).finished), folder]
+
+
+def settings_text(config: "Config") -> str:
+    """All that decides a run beside its dataset."""
+    from onepair.runs.config import DataConfig, to_toml
+
+    return to_toml(replace(config, data=DataConfig(features=absolute(config.data.features))))
+
+
+def absolute(path: str | None) -> str | None:
+    """A path that does not depend on the current folder."""
+    return path if path is None or is_url(path) else os.path.abspath(path)  # noqa: PTH100 (no links)
 
 
 def _say(*words: object) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from onepair import __version__
+from onepair.cli import answers
 from onepair.cli.data import check, datasets, features
 from onepair.cli.finding import audit, find, labels, review
 from onepair.cli.first_steps import demo, start
@@ -61,6 +62,12 @@ for command in (
     datasets,
 ):
     app.command(help=_paragraphs(command))(command)
+
+
+answered = typer.Typer(no_args_is_help=True, help="Answers as a file for another machine, and from one.")
+answered.command("export", help=_paragraphs(answers.export))(answers.export)
+answered.command("import", help=_paragraphs(answers.import_))(answers.import_)
+app.add_typer(answered, name="answers")
 
 
 def _print_version(wanted: bool) -> None:

@@ -22,6 +22,7 @@ from onepair.cli.options import (
     Strict,
     Threads,
     computed,
+    newest_run,
     with_options,
 )
 from onepair.errors import UserError, require_extra
@@ -195,7 +196,12 @@ def _print_thresholds(decisions: "Thresholds", scores: "NDArray[np.float32]", fo
 
 @on_interrupt(NOTHING)
 def predict(
-    model: Annotated[Path, typer.Argument(help="The folder of a finished run, or an .onnx file of onepair export.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="The folder of a run or a project, or an .onnx file of onepair export.", callback=newest_run
+        ),
+    ],
     images: Annotated[
         list[str],
         typer.Argument(

@@ -76,7 +76,22 @@ Reviewer = Annotated[str | None, typer.Option(help="The name of who answers; by 
 FollowLinks = Annotated[
     bool, typer.Option("--follow-links", help="Also show images that are links to outside of the dataset.")
 ]
-FinishedRunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
+
+
+def newest_run(path: Path | None) -> Path:
+    """A run's folder; a project stands for its newest run, and nothing for the project of the current folder."""
+    from onepair.runs.project import run_in
+
+    return run_in(path)
+
+
+FinishedRunFolder = Annotated[
+    Path, typer.Argument(help="The folder of a finished run, or of a project.", callback=newest_run)
+]
+CurrentRun = Annotated[
+    Path | None,
+    typer.Argument(help="The folder of a run or a project; by default the project of the current folder."),
+]
 
 
 @dataclass(frozen=True)

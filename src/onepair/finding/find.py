@@ -12,7 +12,8 @@ import numpy as np
 from onepair.files import locked, write_atomically, writing
 from onepair.finding import search
 from onepair.finding.folds import OutOfSample, read_out_of_sample, train_folds
-from onepair.finding.suggestions import MOST, Finding, choose, summarise
+from onepair.finding.suggestions import MOST, Finding, Suggestions, choose, summarise
+from onepair.labels import POSITIVE
 from onepair.runs.config import WITHOUT_IMAGES, Config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
@@ -123,8 +124,9 @@ def find_in(
         cache=cache,
         on_progress=progress_of(callbacks, "looking through images"),
     )
+    suggestions = _unanswered(scored, found.suggestions)
     return Finding(
-        suggestions=choose(found.suggestions, found.total, top, min_probability),
+        suggestions=choose(suggestions, found.total, top, min_probability),
         classes=summarise(observed, found.suggestions, found.missing, table.classes),
         missing=found.total,
         rows=rows,
@@ -132,6 +134,15 @@ def find_in(
         folds=scored.folds,
         basis=found.basis,
     )
+
+
+def _unanswered(scored: OutOfSample, found: Suggestions) -> Suggestions:
+    """Suggestions without those about labels that a person has answered: these are not contradicted."""
+    table, audit, rows = scored.run.table, scored.run.audit, scored.rows[found.row]
+    if table.asked is None and audit is None:
+        return found
+    open_ = np.ones(len(found), bool) if table.asked is None else table.asked[rows, found.label] != POSITIVE
+    return found[open_ if audit is None else open_ & ~np.isin(rows, audit.rows)]
 
 
 def _write_maps(

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -77,7 +77,12 @@ def write_suggestions(path: Path, found: Suggestions, files: Sequence[str], clas
 
 
 def read_suggestions(
-    path: Path, observed: Labels | LabelMatrix, files: Sequence[str], classes: Sequence[str]
+    path: Path,
+    observed: Labels | LabelMatrix,
+    files: Sequence[str],
+    classes: Sequence[str],
+    *,
+    answered: Collection[str] = (),
 ) -> Suggestions:
     """Read the .csv file that `write_suggestions` wrote.
 
@@ -86,8 +91,9 @@ def read_suggestions(
         observed: (N, L), the labels that the suggestions are about.
         files: the name of every row.
         classes: the name of every label.
+        answered: files whose labels have become known since.
     """
-    cells = list(_read_cells(path, observed, files, classes))
+    cells = list(_read_cells(path, observed, files, classes, answered))
     if not cells:
         raise RunError(f"{path}: suggests nothing")
     row, label, probability, kind = (np.array(values) for values in zip(*cells, strict=True))
@@ -97,7 +103,11 @@ def read_suggestions(
 
 
 def _read_cells(
-    path: Path, observed: Labels | LabelMatrix, files: Sequence[str], classes: Sequence[str]
+    path: Path,
+    observed: Labels | LabelMatrix,
+    files: Sequence[str],
+    classes: Sequence[str],
+    answered: Collection[str],
 ) -> Iterator[tuple[int, int, float, str]]:
     """Row, column, probability and kind of each line."""
     row_of = {name: row for row, name in enumerate(files)}
@@ -113,7 +123,8 @@ def _read_cells(
                 try:
                     file, label, probability, kind = (line[place] for place in places)
                     row, column = row_of[unguard(file)], column_of[unguard(label)]
-                    fits = kind == _KINDS[int(observed[row, column])] and 0 <= float(probability) <= 1
+                    fits = kind == _KINDS[int(observed[row, column])] or files[row] in answered
+                    fits = fits and 0 <= float(probability) <= 1
                 except (KeyError, ValueError, IndexError):
                     fits = False
                 if not fits:

@@ -185,11 +185,19 @@ class Store:
         return int(self._db.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM decisions").fetchone()[0])
 
     def _add(
-        self, action: int, file: str, label: str, reply: Reply | None, who: str, *, undoes: int | None = None
+        self,
+        action: int,
+        file: str,
+        label: str,
+        reply: Reply | None,
+        who: str,
+        *,
+        undoes: int | None = None,
+        at: str = "",
     ) -> None:
         self._db.execute(
             "INSERT INTO decisions (action, file, label, answer, who, at, undoes) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (action, file, label, reply, who, _now(), undoes),
+            (action, file, label, reply, who, at or _now(), undoes),
         )
 
     def _select(self, query: str, *values: object) -> list[Entry]:

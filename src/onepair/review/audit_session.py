@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from onepair.errors import RunError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.review.answers import Answer, Entry, Reply, Store
+from onepair.review.image_answers import open_answers
 from onepair.review.session import Session
 from onepair.runs.audit import Sample, audit_folder, read_answers, write_audit
 from onepair.runs.finished import FinishedRun
+from onepair.runs.project import project_of
 
 POSSIBLE = 0.02  # the probability from which on a label is worth a place among the likely ones
 MOST_POSSIBLE = 12  # such places, beside those of labels that are ticked
@@ -188,5 +190,5 @@ class AuditSession(Session):
 
 
 def open_store(run: FinishedRun) -> Store:
-    """What keeps the answers of a run's audit."""
-    return Store(audit_folder(run) / "answers.sqlite")
+    """What keeps the answers of a run's audit: of a project, all answers are in one place."""
+    return open_answers(run) if project_of(run.path) else Store(audit_folder(run) / "answers.sqlite")

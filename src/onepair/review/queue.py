@@ -114,12 +114,23 @@ def read_queue(run: FinishedRun) -> Queue:
     source = run.path / "finding" / "suggestions.csv"
     if not source.exists():
         raise ReviewError(f"{run.path}: nothing is suggested yet; run {command('find', run.path)} first")
-    rows, table = run.searched, run.table
+    table, audited = run.table, np.zeros(0, np.intp) if run.audit is None else run.audit.rows
+    rows = np.union1d(run.searched, audited)
     known = run.known.take(rows)
-    found = read_suggestions(source, known, [table.files[row] for row in rows.tolist()], table.classes)
+    answered = {table.files[row] for row in audited.tolist()}
+    files = [table.files[row] for row in rows.tolist()]
+    found = read_suggestions(source, known, files, table.classes, answered=answered)
+    maps = _read_maps(run.path, found)
+    left = ~np.isin(rows[found.row], audited)  # nobody is asked what an audit has answered
+    if not left.any():
+        raise ReviewError(
+            f"{source}: an audit has answered all that it suggests; run {command('find', run.path)} again"
+        )
+    if not left.all():
+        found, maps = found[left], None if maps is None else maps[left]
     observed = known[found.row, found.label]
     suggested = np.where(observed == POSITIVE, NEGATIVE, POSITIVE).astype(np.int8)
-    return Queue(rows[found.row], found.label, suggested, found.probability, _read_maps(run.path, found))
+    return Queue(rows[found.row], found.label, suggested, found.probability, maps)
 
 
 def _read_maps(folder: Path, found: Suggestions) -> NDArray[np.uint8] | None:

@@ -93,10 +93,15 @@ def draw(run: "FinishedRun", split: AuditedSplit, images: int, seed: int) -> Sam
     more = left[systematic(expected[left], wanted, np.random.default_rng((seed, len(drawn))))]
     chosen = tuple(files[place] for place in [*drawn, *more.tolist()])
     sample = Sample(split=split, seed=seed, population=len(run.task.rows(split)), files=chosen)
+    write_sample(run, sample)
+    return sample
+
+
+def write_sample(run: "FinishedRun", sample: Sample) -> None:
+    """Keep what was drawn in audit/sample.json."""
     with writing(audit_folder(run)):
         audit_folder(run).mkdir(exist_ok=True)
         write_atomically(audit_folder(run) / "sample.json", f"{sample.model_dump_json(indent=2)}\n".encode())
-    return sample
 
 
 def systematic(values: Floats, wanted: int, random: np.random.Generator) -> Indices:

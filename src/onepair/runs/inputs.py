@@ -10,6 +10,7 @@ from onepair.files import refuse_overwriting
 from onepair.remote import is_url
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
+from onepair.runs.project import project_of
 
 
 def protect_inputs(
@@ -39,6 +40,9 @@ def _inputs(run: Path | None, table: LabelTable | None, others: Iterable[object]
         yield from _images(table)
     if run is not None:
         yield from _files_at(run / "audit")
+        if (project := project_of(run)) and (record := project.record()):
+            yield from _files_at(project.source_of(record))
+            yield from (project.answers, *project.runs.glob("*-labels.*"), *project.runs.glob("*-images.csv"))
         if (run / "config.toml").exists():
             config = RunFolder(run).config()
             data = config.data

@@ -187,6 +187,11 @@ def _read(config: DataConfig, cache: RunCache) -> tuple[LabelTable, list[Problem
     return cache.get_or_make(("table", config.images_alone), read)
 
 
+def dataset_of(config: DataConfig, cache: RunCache) -> LabelTable:
+    """Read the dataset of a run, once for all who share a cache."""
+    return _read(config, cache)[0]
+
+
 def prepare_task(
     config: DataConfig,
     *,

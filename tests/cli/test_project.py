@@ -1,0 +1,243 @@
+"""Three days with a collection that grows: whatever becomes of table and photos, no answer is asked for again."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from onepair.data.formats.read import read_dataset
+from onepair.review.answers import Answer
+from onepair.review.image_answers import open_answers
+from onepair.review.queue import open_run, read_queue
+from onepair.review.session import ReviewSession
+from onepair.runs.project import Project, run_in
+
+SHAPES = ("red", "green", "blue", "striped", "framed")
+
+
+class Collection:
+    """Photos that show some of five things, and a table that names one of them; what is true is known here alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.random = folder, np.random.default_rng(3)
+        self.truth: dict[str, set[str]] = {}
+        self.tags: dict[str, str] = {}
+
+    def add(self, count: int, *, things=SHAPES[:3], tagged: bool = True) -> None:
+        for _ in range(count):
+            name = f"IMG_{len(self.truth):03}.png"
+            shown = {thing for thing in things if self.random.random() < 0.5} or {things[0]}
+            Image.fromarray(self.picture(shown)).save(self.folder / name)
+            self.truth[name] = shown
+            if tagged:
+                self.tags[name] = sorted(shown)[self.random.integers(len(shown))]
+
+    def picture(self, shown: set[str]) -> np.ndarray:
+        pixels = self.random.integers(0, 90, (16, 16, 3))
+        for channel, colour in enumerate(SHAPES[:3]):
+            pixels[..., channel] += 120 * (colour in shown)
+        pixels[::4] += 40 * ("striped" in shown)
+        pixels[:2] += 40 * ("framed" in shown)
+        return pixels.astype(np.uint8)
+
+    def rename(self, old: str, new: str) -> None:
+        (self.folder / old).rename(self.folder / new)
+        for names in (self.truth, self.tags):
+            names[new] = names.pop(old)
+
+    def write(self, *, shuffled: bool = False) -> None:
+        lines = [f"{file},{label},seen on a walk" for file, label in self.tags.items()]
+        if shuffled:
+            self.random.shuffle(lines)
+        (self.folder / "tags.csv").write_text("\n".join(["photo,tags,comment", *lines]) + "\n")
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    collection = Collection(folder)
+    collection.add(40)
+    collection.write()
+    return collection
+
+
+@pytest.fixture
+def start(in_process):
+    def run(*more):
+        result = in_process("start", "tags.csv", "--backbone", "small-cnn", "--no-page", *more)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    return run
+
+
+def session_of(path: Path | None = None) -> ReviewSession:
+    opened = open_run(run_in(path))
+    return ReviewSession(opened, read_queue(opened), open_answers(opened))
+
+
+def answer(photos: Collection, count: int, said: dict[tuple[bytes, str], bool]) -> None:
+    """Answer so many open suggestions by what is true; none may have been answered before."""
+    session = session_of()
+    for _ in range(count):
+        number = session.next_open("probability")
+        if number is None:
+            return
+        cell = session.suggestion(number)
+        place = content(photos, cell.file), cell.label
+        assert place not in said, f"{cell.file} {cell.label} was asked before"
+        said[place] = cell.label in photos.truth[cell.file]
+        reply = "yes" if said[place] else "no"
+        session.record([Answer(cell.file, cell.label, reply, cell.version)], who="Ann")
+
+
+def content(photos: Collection, file: str) -> bytes:
+    return (photos.folder / file).read_bytes()
+
+
+def require_truth(photos: Collection, said, in_process, out: str) -> None:
+    """The written labels are what people said, what the table says, and nothing else."""
+    result = in_process("labels", "--out", out)
+    assert result.returncode == 0, result.stderr
+    table = read_dataset(out)
+    assert sorted(table.files) == sorted(photos.tags)
+    for row, file in enumerate(table.files):
+        for column, label in enumerate(table.classes):
+            known = {photos.tags[file]: 1}.get(label, -1)
+            expected = int(said.get((content(photos, file), label), known))
+            assert table.labels[row, column] == expected, (file, label)
+
+
+def test_three_days(photos, start, in_process):
+    said: dict[tuple[bytes, str], bool] = {}
+
+    assert "since the last time" not in start()
+    answer(photos, 30, said)
+    require_truth(photos, said, in_process, "day1.csv")
+    assert "since the last time" not in start()  # the same command goes on
+    assert Project(Path("tags.onepair")).newest_run().name == "1"
+
+    photos.add(20, things=SHAPES)
+    for number in range(10):
+        photos.rename(f"IMG_{number:03}.png", f"summer {number}.png")
+    for name in ("IMG_011.png", "IMG_012.png"):
+        (photos.folder / name).unlink()
+        photos.tags.pop(name)
+    photos.write(shuffled=True)
+    second = start()
+    assert "since the last time: 20 photos and 2 classes new, 2 photos gone, 10 photos renamed" in second
+    assert f"{len(said)} answers of before count as known" in second
+    answer(photos, 30, said)
+    require_truth(photos, said, in_process, "day2.csv")
+
+    for file in list(photos.tags)[5:15]:  # somebody else has tagged other things, and removed some rows
+        photos.tags[file] = sorted(photos.truth[file])[-1]
+    for file in list(photos.tags)[:3]:
+        del photos.tags[file]
+    photos.write()
+    assert "3 photos gone" in start()
+    answer(photos, 30, said)
+    require_truth(photos, said, in_process, "day3.csv")
+
+    old = in_process("labels", "tags.onepair/runs/1", "--out", "old.csv")  # of a table that is no more
+    assert old.returncode == 0, old.stderr
+    labels = read_dataset("old.csv", images="missing").files
+    assert len(labels) == 40
+
+
+def test_an_edited_photo_and_a_renamed_class_keep_their_answers_and_photos_without_rows_come_in(photos, start):
+    start()
+    said: dict[tuple[bytes, str], bool] = {}
+    answer(photos, 20, said)
+    before = {(entry.file, entry.label): entry.answer for entry in session_of().store.entries()}
+    edited = next(iter(before))[0]
+    Image.fromarray(255 - np.asarray(Image.open(edited))).save(edited)
+    photos.tags = {file: {"red": "rouge"}.get(label, label) for file, label in photos.tags.items()}
+    photos.write()
+    photos.add(3, tagged=False)
+    output = start()
+    assert "3 photos without a row in tags.csv: --new-photos takes them in" in output
+    assert "1 photo edited (its answers stay), class red is now called rouge" in output
+    expected = {(file, {"red": "rouge"}.get(label, label)): reply for (file, label), reply in before.items()}
+    assert {(entry.file, entry.label): entry.answer for entry in session_of().store.entries()} == expected
+    assert "3 photos new" in start("--new-photos")
+    assert len(session_of().table) == 43
+    assert "since the last time" not in start()  # which remembers the word
+    assert len(session_of().table) == 43
+
+
+def test_answers_of_two_machines_merge(photos, start, in_process, tmp_path, monkeypatch):
+    start()
+    shutil.copytree(photos.folder, tmp_path / "other")
+    answer(photos, 6, {})
+    (disputed, *_, last) = session_of().store.entries()
+    assert in_process("answers", "export", tmp_path / "mine.csv").stdout == f"6 answers in {tmp_path / 'mine.csv'}\n"
+
+    monkeypatch.chdir(tmp_path / "other")
+    Path(last.file).rename("other name.png")
+    Path("tags.csv").write_text(Path("tags.csv").read_text().replace(last.file, "other name.png"))
+    start()
+    other = {"yes": "no", "no": "yes"}[disputed.answer]
+    session_of().record([Answer(disputed.file, disputed.label, other, 0)], who="Ben")
+    result = in_process("answers", "import", tmp_path / "mine.csv")
+    assert "5 answers taken in" in result.stdout
+    assert f"differs: {disputed.file}, {disputed.label}: {other} by Ben here, {disputed.answer} by Ann" in result.stdout
+    now = {(entry.file, entry.label): entry.answer for entry in session_of().store.entries()}
+    assert now["other name.png", last.label] == last.answer
+    assert now[disputed.file, disputed.label] == other  # the later one
+    assert "0 answers taken in" in in_process("answers", "import", tmp_path / "mine.csv").stdout
+
+    in_process("answers", "export", tmp_path / "theirs.csv")
+    monkeypatch.chdir(photos.folder)
+    assert "1 answer taken in" in in_process("answers", "import", tmp_path / "theirs.csv").stdout
+    both = [
+        (tmp_path / name).read_text()
+        for name in ("a.csv", "theirs.csv")
+        if in_process("answers", "export", tmp_path / "a.csv")
+    ]
+    assert {line.split(",", 1)[1] for line in both[0].splitlines()} == {
+        line.split(",", 1)[1] for line in both[1].splitlines()
+    }
+
+    strange = tmp_path / "strange.csv"
+    for text, sentence in {
+        "file,label,answer\nelse.jpg,red,yes\n": "not one of its images is in this project (else.jpg)",
+        "file,label,answer\nIMG_001.png,red,perhaps\n": "line 2: the answer 'perhaps' is not yes, no or not sure",
+        "file,label\n": "has no column answer",
+        "file,label,answer,when\nIMG_001.png,red,no,soon\n": "line 2: 'soon' is no time",
+    }.items():
+        strange.write_text(text)
+        result = in_process("answers", "import", strange)
+        assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+        assert sentence in result.stderr
+    assert len(session_of().store.entries()) == 7
+
+
+def test_runs_of_before_are_taken_over_and_broken_projects_are_told_of(photos, start, in_process):
+    arguments = ("--method", "opml-plus", "--mode", "linear", "--backbone", "small-cnn", "--out", "runs/old")
+    assert in_process("train", "tags.csv", *arguments).returncode == 0
+    assert in_process("find", "runs/old").returncode == 0
+    session = session_of(Path("runs/old"))
+    cell = session.suggestion(1)
+    session.record([Answer(cell.file, cell.label, "no", 0)], who="Ann")
+    output = start("--out", "runs/old")
+    assert "1 answer of before counts" in output
+    project = Path("runs/old.onepair")
+    assert [entry[2:6] for entry in session_of(project).store.entries()] == [(cell.file, cell.label, "no", "Ann")]
+
+    result = in_process("find")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "there is no project in this folder" in result.stderr
+    (project / "project.json").write_text("{")
+    result = in_process("start", "tags.csv", "--backbone", "small-cnn", "--no-page", "--out", "runs/old")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "project.json: is not JSON" in result.stderr
+    (project / "project.json").unlink()
+    start("--out", "runs/old")
+    assert session_of(project).run.path.name == "2"
+    assert len(session_of(project).store.entries()) == 1
