@@ -12,6 +12,7 @@ from onepair.data.formats.readers import register_reader
 from onepair.data.label_table import LabelTable
 from onepair.data.problems import Report, raise_problem
 from onepair.data.text_files import exists
+from onepair.errors import DataError
 from onepair.files import write_atomically
 from onepair.label_matrix import LabelMatrix
 
@@ -498,8 +499,8 @@ def tag_scene(shown: Iterable[str], random: np.random.Generator) -> list[str]:
     return [name.capitalize() if random.random() < MISSPELT else name for name in tags]
 
 
-def write_scenes(folder: Path, *, number: int = 600, seed: int = 0) -> Path:
-    """Write scenes as a person keeps photos: a folder of pictures, and `labels.csv` with the tags that came to mind.
+def write_scenes(folder: Path, *, number: int = 400, seed: int = 0) -> Path:
+    """Write scenes as people keep photos: a folder of pictures, and `labels.csv` with the tags that came to mind.
 
     Args:
         folder: where to; it is made. `truth.csv` there says what the scenes really show.
@@ -508,19 +509,25 @@ def write_scenes(folder: Path, *, number: int = 600, seed: int = 0) -> Path:
 
     Returns:
         The path of `labels.csv`.
+
+    Raises:
+        DataError: if a table of other labels is there already.
     """
-    pictures = folder / "pictures"
-    pictures.mkdir(parents=True, exist_ok=True)
-    tables: dict[str, list[tuple[str, str]]] = {"labels.csv": [], "truth.csv": []}
+    tables = {"labels.csv": "file,labels\n", "truth.csv": "file,labels\n"}
+    pictures: dict[str, Image.Image] = {}
     for i in range(number):
-        random = np.random.default_rng([seed, i])
-        scene, file = draw_scene(random), f"pictures/{i:03}.jpg"
-        scene.image.save(folder / file, quality=90)
-        for name, names in (("labels.csv", tag_scene(scene.shown, random)), ("truth.csv", scene.shown)):
-            tables[name].append((file, ";".join(names)))
-    for name, rows in tables.items():
-        lines = [("file", "labels"), *rows]
-        write_atomically(folder / name, "".join(f"{file},{names}\n" for file, names in lines).encode())
+        random, file = np.random.default_rng([seed, i]), f"pictures/{i:03}.jpg"
+        pictures[file], shown = draw_scene(random)
+        tables["labels.csv"] += f"{file},{';'.join(tag_scene(shown, random))}\n"
+        tables["truth.csv"] += f"{file},{';'.join(shown)}\n"
+    for name, content in tables.items():
+        if (folder / name).exists() and (folder / name).read_bytes() != content.encode():
+            raise DataError(f"{folder / name}: is there already, with other labels; name another folder")
+    (folder / "pictures").mkdir(parents=True, exist_ok=True)
+    for file, picture in pictures.items():
+        picture.save(folder / file, quality=90)
+    for name, content in tables.items():
+        write_atomically(folder / name, content.encode())
     return folder / "labels.csv"
 
 
