@@ -116,7 +116,6 @@ main()
     [
         (["review", "run"], "review"),
         (["audit", "run"], "review"),
-        (["demo"], "report"),
         (["explain", "run", "a.png"], "report"),
         (["compare", "a", "b", "--out", "report.html"], "report"),
         (["reproduce", "fig-gradients"], "report"),

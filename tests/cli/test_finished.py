@@ -10,7 +10,6 @@ import pytest
 from onepair import label_matrix
 from onepair.inference.model_files import read_description
 from onepair.labels import UNKNOWN
-from onepair.review.queue import open_run, read_queue
 from onepair.runs import task as tasks
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, train_tiny, write_images, write_table
 
@@ -190,17 +189,6 @@ def test_methods_are_listed_and_shown(onepair):
     shown = onepair("methods", "opml-sp").stdout
     assert "Li, Wang, Chen 2023" in shown
     assert "method.options.label_num" in shown
-
-
-def test_demo_goes_from_nothing_to_a_report_and_to_what_can_be_reviewed(onepair, tmp_path):
-    result = onepair("demo", "--epochs", "1", "--out", str(tmp_path / "demo"))
-    assert result.returncode == 0, result.stderr
-    assert "OPML-SP" in result.stdout
-    assert "gap closed" in result.stdout
-    report = (tmp_path / "demo" / "report.html").read_text()
-    assert "Learning all labels from one" in report
-    assert f"onepair review {tmp_path / 'demo'}" in result.stdout.replace("\n", "")
-    assert len(read_queue(open_run(tmp_path / "demo"))) > 1000
 
 
 def test_decide_changes_what_is_predicted(finished, onepair):

@@ -1,10 +1,9 @@
-"""The configuration of each run of an experiment, against the presets and the demo."""
+"""The configuration of each run of an experiment, against the presets."""
 
 from dataclasses import replace
 
 import pytest
 
-from onepair.cli.first_steps import RUNS, demo_config
 from onepair.experiments.overrides import Dataset, Overrides, make_config
 from onepair.experiments.records import Row
 from onepair.methods import METHODS
@@ -28,10 +27,13 @@ def test_they_are_those_of_the_preset(name, mode):
         assert learning(ours) == learning(resolve_config(preset(name, method), {"model": {"mode": mode}})), method
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-def test_those_of_digits_are_the_demos(run):
-    row = Row(run.title, run.method, labels="full" if run.observe == "given" else "single")
-    assert learning(make_config(DIGITS, row, {}, seed=0, overrides=Overrides())) == learning(demo_config(run, 20))
+@pytest.mark.parametrize(
+    ("method", "labels", "observe"), [("opml-sp", "single", "single-positive"), ("bce", "full", "given")]
+)
+def test_those_of_digits_are_its_presets(method, labels, observe):
+    ours = make_config(DIGITS, Row(method, method, labels=labels), {}, seed=0, overrides=Overrides())
+    settings = {"data": {"source": "digits", "observe": observe}, "finetune": {"epochs": 20}}
+    assert learning(ours) == learning(resolve_config(preset("digits", method), settings))
 
 
 def test_a_dataset_of_ones_own_has_the_protocol_and_the_network_of_the_paper():

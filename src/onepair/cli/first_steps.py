@@ -1,27 +1,22 @@
-"""`onepair start` and `onepair demo`: all steps by one command, on your data or on the embedded digits."""
+"""`onepair start`: all steps by one command."""
 
 import glob
-import logging
 import os
 import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onepair.cli.console import make_table
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.options import (
     READ_DEFAULTS,
-    Accelerator,
     Backbone,
-    Devices,
     Features,
     Port,
     ReadOptions,
     RunOptions,
-    number_or_auto,
     with_options,
 )
 from onepair.errors import require_extra
@@ -29,11 +24,7 @@ from onepair.remote import is_url
 from onepair.words import command, counted
 
 if TYPE_CHECKING:
-    from onepair.report import RunSummary
     from onepair.runs.config import Config
-    from onepair.runs.task import RunCache
-
-_log = logging.getLogger(__name__)
 
 
 METHOD = "opml-plus"
@@ -85,7 +76,7 @@ def start(
     record = project.record()
     words = [*reading.words, *(["--features", features] if features is not None else [])]
 
-    _say("check", data, *words)
+    say_command("check", data, *words)
     try:
         check(data, **asdict(reading), features=features)
     except typer.Exit as end:
@@ -129,15 +120,15 @@ def start(
             options = {"folder": prepared.folder, "features": vectors}
             given_words = [word for name, value in options.items() if value for word in (f"--{name}", value)]
             words = ["--method", METHOD, "--mode", "linear", "--backbone", network, *given_words, "--out", str(run)]
-            _say("train", prepared.source, *words)
+            say_command("train", prepared.source, *words)
             train(prepared.source, method=METHOD, mode="linear", backbone=network, out=run, **options)
             carry_audit(project, run)
-            _say("find", run)
+            say_command("find", run)
             suggested = find(run)
     if not suggested:
         typer.echo(f"there is nothing to confirm; to count what is missing on random images: {command('audit', run)}")
     elif page:
-        _say("review", newest, "--port", port, "--open")
+        say_command("review", newest, "--port", port, "--open")
         review(newest, port=port, browse=True)
 
 
@@ -170,124 +161,6 @@ def absolute(path: str | None) -> str | None:
     return path if path is None or is_url(path) else os.path.abspath(path)  # noqa: PTH100 (no links)
 
 
-def _say(*words: object) -> None:
+def say_command(*words: object) -> None:
     """Name the command that comes now."""
     typer.secho(f"\n$ {shlex.join(['onepair', *map(str, words)])}", bold=True, err=True)
-
-
-FINDER, FOLDS = "opml-plus", 2  # the run that missing labels are found with
-INTRODUCTION = """Scenes of one to five handwritten digits; the labels say which digits appear.
-
-Every training scene keeps only one of its labels. Three methods learn from these single positives, and a fourth run is
-given all labels, to show how far one could get."""
-
-
-class DemoRun(NamedTuple):
-    name: str
-    title: str
-    method: str
-    observe: Literal["single-positive", "given"]
-
-    @property
-    def labels(self) -> str:
-        return "full labels" if self.observe == "given" else "single positives"
-
-
-RUNS = (
-    DemoRun("bce", "BCE", "bce", "single-positive"),
-    DemoRun("opml-sp", "OPML-SP", "opml-sp", "single-positive"),
-    DemoRun("opml-plus", "OPML+", "opml-plus", "single-positive"),
-    DemoRun("bce-full", "BCE", "bce", "given"),
-)
-
-
-@on_interrupt("the runs that are done are kept; the same command goes on")
-def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("runs/demo"),
-    epochs: Annotated[int, typer.Option(help="Epochs of each run.")] = 20,
-    devices: Devices = "auto",
-    accelerator: Accelerator = "auto",
-) -> None:
-    """Learn all labels from one, on data inside the package.
-
-    Trains BCE, OPML-SP and OPML+ from single positives and BCE from full labels, prints how much of the gap between the
-    two is closed, writes a report with charts, and finds the labels that are missing. Run the same command again to
-    resume.
-    """
-    require_extra("report")
-    from onepair.cli.finding import print_finding
-    from onepair.finding.find import find_labels
-    from onepair.runs.finished import FinishedRun
-    from onepair.runs.folder import RunFolder
-    from onepair.training.distributed import is_first
-    from onepair.training.hardware import Hardware
-    from onepair.training.progress import ProgressCallback
-    from onepair.training.run import train
-
-    hardware = Hardware(accelerator=accelerator, devices=number_or_auto(devices))
-    with ProgressCallback(quiet=not is_first()) as progress:
-        for each in RUNS:
-            _log.info(f"\n{each.title} from {each.labels}")
-            train(demo_config(each, epochs), RunFolder(out / each.name), hardware=hardware, callbacks=[progress])
-    if is_first():
-        _print_runs(_summaries(out, hardware.shared))
-    with ProgressCallback(quiet=not is_first()) as progress:
-        _log.info(f"\nWhich labels are missing? {FOLDS} models, each trained without the scenes it is asked about")
-        finder = FinishedRun(out / FINDER, shared=hardware.shared)
-        found = find_labels(finder, folds=FOLDS, hardware=hardware, callbacks=[progress])
-    print_finding(found)
-    _report(out, hardware.shared)
-    typer.echo(f"To confirm them on a page: {command('review', out)}")
-
-
-def _summaries(out: Path, shared: "RunCache") -> "list[RunSummary]":
-    from onepair.report import RunSummary
-    from onepair.runs.finished import FinishedRun
-
-    runs = ((each, FinishedRun(out / each.name, shared=shared)) for each in RUNS)
-    return [RunSummary.of(run, name=each.name, title=each.title, labels=each.labels) for each, run in runs]
-
-
-def _report(out: Path, shared: "RunCache") -> None:
-    """Tell on a page what came of the runs."""
-    from onepair.report import write_report
-    from onepair.report.explain_images import choose_examples
-    from onepair.runs.finished import FinishedRun
-
-    write_report(
-        out / "report.html",
-        _summaries(out, shared),
-        title="Learning all labels from one",
-        introduction=INTRODUCTION,
-        ceiling="bce-full",
-        examples=choose_examples(FinishedRun(out / RUNS[-1].name, shared=shared)),
-    )
-    typer.echo(f"The report with charts and examples is {out / 'report.html'}")
-
-
-def demo_config(run: DemoRun, epochs: int) -> "Config":
-    from onepair.runs.config import resolve_config
-    from onepair.runs.presets import preset
-
-    data = {"source": "digits", "format": "digits", "observe": run.observe}
-    return resolve_config(preset("digits", run.method), {"data": data, "finetune": {"epochs": epochs}})
-
-
-def _print_runs(summaries: "list[RunSummary]") -> None:
-    from rich.console import Console
-
-    from onepair.report import gap_closed
-    from onepair.words import duration, percent, points, signed
-
-    baseline, ceiling = summaries[0].test_map, summaries[-1].test_map
-    table = make_table("method", "trained on", ">test mAP", ">against BCE", ">gap closed", ">time")
-    for run in summaries:
-        table.add_row(
-            run.title,
-            run.labels,
-            points(run.test_map),
-            signed(run.test_map - baseline),
-            percent(gap_closed(run.test_map, baseline, ceiling)),
-            duration(run.seconds),
-        )
-    Console().print(table)

@@ -15,8 +15,9 @@ import typer
 from onepair import __version__
 from onepair.cli import answers
 from onepair.cli.data import check, datasets, features
+from onepair.cli.demo import demo
 from onepair.cli.finding import audit, find, labels, review
-from onepair.cli.first_steps import demo, start
+from onepair.cli.first_steps import start
 from onepair.cli.interruption import terminable
 from onepair.cli.models import decide, evaluate, explain, export, predict
 from onepair.cli.research import compare, reproduce
@@ -39,29 +40,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    start,
-    demo,
-    check,
-    train,
-    tune,
-    config,
-    evaluate,
-    decide,
-    predict,
-    export,
-    explain,
-    find,
-    review,
-    labels,
-    audit,
-    reproduce,
-    compare,
-    features,
-    methods,
-    datasets,
-):
-    app.command(help=_paragraphs(command))(command)
+GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "Begin": (start, demo, check, datasets),
+    "Train": (train, tune, config, methods, features),
+    "Find and fix": (find, review, labels, audit),
+    "Use": (evaluate, decide, predict, explain, export),
+    "Research": (reproduce, compare),
+}
+for group, commands in GROUPS.items():
+    for command in commands:
+        app.command(help=_paragraphs(command), rich_help_panel=group)(command)
 
 
 answered = typer.Typer(no_args_is_help=True, help="Answers as a file for another machine, and from one.")

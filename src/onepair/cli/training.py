@@ -258,11 +258,13 @@ def methods(
     from rich.markup import escape
 
     from onepair.methods import METHODS, find_method
+    from onepair.runs.config import MethodConfig
 
     console = Console(highlight=False)
     if name is None:
         table = make_table("method", "in the papers", "what it does")
-        for info in METHODS.values():
+        usual = MethodConfig().name
+        for info in sorted(METHODS.values(), key=lambda info: info.name != usual):  # the default first
             table.add_row(info.name, info.title, escape(info.description))
         console.print(table)
         return

@@ -15,6 +15,7 @@ from onepair.data.formats import (  # noqa: F401 (importing a module registers i
     image_folders,
     label_studio,
     nuswide,
+    scenes,
     voc,
     webdataset,
 )
