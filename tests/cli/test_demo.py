@@ -16,7 +16,9 @@ def test_from_nothing_to_what_can_be_reviewed(in_process, monkeypatch, tmp_path)
     code, output, errors = in_process("demo", "--scenes", 60, "--backbone", "small-cnn")
     assert code == 0, errors
     scenes = tmp_path / "runs" / "demo" / "scenes"
-    truth, tags = (list(csv.DictReader((scenes / name).open())) for name in ("truth.csv", "labels.csv"))
+    truth, tags = (
+        list(csv.DictReader((scenes / name).read_text().splitlines())) for name in ("truth.csv", "labels.csv")
+    )
     named = [
         ({*one["labels"].split(";")}, {*other["labels"].lower().split(";")})
         for one, other in zip(truth, tags, strict=True)

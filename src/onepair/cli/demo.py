@@ -77,10 +77,10 @@ def demo(
 
 
 def judge(found: "Finding", missing: set[tuple[str, str]]) -> Verdict:
-    """Compare suggestions of missing labels with the labels that are really missing, by file and class."""
+    """Compare suggestions of missing labels with the labels really missing, by file and class in lower case."""
     suggestions = found.suggestions[found.suggestions.kind == "missing"]
     cells = zip(suggestions.row.tolist(), suggestions.label.tolist(), strict=True)
-    right = [(found.files[row], found.classes[label].name) in missing for row, label in cells]
+    right = [(found.files[row], found.classes[label].name.lower()) in missing for row, label in cells]
     first = max(len(right[:FIRST]), 1)
     stated = float(suggestions.probability[:FIRST].sum())
     return Verdict(len(right), sum(right), stated / first, sum(right[:FIRST]) / first)
@@ -99,7 +99,7 @@ def _positives(path: Path) -> set[tuple[str, str]]:
     table = read_dataset(path)
     rows, columns = (table.labels.dense() == POSITIVE).nonzero()
     cells = zip(rows.tolist(), columns.tolist(), strict=True)
-    return {(table.files[row], table.classes[column]) for row, column in cells}
+    return {(table.files[row], table.classes[column].lower()) for row, column in cells}
 
 
 def _train_and_find(method: str, table: Path, network: str, run: Path, shared: "RunCache") -> "Finding":
