@@ -27,6 +27,7 @@ from onepair.labels import NEGATIVE, POSITIVE
 from onepair.probability.evaluation import Evaluation
 from onepair.review.answers import Answer, Entry, Reply, Store
 from onepair.review.completion import completed_table
+from onepair.review.image_answers import has_answers, open_answers
 from onepair.review.queue import answers_file, read_queue
 from onepair.runs.config import Config, nested, resolve_config
 from onepair.runs.evaluate_run import Chosen, choose_thresholds, evaluate_run
@@ -273,22 +274,21 @@ class Run:
         return frozenset(self._opened.table.files)
 
     def _store(self) -> Store:
-        path = answers_file(self._opened)
-        path.parent.mkdir(exist_ok=True)
-        return Store(path)
+        answers_file(self._opened).parent.mkdir(exist_ok=True)
+        return open_answers(self._opened)
+
+    def _stored(self) -> Store | None:
+        return open_answers(self._opened, read_only=True) if has_answers(self._opened) else None
 
     def _entries(self) -> list[Entry]:
-        path = answers_file(self._opened)
-        last = {
-            (each.file, each.label): each for each in (Store(path, read_only=True).entries() if path.exists() else [])
-        }
+        store = self._stored()
+        last = {(each.file, each.label): each for each in (store.entries() if store else [])}
         return [each for each in last.values() if each.answer is not None]
 
     def labels(self) -> Dataset:
         """Return the dataset with what people answered: yes is 1, no is 0; audited images have all of their labels."""
-        path = answers_file(self._opened)
-        added = Store(path, read_only=True).classes() if path.exists() else []
-        return Dataset(completed_table(self._opened, self._entries(), added=added)[1])
+        store = self._stored()
+        return Dataset(completed_table(self._opened, self._entries(), added=store.classes() if store else [])[1])
 
     def apply(self, found: "Found") -> Dataset:
         """Return the dataset with suggestions taken for true, on top of what people answered.

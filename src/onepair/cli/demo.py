@@ -104,12 +104,12 @@ def _positives(path: Path) -> set[tuple[str, str]]:
 
 def _train_and_find(method: str, table: Path, network: str, run: Path, shared: "RunCache") -> "Finding":
     """Do what `onepair train` and `onepair find` do, and name them."""
-    from onepair.cli.progress import ProgressCallback
     from onepair.cli.training import complete_config
     from onepair.finding.find import find_labels
     from onepair.runs.finished import FinishedRun
     from onepair.runs.folder import RunFolder
     from onepair.training.hardware import Hardware
+    from onepair.training.progress import ProgressCallback
     from onepair.training.run import train
 
     config = complete_config("demo", str(table), RunOptions(method=method, backbone=network), shared=shared)

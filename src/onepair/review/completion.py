@@ -130,7 +130,7 @@ def _require_same_form(run: FinishedRun, out: Path) -> None:
         raise ReviewError(f"{out}: labels in the form of {source} go to a file that ends in {source.suffix}")
 
 
-def _same_form(run: FinishedRun, before: LabelTable, decided: Sequence[Located], asked: LabelMatrix) -> SameForm:
+def _same_form(run: FinishedRun, before: LabelTable, decided: Sequence[Located], asked: LabelMatrix | None) -> SameForm:
     """The run's own table with what people said; an audited image has all of its labels."""
     data, audit = run.config.data, run.audit
     rows = set() if audit is None else set(audit.rows.tolist())

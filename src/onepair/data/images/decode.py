@@ -10,7 +10,7 @@ from errno import EINVAL
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
