@@ -29,8 +29,8 @@ from onepair.runs.audit import audit_folder, draw, write_audit
 from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
+from onepair.training.callbacks import ProgressCallback
 from onepair.training.hardware import Hardware
-from onepair.training.progress import ProgressCallback
 from onepair.training.run import train
 
 AUDITED = (0, 50, 100, 200, 10**9)

@@ -20,7 +20,7 @@ import torch
 from onepair.data.images.batches import image_batches, normalise
 from onepair.data.images.blocks import cores
 from onepair.data.label_table import LabelTable
-from onepair.features.extract import extract_features
+from onepair.features import extract_features
 from onepair.inference.engine_selector import EngineSelector
 from onepair.label_matrix import LabelMatrix
 from onepair.models import Backbone, create_backbone

@@ -26,8 +26,8 @@ from onepair.probability.cell_posterior import Judgement, judge
 from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
+from onepair.training.callbacks import ProgressCallback
 from onepair.training.hardware import Hardware
-from onepair.training.progress import ProgressCallback
 from onepair.training.run import train
 
 Floats = NDArray[np.float64]

@@ -22,8 +22,7 @@ from onepair.models import Backbone, Classifier, create_backbone
 from onepair.models.frozen_prefix import TrainableSuffix, split_at
 from onepair.runs.config import Config, FinetuneConfig, LinearConfig
 from onepair.runs.task import Task
-from onepair.training.loop import Progress, Stage, Trainer
-from onepair.training.optim import Group
+from onepair.training.loop import Group, Progress, Stage, Trainer
 from onepair.training.sources import ActivationSource, CachedActivations, FeatureSource, ImageSource
 
 CPU = torch.device("cpu")

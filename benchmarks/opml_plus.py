@@ -20,13 +20,13 @@ from real_sets import write_csv
 from torch import Tensor
 
 from onepair.losses.batch import loss_batch, unknown_cells
+from onepair.methods.method import register
 from onepair.methods.opml_plus import OPMLPlus
-from onepair.methods.registry import register
 from onepair.numerics import masked_logsumexp
 from onepair.runs.config import build_config
 from onepair.runs.folder import RunFolder
+from onepair.training.callbacks import ProgressCallback
 from onepair.training.hardware import Hardware
-from onepair.training.progress import ProgressCallback
 from onepair.training.run import train
 
 LABELS: dict[str, dict[str, Any]] = {

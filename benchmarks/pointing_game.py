@@ -38,9 +38,8 @@ from onepair.inference.model_files import load_model
 from onepair.labels import POSITIVE, Indices
 from onepair.models import Classifier
 from onepair.probability.thresholds import Thresholds
-from onepair.runs.config import resolve_config
+from onepair.runs.config import preset, resolve_config
 from onepair.runs.folder import RunFolder
-from onepair.runs.presets import preset
 from onepair.training.hardware import Hardware
 from onepair.training.run import train
 

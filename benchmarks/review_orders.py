@@ -37,8 +37,8 @@ from onepair.review.queue import Queue, read_queue
 from onepair.runs.config import Config, build_config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
+from onepair.training.callbacks import ProgressCallback
 from onepair.training.hardware import Hardware
-from onepair.training.progress import ProgressCallback
 from onepair.training.run import train
 
 METHODS = ("opml-plus", "bce", "entmax", "role", "opml", "opml-sp")

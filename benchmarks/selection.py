@@ -29,9 +29,8 @@ from onepair.metrics import Floats, mean_average_precision
 from onepair.probability.calibration import fit_lines
 from onepair.probability.observation import Rates, recognise
 from onepair.probability.selection_score import estimated_map
-from onepair.runs.config import resolve_config
-from onepair.runs.presets import preset
-from onepair.training.optim import Group, make_optimiser
+from onepair.runs.config import preset, resolve_config
+from onepair.training.loop import Group, make_optimiser
 
 FULL = "bce, all labels"
 CHOSEN_ON = (FULL, "bce", "bce-l1", "bce-ls", "role", "ll-ct", "entmax", "opml-sp")

@@ -24,8 +24,7 @@ from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
 from onepair.training.checkpoint import StopRequests
 from onepair.training.hardware import Hardware
-from onepair.training.loop import Progress, Stage, Trainer
-from onepair.training.optim import Group
+from onepair.training.loop import Group, Progress, Stage, Trainer
 from onepair.training.sources import BatchPlan, FeatureSource
 
 TRAIN, VALIDATION, CLASSES, FEATURES, BATCH = 4574, 1143, 20, 1280, 16

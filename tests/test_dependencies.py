@@ -156,7 +156,7 @@ def test_all_modules_of_the_base_import_without_extras():
         for room in rooms
         for file in sorted((ROOT / "src" / "onepair" / room).glob("[!_]*.py"))
     ]
-    modules += ["onepair.words", "onepair.experiments.comparison", "onepair.training.progress"]
+    modules += ["onepair.words", "onepair.report.compared_runs", "onepair.training.callbacks"]
     script = WITHOUT_EXTRAS.replace("from onepair.cli.main import main\nmain()", "") + (
         "import importlib\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
     )

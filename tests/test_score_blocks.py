@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from onepair import score_blocks
-from onepair.correction import label_correction
 from onepair.label_matrix import LabelMatrix
+from onepair.methods.opml_sp import label_correction
 from onepair.metrics import average_precision
 from onepair.probability.selection_score import estimated_map, estimated_map_by_blocks
 from onepair.score_blocks import HighestUnknown, one_block, rank_positives

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
         split_validation,
         validate_labels,
     )
-    from onepair.linear.calibrated import CalibratedMultiLabel
-    from onepair.linear.estimator import OPMLClassifier
+    from onepair.linear.estimator import CalibratedMultiLabel, OPMLClassifier
     from onepair.losses import (
         OPMLLoss,
         OPMLPlusLoss,
@@ -54,8 +53,7 @@ _HOMES = {
     "onepair.label_matrix": ["LabelMatrix"],
     "onepair.models": ["create_backbone", "register_backbone"],
     "onepair.probability": ["fit_decisions"],
-    "onepair.linear.calibrated": ["CalibratedMultiLabel"],
-    "onepair.linear.estimator": ["OPMLClassifier"],
+    "onepair.linear.estimator": ["CalibratedMultiLabel", "OPMLClassifier"],
     "onepair.labels": [
         "NEGATIVE",
         "POSITIVE",

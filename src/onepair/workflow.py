@@ -29,15 +29,13 @@ from onepair.review.answers import Answer, Entry, Reply, Store
 from onepair.review.completion import completed_table
 from onepair.review.image_answers import has_answers, open_answers
 from onepair.review.queue import answers_file, read_queue
-from onepair.runs.config import Config, nested, resolve_config
+from onepair.runs.config import Config, nested, resolve_config, with_preset
 from onepair.runs.evaluate_run import Chosen, choose_thresholds, evaluate_run
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import Results, RunFolder
-from onepair.runs.presets import with_preset
 from onepair.runs.task import RunCache, Split
-from onepair.training.callbacks import Callback
+from onepair.training.callbacks import Callback, ProgressCallback
 from onepair.training.hardware import Hardware
-from onepair.training.progress import ProgressCallback
 from onepair.training.run import train as train_run
 from onepair.words import counted
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import safetensors
 from PIL import Image
 
-from onepair.features.store import FeatureStore
+from onepair.features import FeatureStore
 from tests.training.tiny import SETTINGS
 
 TIMES = ("images_per_second", "seconds")
@@ -179,7 +179,7 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 
 def shorten_commits() -> None:
     """Let every few images or batches count as done, so that there is much to go on from, and to go wrong."""
-    from onepair.features import store as feature_store
+    from onepair import features as feature_store
     from onepair.training import checkpoint as stopping
 
     stopping.SECONDS_BETWEEN_CHECKPOINTS = -1

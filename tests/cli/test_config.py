@@ -4,8 +4,7 @@ import tomllib
 
 import pytest
 
-from onepair.runs.config import build_config, read_config, resolve_config
-from onepair.runs.presets import preset
+from onepair.runs.config import build_config, preset, read_config, resolve_config
 
 
 def test_it_prints_a_complete_file_that_is_read_back(in_process, tmp_path):

@@ -1,7 +1,6 @@
 """A study on the tiny dataset, whose runs take moments."""
 
-from onepair.experiments.overrides import Overrides, parse_dataset
-from onepair.experiments.records import Experiment, Row
+from onepair.experiments.records import Experiment, Overrides, Row, parse_dataset
 from onepair.experiments.study import Study
 from onepair.runs.config import parse_setting
 from onepair.training.callbacks import Callback

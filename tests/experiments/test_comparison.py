@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from onepair.errors import RunError
-from onepair.experiments.comparison import compare_runs, differing_settings, read_runs
 from onepair.metrics import mean_average_precision
+from onepair.report.compared_runs import compare_runs, differing_settings, read_runs
 from onepair.runs.config import parse_setting
 from tests.experiments.small import OVERRIDES, TABLE
 from tests.training.tiny import TEST, TRAIN, labels_of, write_table

@@ -4,7 +4,7 @@ import pytest
 
 from onepair.data.formats.read import read_dataset
 from onepair.errors import DataError
-from onepair.experiments.overrides import Dataset, parse_dataset
+from onepair.experiments.records import Dataset, parse_dataset
 from tests.data import layouts
 
 

@@ -2,8 +2,18 @@
 
 import pytest
 
-from onepair.experiments.overrides import TITLES, Dataset, Overrides, make_config
-from onepair.experiments.records import EXPERIMENTS, GRIDS, LEARNING_RATES, Row, combinations, grid_of
+from onepair.experiments.records import (
+    EXPERIMENTS,
+    GRIDS,
+    LEARNING_RATES,
+    TITLES,
+    Dataset,
+    Overrides,
+    Row,
+    combinations,
+    grid_of,
+    make_config,
+)
 from onepair.methods import METHODS, create_method
 
 

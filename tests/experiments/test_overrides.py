@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from onepair.experiments.overrides import Dataset, Overrides, make_config
-from onepair.experiments.records import Row
+from onepair.experiments.records import Dataset, Overrides, Row, make_config
 from onepair.methods import METHODS
-from onepair.runs.config import DataConfig, parse_setting, resolve_config
-from onepair.runs.presets import preset, preset_titles
+from onepair.runs.config import DataConfig, parse_setting, preset, preset_titles, resolve_config
 
 VOC, DIGITS = Dataset("voc2012", "VOCdevkit", "voc"), Dataset("digits", "digits", "digits")
 SP = Row("OPML-SP", "opml-sp")

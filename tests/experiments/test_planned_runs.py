@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from onepair.experiments.overrides import Dataset, Overrides, make_config
-from onepair.experiments.records import Row
+from onepair.experiments.records import Dataset, Overrides, Row, make_config
 from onepair.experiments.study import plan_run, unique
 
 VOC, SP = Dataset("voc2012", "/a/VOCdevkit", "voc"), Row("OPML-SP", "opml-sp")

@@ -7,8 +7,7 @@ import pytest
 from onepair.experiments.records import GRIDS
 from onepair.experiments.tuning import SPACES, Range, space_of, start_of, with_values
 from onepair.methods import METHODS, create_method
-from onepair.runs.config import Config, MethodConfig, ModelConfig, resolve_config
-from onepair.runs.presets import preset, preset_titles
+from onepair.runs.config import Config, MethodConfig, ModelConfig, preset, preset_titles, resolve_config
 
 
 @pytest.mark.parametrize("name", SPACES)

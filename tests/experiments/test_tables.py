@@ -5,8 +5,7 @@ import io
 
 import pytest
 
-from onepair.experiments.overrides import Dataset
-from onepair.experiments.records import Row, Spread, published
+from onepair.experiments.records import Dataset, Row, Spread, published
 from onepair.experiments.tables import Result, ResultTable, make_tables, order_sentences, swaps, to_csv, to_markdown
 
 VOC = Dataset("voc2012", "x")

@@ -25,7 +25,7 @@ from onepair.data.images.blocks import stream_images
 from onepair.data.images.decode import Preprocessing
 from onepair.data.images.walk import image_files
 from onepair.errors import MissingExtraError, RayError
-from onepair.features.extract import extract_features
+from onepair.features import extract_features
 from onepair.inference import engine_selector as choice
 from onepair.inference import ray_engine
 from onepair.inference import ray_engine as ray_cluster

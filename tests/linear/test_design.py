@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from onepair import OPMLClassifier, mean_average_precision, observe_fraction, observe_positives
-from onepair.linear import design as module
-from onepair.linear.design import Design, measure_columns
+from onepair.linear import solver as module
+from onepair.linear.solver import Design, measure_columns
 from tests.linear.problems import fit, make_problem, standardised, thin
 
 COLUMNS = 6

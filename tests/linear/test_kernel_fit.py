@@ -9,9 +9,8 @@ from scipy.spatial.distance import cdist
 from onepair import OPMLClassifier, mean_average_precision
 from onepair.errors import ConfigError
 from onepair.label_matrix import LabelMatrix
-from onepair.linear import kernel_fit
-from onepair.linear.fit import fit_linear
-from onepair.linear.kernel_fit import fit_kernel
+from onepair.linear import fit as kernel_fit
+from onepair.linear.fit import fit_kernel, fit_linear
 from onepair.methods import create_method
 
 

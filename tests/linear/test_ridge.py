@@ -5,8 +5,8 @@ from sklearn.linear_model import Ridge
 
 from onepair import observe_fraction, observe_positives
 from onepair.label_matrix import LabelMatrix
-from onepair.linear.closed_form import RidgeTargets, leave_one_out, ridge_solution, ridge_without
-from onepair.linear.design import Design
+from onepair.linear.fit import RidgeTargets, leave_one_out, ridge_solution, ridge_without
+from onepair.linear.solver import Design
 from tests.linear.problems import fit, make_problem, standardised
 
 STRENGTH = 2.5

@@ -8,13 +8,12 @@ from sklearn.base import clone
 from torch.nn.functional import softplus
 
 from onepair import OPMLClassifier, observe_fraction, observe_positives
-from onepair.correction import label_correction
 from onepair.label_matrix import LabelMatrix
-from onepair.linear import design as design_module
 from onepair.linear import solver
-from onepair.linear.design import Design, in_order
-from onepair.linear.solver import Objective, solve, workers
+from onepair.linear import solver as design_module
+from onepair.linear.solver import Design, Objective, in_order, solve, workers
 from onepair.methods import METHODS, create_method
+from onepair.methods.opml_sp import label_correction
 from onepair.score_blocks import one_block
 from tests.linear.problems import fit, make_problem, standardised, thin
 from tests.methods.training import LIVELY

@@ -9,7 +9,7 @@ from torch import nn
 
 from onepair.errors import RunError
 from onepair.runs.folder import load_state, save_state
-from onepair.training.distributed import cpu_state
+from onepair.training.hardware import cpu_state
 
 
 def same(a, b):

@@ -5,8 +5,7 @@ import pytest
 from onepair.errors import ConfigError, UserError
 from onepair.models import packages
 from onepair.runs import task
-from onepair.runs.config import Config, build_config, resolve_config
-from onepair.runs.presets import preset, preset_titles
+from onepair.runs.config import Config, build_config, preset, preset_titles, resolve_config
 from onepair.runs.task import RunCache, choose_backbone, task_of
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from onepair.errors import ConfigError
 from onepair.methods import METHODS, create_method
-from onepair.runs.config import resolve_config
-from onepair.runs.presets import preset, preset_titles, with_preset
+from onepair.runs.config import preset, preset_titles, resolve_config, with_preset
 
 PAPER = ("voc2012", "coco2014", "nuswide", "cub")
 # By dataset: batch, learning rate, epochs, and of OPML-SP α̃, β̃, ε and Label_num, as in the paper's table of settings.

@@ -16,7 +16,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[2]))
 SECONDS = 600  # after which a process hangs: long enough for a machine that does ten other things
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["onepair.training.run", "onepair.training.progress", "onepair.cli.main"])
+_SERVER.set_forkserver_preload(["onepair.training.run", "onepair.training.callbacks", "onepair.cli.main"])
 
 
 def command(*arguments: object, log: Path, die_at: tuple[str, int] | None = None, **environment: str) -> Any:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import onepair
-from onepair.training.progress import ProgressCallback
+from onepair.training.callbacks import ProgressCallback
 from tests.training.tiny import Listener, train_tiny, write_images
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from onepair.data.images.batches import image_batches, normalise
 from onepair.errors import ConfigError, DataError
-from onepair.features.extract import extract_features
+from onepair.features import extract_features
 from onepair.finding.find import find_labels
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import RunCache, prepare_task
@@ -117,7 +117,7 @@ def test_folds_find_what_the_run_has_computed(train, cache, monkeypatch):
         extracted.append(found.new)
         return found
 
-    monkeypatch.setattr("onepair.training.frozen_features.extract_features", spy)
+    monkeypatch.setattr("onepair.training.sources.extract_features", spy)
     hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
     found = find_labels(FinishedRun(done.folder.path), folds=2, hardware=hardware, callbacks=())
     assert found.folds == 2
@@ -139,7 +139,7 @@ def test_a_disk_without_room_is_told_before_anything_is_written(train, monkeypat
 
 
 def test_how_much_room_it_takes_is_said(train, monkeypatch):
-    monkeypatch.setattr("onepair.training.frozen_features.MUCH", 0)
+    monkeypatch.setattr("onepair.training.sources.MUCH", 0)
     said = train(*FROM_6, "seed=78").listener.said
     assert any(
         sentence.startswith("keeping small-cnn-before-6 of 46 images (plain) takes 0.0 GB in ") for sentence in said

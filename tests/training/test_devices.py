@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from onepair.data.formats.read import read_dataset
-from onepair.features.extract import extract_features
+from onepair.features import extract_features
 from onepair.inference.engine_selector import EngineSelector, score_images
 from onepair.inference.heat_maps import activation_maps, suggestion_maps
 from onepair.inference.prediction import Model

@@ -9,7 +9,7 @@ from onepair.finding.find import find_labels
 from onepair.inference.engine import open_session
 from onepair.inference.export import export_onnx
 from onepair.inference.heat_maps import activation_maps
-from onepair.models.kernel import KernelHead
+from onepair.models.backbone import KernelHead
 from onepair.runs.finished import FinishedRun
 from onepair.training.hardware import Hardware
 from tests.training.tiny import CLASSES, SIZE, SOLVED, TEST, TRAIN, Listener, tiny_config

@@ -6,8 +6,8 @@ import pytest
 from onepair import label_matrix
 from onepair.cli.training import _print_results as print_results
 from onepair.errors import UserError
-from onepair.experiments.comparison import read_runs
 from onepair.metrics import mean_average_precision
+from onepair.report.compared_runs import read_runs
 from onepair.runs import task as tasks
 from onepair.runs.finished import FinishedRun
 from tests.training.tiny import TEST, TRAIN, labels_of, tiny_config, train_tiny, write_images, write_table

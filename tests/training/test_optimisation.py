@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from onepair.runs.config import OptimiserConfig
-from onepair.training.optim import Group, averaged, lr_factor, make_optimiser, restore, set_lr
+from onepair.training.loop import Group, averaged, lr_factor, make_optimiser, restore, set_lr
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from onepair.errors import BusyError
 from onepair.finding.find import find_labels
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
-from onepair.training.distributed import on_first, share_norms
-from onepair.training.hardware import Hardware
+from onepair.training.hardware import Hardware, on_first, share_norms
 from onepair.training.sources import gather, shard_of
 from tests.training.processes import dying_command, exit_codes, run_command, start, together
 from tests.training.test_run import model_scores
@@ -260,7 +259,7 @@ def test_the_find_command_starts_its_processes_itself(images, cache, tmp_path):
 
 def look_at_images(given):
     """Each process looks at its share of the images, and takes its time; extraction likewise."""
-    from onepair.training import frozen_features as running
+    from onepair.training import sources as running
 
     seen, extract = [], running.extract_features
 

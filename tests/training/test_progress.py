@@ -5,12 +5,12 @@ import io
 import pytest
 from rich.console import Console
 
-from onepair.training.progress import ProgressCallback, error_console
+from onepair.training.callbacks import ProgressCallback, error_console
 
 
 def extraction(monkeypatch, **terminal):
     output = io.StringIO()
-    monkeypatch.setattr("onepair.training.progress.Console", lambda **_: Console(file=output, **terminal))
+    monkeypatch.setattr("onepair.training.callbacks.Console", lambda **_: Console(file=output, **terminal))
     with ProgressCallback() as progress:
         for done in range(0, 101, 2):
             progress.on_progress("extracting features", done, 100)
@@ -19,7 +19,7 @@ def extraction(monkeypatch, **terminal):
 
 def test_off_a_terminal_extraction_is_a_line_for_every_tenth_that_takes_its_time(monkeypatch):
     assert extraction(monkeypatch).splitlines() == ["extracting features: 0 of 100 images"]
-    monkeypatch.setattr("onepair.training.progress.BETWEEN_LINES", -1)
+    monkeypatch.setattr("onepair.training.callbacks.BETWEEN_LINES", -1)
     lines = extraction(monkeypatch).splitlines()
     assert lines[0] == "extracting features: 0 of 100 images"
     assert lines[-1] == "extracting features: 100 of 100 images"
@@ -43,7 +43,7 @@ def test_on_a_terminal_extraction_is_a_bar(monkeypatch):
 @pytest.mark.parametrize(("short_epochs", "lines"), [(True, 2), (False, 1)])
 def test_off_a_terminal_short_epochs_of_many_models_are_no_news(monkeypatch, short_epochs, lines):
     output = io.StringIO()
-    monkeypatch.setattr("onepair.training.progress.Console", lambda **_: Console(file=output, width=200))
+    monkeypatch.setattr("onepair.training.callbacks.Console", lambda **_: Console(file=output, width=200))
     record = {
         "stage": "linear",
         "epoch": 1,

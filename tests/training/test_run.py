@@ -13,7 +13,7 @@ import torch
 from onepair.data.formats.read import read_dataset
 from onepair.data.images.batches import image_batches, normalise
 from onepair.errors import ConfigError, DataError, RunError, TrainingError, WriteError
-from onepair.features.extract import extract_features
+from onepair.features import extract_features
 from onepair.inference.engine_selector import EngineSelector
 from onepair.inference.model_files import load_model
 from onepair.labels import UNKNOWN, observe_positives

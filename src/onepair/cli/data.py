@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from onepair.data.label_table import LabelTable
     from onepair.data.problems import Problem
     from onepair.data.quality.check import Census
-    from onepair.features.store import Features as StoredFeatures
+    from onepair.features import Features as StoredFeatures
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ def _ask(one: str, other: str) -> bool:
 def _with_bar(rows: Iterable[int]) -> Iterator[int]:
     from rich.progress import track
 
-    from onepair.training.progress import error_console
+    from onepair.training.callbacks import error_console
 
     console = error_console()
     yield from track(rows, "Looking at the images", console=console, transient=True, disable=not console.is_terminal)
@@ -232,13 +232,12 @@ def features(
     protect_inputs(out, table=table, others=[data, weights])
 
     from onepair.data.problems import announce
-    from onepair.features.extract import extract_features
+    from onepair.features import extract_features
     from onepair.files import cache_folder
     from onepair.inference.engine_selector import EngineSelector
     from onepair.models import create_backbone, parse_weights
     from onepair.models.packages import best_at_hand
-    from onepair.training.callbacks import progress_of
-    from onepair.training.progress import ProgressCallback
+    from onepair.training.callbacks import ProgressCallback, progress_of
 
     network = create_backbone(backbone or best_at_hand(), weights=parse_weights(weights), image_size=image_size)
     kept_in = cache or cache_folder()

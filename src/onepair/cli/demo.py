@@ -108,8 +108,8 @@ def _train_and_find(method: str, table: Path, network: str, run: Path, shared: "
     from onepair.finding.find import find_labels
     from onepair.runs.finished import FinishedRun
     from onepair.runs.folder import RunFolder
+    from onepair.training.callbacks import ProgressCallback
     from onepair.training.hardware import Hardware
-    from onepair.training.progress import ProgressCallback
     from onepair.training.run import train
 
     config = complete_config("demo", str(table), RunOptions(method=method, backbone=network), shared=shared)

@@ -93,8 +93,8 @@ def find(
 
     from onepair.files import cache_folder
     from onepair.finding.find import find_labels
+    from onepair.training.callbacks import ProgressCallback
     from onepair.training.hardware import Hardware
-    from onepair.training.progress import ProgressCallback
 
     with ProgressCallback(short_epochs=False) as progress, place as executor:
         hardware = Hardware(

@@ -70,7 +70,7 @@ def evaluate(
     opened = FinishedRun(run)
 
     from onepair.runs.evaluate_run import evaluate_run, find_metrics
-    from onepair.training.progress import ProgressCallback
+    from onepair.training.callbacks import ProgressCallback
 
     find_metrics(metric or ())  # or a sentence, before a dataset is read
     if data is None:
@@ -294,7 +294,7 @@ def _write_predictions(
 
     from onepair.data.problems import announce
     from onepair.inference.prediction_files import write_predictions
-    from onepair.training.progress import error_console
+    from onepair.training.callbacks import error_console
 
     console = error_console()
     words = f"{{task.completed:,}} {plural(model.noun)} predicted"

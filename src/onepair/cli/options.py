@@ -287,8 +287,7 @@ def chosen_config(
     data: str | None = None, options: RunOptions = RUN_DEFAULTS, reading: ReadOptions = READ_DEFAULTS
 ) -> "Config":
     """The configuration that a command line asks for; the later of preset, file, options and --set wins."""
-    from onepair.runs.config import merge, parse_setting, read_config, resolve_config
-    from onepair.runs.presets import with_preset
+    from onepair.runs.config import merge, parse_setting, read_config, resolve_config, with_preset
 
     sections: dict[str, Any] = {
         "data": {

@@ -15,10 +15,10 @@ from onepair.errors import UserError, require_extra
 from onepair.words import counted
 
 if TYPE_CHECKING:
-    from onepair.experiments.comparison import Pair, TestedRun
     from onepair.experiments.records import Experiment
     from onepair.experiments.study import Step, Study
     from onepair.experiments.tables import ResultTable
+    from onepair.report.compared_runs import Pair, TestedRun
 
 _log = logging.getLogger(__name__)
 
@@ -76,15 +76,14 @@ def reproduce(
     with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
     """
     require_extra("report")
-    from onepair.experiments.overrides import Overrides, parse_dataset
-    from onepair.experiments.records import EXPERIMENTS, find_experiment
+    from onepair.experiments.records import EXPERIMENTS, Overrides, find_experiment, parse_dataset
     from onepair.experiments.study import Study, make_plan
     from onepair.experiments.tables import ResultTable, make_tables, write_output
     from onepair.files import writing
     from onepair.methods import find_method
     from onepair.runs.config import parse_setting
+    from onepair.training.callbacks import ProgressCallback
     from onepair.training.hardware import Hardware
-    from onepair.training.progress import ProgressCallback
 
     asked = list(EXPERIMENTS.values()) if what == "all" else [find_experiment(what)]
     tables: list[ResultTable] = []
@@ -212,7 +211,7 @@ def compare(
         RunFolder(run).results()  # or a sentence that there is no finished run, before torch is imported
         protect_inputs(out, run=run)
 
-    from onepair.experiments.comparison import compare_runs, read_runs
+    from onepair.report.compared_runs import compare_runs, read_runs
 
     read = read_runs(runs)
     pairs = compare_runs(read, resamples=resamples, seed=seed)
@@ -230,7 +229,7 @@ def _print_runs(runs: "Sequence[TestedRun]") -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from onepair.experiments.comparison import differing_settings
+    from onepair.report.compared_runs import differing_settings
     from onepair.runs.config import value_text
     from onepair.words import points
 
@@ -271,9 +270,9 @@ def _pair_cells(pair: "Pair") -> tuple[str, str, str, str]:
 
 
 def _write_report(path: Path, runs: "Sequence[TestedRun]", pairs: "Sequence[Pair]") -> None:
-    from onepair.experiments.comparison import differing_settings
     from onepair.files import writing
     from onepair.report import write_report
+    from onepair.report.compared_runs import differing_settings
     from onepair.report.explain_images import choose_examples
 
     with writing(path):

@@ -72,10 +72,8 @@ def train(
 
     from onepair.files import cache_folder
     from onepair.runs.folder import RunFolder
-    from onepair.training.callbacks import Callback, TensorBoardCallback
-    from onepair.training.distributed import is_first
-    from onepair.training.hardware import Hardware
-    from onepair.training.progress import ProgressCallback
+    from onepair.training.callbacks import Callback, ProgressCallback, TensorBoardCallback
+    from onepair.training.hardware import Hardware, is_first
     from onepair.training.run import train as run
 
     hardware = Hardware(
@@ -177,8 +175,8 @@ def tune(
     from onepair.experiments.tuning import tune as search
     from onepair.experiments.tuning import write_history
     from onepair.files import writing
+    from onepair.training.callbacks import ProgressCallback
     from onepair.training.hardware import Hardware
-    from onepair.training.progress import ProgressCallback
 
     folder = out or Path("runs") / f"tune-{default_folder(complete).name}"
     with ProgressCallback(short_epochs=False) as progress:

@@ -14,8 +14,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from onepair.data.images.blocks import pixels_of
-from onepair.experiments.overrides import Dataset
-from onepair.experiments.records import Picture, Row, published_best, values_text
+from onepair.experiments.records import Dataset, Picture, Row, published_best, values_text
 from onepair.experiments.study import Outcome
 from onepair.inference.engine_selector import score_images
 from onepair.inference.heat_maps import suggestion_maps

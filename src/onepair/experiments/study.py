@@ -15,8 +15,18 @@ from pydantic import BaseModel
 
 from onepair.data.own_files import read_record
 from onepair.errors import BusyError, DataError, TrainingError
-from onepair.experiments.overrides import Dataset, Overrides, make_config
-from onepair.experiments.records import Experiment, Row, Spread, Values, combinations, grid_of, values_text
+from onepair.experiments.records import (
+    Dataset,
+    Experiment,
+    Overrides,
+    Row,
+    Spread,
+    Values,
+    combinations,
+    grid_of,
+    make_config,
+    values_text,
+)
 from onepair.files import locked, writing
 from onepair.labels import POSITIVE
 from onepair.runs.config import Config, LinearConfig, MethodConfig, ModelConfig, differences

@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from onepair.experiments.figures import PICTURES, activations, draw
-from onepair.experiments.overrides import Dataset
-from onepair.experiments.records import EXPERIMENTS, Experiment, Row, Spread, Values, published, source, values_text
+from onepair.experiments.records import (
+    EXPERIMENTS,
+    Dataset,
+    Experiment,
+    Row,
+    Spread,
+    Values,
+    published,
+    source,
+    values_text,
+)
 from onepair.experiments.study import Outcome
 from onepair.files import write_atomically
 from onepair.report import gap_closed

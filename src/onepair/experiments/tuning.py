@@ -11,8 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from onepair.errors import ConfigError
 from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
-from onepair.experiments.overrides import Dataset
-from onepair.experiments.records import Row, Values
+from onepair.experiments.records import Dataset, Row, Values
 from onepair.experiments.study import plan_run
 from onepair.experiments.tables import csv_text
 from onepair.files import write_atomically, writing

@@ -18,8 +18,7 @@ from onepair.runs.config import WITHOUT_IMAGES, Config
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.training.callbacks import Callback, progress_of
-from onepair.training.distributed import first_logger, leave_to_first, on_first
-from onepair.training.hardware import Hardware
+from onepair.training.hardware import Hardware, first_logger, leave_to_first, on_first
 from onepair.words import counted, listed
 
 if TYPE_CHECKING:

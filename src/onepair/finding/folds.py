@@ -24,10 +24,9 @@ from onepair.runs.task import Split, sample_places, task_of
 from onepair.score_blocks import ScoreRows
 from onepair.training.callbacks import Callback
 from onepair.training.checkpoint import StopRequests
-from onepair.training.distributed import first_logger, is_first
-from onepair.training.frozen_features import FrozenFeatures
-from onepair.training.hardware import Hardware
+from onepair.training.hardware import Hardware, first_logger, is_first
 from onepair.training.run import train
+from onepair.training.sources import FrozenFeatures
 
 _log = first_logger(__name__)
 

@@ -20,8 +20,7 @@ from onepair.errors import NoMapsError
 from onepair.inference.engine_selector import EngineSelector
 from onepair.labels import Indices
 from onepair.models import Backbone, Classifier, Spatial
-from onepair.models.backbone import grid_of
-from onepair.models.kernel import KernelHead
+from onepair.models.backbone import KernelHead, grid_of
 
 _BATCH = 16  # images, where torch computes the whole network
 

@@ -132,7 +132,7 @@ def load_model(folder: Path) -> "tuple[Classifier, Thresholds]":
     import torch
 
     from onepair.models import Backbone, Classifier, IdentityBackbone, TextBackbone, create_backbone, read_state
-    from onepair.models.kernel import head_for
+    from onepair.models.backbone import head_for
 
     described = read_description(folder)
     if described.preprocessing is not None:

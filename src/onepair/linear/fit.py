@@ -10,17 +10,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse, vstack
 from torch import Tensor
 
+from onepair.errors import ConfigError
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import POSITIVE, Indices
-from onepair.linear.closed_form import RidgeTargets, leave_one_out, ridge_solution, ridge_without
-from onepair.linear.design import Design, Run, in_order
-from onepair.linear.solver import Objective, Solution, solve, workers
+from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels
+from onepair.linear.solver import Design, Objective, Run, Solution, in_order, measure_columns, solve, workers
 from onepair.methods import Method
 from onepair.methods.method import as_observed
 from onepair.methods.ridge import Ridge
-from onepair.models.kernel import Kernel
+from onepair.models.backbone import Kernel
 from onepair.probability.infer import class_priors
 from onepair.probability.observation import Process
 from onepair.probability.selection_score import estimated_map_by_blocks
@@ -28,9 +28,9 @@ from onepair.score_blocks import one_block
 
 Floats = NDArray[np.floating]
 Strength = float | Literal["auto"]
-
 FOLDS = 5
 FIRST_C = 3.0  # where the search for the penalty begins, and what it is where nothing can be told
+_LOOSE, _TIGHT = 1e-2, 1e-3  # tolerance while a strength is judged, and in the end
 _RATIO = 10**0.5  # between neighbouring strengths that are tried
 _FARTHEST = 6  # steps from the first
 _ENOUGH_ROWS = 1000  # held out, to judge a strength by
@@ -39,7 +39,79 @@ _MOST_CLASSES = 512  # that a strength is judged by
 _FEWEST_ROWS = 200  # that class priors are estimated by, if there are so many
 _PRIOR_CELLS = 2**13  # at most, that class priors are estimated by
 _ROUND_STEPS = 20  # at most, before targets are made anew
-_LOOSE, _TIGHT = 1e-2, 1e-3  # tolerance while a strength is judged, and in the end
+LANDMARKS = 2000
+_MOST_CELLS = 2**28  # rows × landmarks: 1 GB, and the solver has two more of it
+_ROWS = 1024  # that a thread computes with
+_WIDTH = 2.0  # of the kernel, in medians of the squared distances between landmarks
+_LEAST = 1e-6  # eigenvalue of the kernel of the landmarks, relative to the highest
+
+
+class RidgeTargets(NamedTuple):
+    """The targets of `onepair.methods.ridge`, less those of an unknown label: 0 but for the labels that are known."""
+
+    known: csr_array  # (N, L), t - u where a label is known
+    share: Tensor  # (L,), u
+    mean: Tensor  # (L,), of t
+    products: Tensor  # (R, L), the features times t: unknown labels have no part in it, as features have no mean
+
+    @classmethod
+    def of(cls, design: Design, observed: LabelMatrix, share: Tensor) -> "RidgeTargets":
+        if (observed.row_default == UNKNOWN).all():
+            values = (observed.values == POSITIVE) - share.numpy()[observed.columns]
+            known = csr_array((values, observed.columns, observed.starts), observed.shape)
+        else:
+            known = csr_array(vstack([_known(labels, share) for _, labels in observed.blocks()], format="csr"))
+        known = known.astype(share.numpy().dtype)
+        mean = torch.from_numpy(np.asarray(known.sum(0)).ravel() / max(1, len(observed))).to(share.dtype)
+        return cls(known, share, mean + share, torch.from_numpy((known.T @ design.matrix.numpy()).T))
+
+    def of_classes(self, columns: Indices) -> "RidgeTargets":
+        """Those of some classes."""
+        if len(columns) == len(self.share):
+            return self
+        chosen = torch.from_numpy(columns)
+        known = self.known[:, columns].tocsr()
+        return RidgeTargets(known, self.share[chosen], self.mean[chosen], self.products[:, chosen])
+
+
+def _known(labels: Labels, share: Tensor) -> csr_array:
+    row, column = np.nonzero(labels != UNKNOWN)
+    return csr_array(((labels[row, column] == POSITIVE) - share.numpy()[column], (row, column)), labels.shape)
+
+
+def ridge_solution(design: Design, targets: RidgeTargets, strength: float) -> Tensor:
+    """The weights (R + 1, L) of a design whose directions are those of its covariance."""
+    weights = targets.products / (design.spread[:, None] + strength)
+    return torch.cat([weights, targets.mean[None]])
+
+
+def ridge_without(design: Design, targets: RidgeTargets, strength: float, rows: Tensor) -> Tensor:
+    """The same without some of the rows, exactly: their part is taken from the normal equations."""
+    matrix = design.matrix
+    assert isinstance(matrix, Tensor)  # noqa: S101 (the solution has directions)
+    left = torch.cat([matrix[rows], torch.ones(len(rows), 1, dtype=matrix.dtype)], 1).double()
+    squares = torch.cat([design.spread, torch.full((1,), float(len(design)), dtype=matrix.dtype)]).double()
+    system = torch.diag(squares) - left.T @ left
+    system.diagonal()[:-1] += strength
+    products = torch.cat([targets.products, targets.mean[None] * len(design)]).double()
+    own = torch.from_numpy(targets.known[rows.numpy()].T @ left.numpy()).T + left.sum(0)[:, None] * targets.share
+    found: Tensor = torch.linalg.solve(system, products - own).to(matrix.dtype)
+    return found
+
+
+def leave_one_out(design: Design, targets: RidgeTargets, strength: float, rows: Tensor) -> Tensor:
+    """The scores (n, L) of some rows, each by the solution without it, exactly: of n rows in the time of one product.
+
+    score without i = (score - h t) / (1 - h),   h = 1/N + Σ_r x_r² / (spread_r + strength)
+    """
+    matrix = design.matrix
+    assert isinstance(matrix, Tensor)  # noqa: S101 (the solution has directions)
+    weights, own = ridge_solution(design, targets, strength), matrix[rows]
+    leverage = 1 / len(design) + own.square() @ (1 / (design.spread + strength))
+    given = torch.from_numpy(targets.known[rows.numpy()].toarray()) + targets.share
+    scores = torch.addmm(weights[-1], own, weights[:-1])
+    held = leverage.clamp(max=1 - 1e-6)[:, None]
+    return (scores - held * given) / (1 - held)
 
 
 class Trial(NamedTuple):
@@ -374,3 +446,70 @@ def _vertex(below: float, best: float, above: float) -> float:
     if not math.isfinite(below + above) or below + above == 2 * best:
         return 0.0
     return (above - below) / (2 * (2 * best - above - below))
+
+
+def fit_kernel(
+    X: Any,
+    observed: LabelMatrix,
+    *,
+    landmarks: int = LANDMARKS,
+    validation: ValidationRows | None = None,
+    one_unit: bool = False,
+    seed: int = 0,
+    **options: Any,
+) -> LinearFit:
+    """Solve for a classifier on an RBF kernel between features X (N, D) and some of their rows.
+
+        φ(x) = k(x, Z) k(Z, Z)^-½,   k(x, z) = exp(-|x - z|² / (2 · median |z - z'|²)),   columns in units of their own
+
+    Args:
+        X, observed, validation, one_unit, seed: as for `fit_linear`.
+        landmarks: how many rows Z are drawn, at most.
+        options: others of `fit_linear`.
+
+    Returns:
+        The solution as weights of the kernel: `scores = kernel(X) @ coef.T + intercept`.
+
+    Raises:
+        ConfigError: X is sparse, or has too many rows.
+    """
+    rows, landmarks = len(observed), min(landmarks, len(observed))
+    if issparse(X):
+        raise ConfigError("a kernel head needs the distances between all rows, and X is sparse; choose a linear head")
+    if rows * landmarks > _MOST_CELLS:
+        raise ConfigError(
+            f"a kernel head has {landmarks:,} numbers for each of {rows:,} rows, and there can be {_MOST_CELLS:,}; "
+            "choose a linear head"
+        )
+    with workers() as run:
+        kernel = _kernel_of(X, np.sort(np.random.default_rng(seed).choice(rows, landmarks, replace=False)), one_unit)
+        values, vectors = torch.linalg.eigh(torch.exp(-_squared_distances(kernel.landmarks.double())))
+        kept = values > _LEAST * values.max()
+        whiten = (vectors[:, kept] / values[kept].sqrt()).to(kernel.scale.dtype)
+
+        def features(some: Any) -> NDArray[np.floating]:
+            parts = torch.split(torch.from_numpy(some), _ROWS)
+            found: NDArray[np.floating] = torch.cat(run(lambda part: kernel(part) @ whiten, parts)).numpy()
+            return found
+
+        X = features(X)
+        if validation is not None:
+            validation = ValidationRows(features(validation.X), validation.labels)
+    found = fit_linear(X, observed, validation=validation, one_unit=True, seed=seed, **options)
+    coef, fold_coef = (each @ whiten.numpy().T for each in (found.coef, found.fold_coef))
+    return replace(found, coef=coef, fold_coef=fold_coef, kernel=kernel)
+
+
+def _kernel_of(X: Any, landmarks: Indices, one_unit: bool) -> Kernel:
+    """The kernel of columns in units of their own, as wide as its landmarks are apart."""
+    columns = measure_columns(X, one_unit=one_unit)
+    centres = torch.from_numpy((X[landmarks] - columns.centre) / columns.unit)
+    apart = _squared_distances(centres)[tuple(torch.triu_indices(len(centres), len(centres), 1))]
+    width = (_WIDTH * float(apart.median()) if len(apart) else 0.0) or 1.0
+    centre, scale = torch.from_numpy(columns.centre), torch.from_numpy(1 / columns.unit) / width**0.5
+    return Kernel(centre, scale, centres / width**0.5).to(torch.float64 if X.dtype == np.float64 else torch.float32)
+
+
+def _squared_distances(points: Tensor) -> Tensor:
+    squares = points.square().sum(1)
+    return (squares[:, None] + squares - 2 * points @ points.T).clamp(min=0)

@@ -6,8 +6,7 @@ Every file in this package registers its methods by `@register`; a new method is
 from importlib import import_module
 from pkgutil import iter_modules
 
-from onepair.methods.method import FixedTargets, Method
-from onepair.methods.registry import METHODS, MethodInfo, create_method, find_method, register
+from onepair.methods.method import METHODS, FixedTargets, Method, MethodInfo, create_method, find_method, register
 
 __all__ = ["METHODS", "FixedTargets", "Method", "MethodInfo", "create_method", "find_method", "register"]
 

@@ -1,8 +1,7 @@
 """The losses that everybody uses, as methods: they assume unknown labels negative, and never change their mind."""
 
 from onepair.losses import AsymmetricLoss, FocalLoss, HillLoss, TwoWayLoss, ZLPRLoss
-from onepair.methods.method import FixedTargets
-from onepair.methods.registry import register
+from onepair.methods.method import FixedTargets, register
 
 
 @register(

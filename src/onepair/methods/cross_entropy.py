@@ -6,8 +6,7 @@ from torch.nn import functional as F
 
 from onepair.losses import BCELoss
 from onepair.losses.batch import check_at_least_zero, loss_batch, unknown_cells
-from onepair.methods.method import FixedTargets, Method, Observed
-from onepair.methods.registry import register
+from onepair.methods.method import FixedTargets, Method, Observed, register
 
 COLE = "Cole et al. 2021"
 

@@ -8,8 +8,14 @@ from onepair.labels import UNKNOWN
 from onepair.losses import EntropyMaximizationLoss
 from onepair.losses.batch import check_at_least_zero, loss_batch, unknown_cells
 from onepair.losses.entropy import binary_entropy
-from onepair.methods.method import FixedTargets, MatrixMethod, Observed, highest_scored_per_class, require_scores
-from onepair.methods.registry import register
+from onepair.methods.method import (
+    FixedTargets,
+    MatrixMethod,
+    Observed,
+    highest_scored_per_class,
+    register,
+    require_scores,
+)
 from onepair.score_blocks import ScoreBlocks
 
 ZHOU = "Zhou et al. 2022"

@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onepair.losses.batch import loss_batch, unknown_cells
-from onepair.methods.method import EpochAware
-from onepair.methods.registry import register
+from onepair.methods.method import EpochAware, register
 
 
 class Schedule(NamedTuple):

@@ -8,8 +8,7 @@ from torch import Tensor
 from onepair.errors import UserError
 from onepair.labels import POSITIVE
 from onepair.losses.propensity import Form, propensity_loss
-from onepair.methods.method import Method, Observed, count
-from onepair.methods.registry import register
+from onepair.methods.method import Method, Observed, count, register
 
 
 class PropensityWeighted(Method):

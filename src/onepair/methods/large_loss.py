@@ -7,8 +7,7 @@ from torch import Tensor
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.losses import bce_loss
 from onepair.losses.batch import check_at_least_zero
-from onepair.methods.method import EpochAware, Observed, highest_scored
-from onepair.methods.registry import register
+from onepair.methods.method import EpochAware, Observed, highest_scored, register
 
 KIM = "Kim et al. 2022"
 

@@ -7,8 +7,7 @@ from onepair.labels import POSITIVE, UNKNOWN
 from onepair.losses.batch import check_batch, reduce
 from onepair.losses.opml import odds
 from onepair.losses.plus import opml_plus_rows
-from onepair.methods.method import Method, Observed, count
-from onepair.methods.registry import register
+from onepair.methods.method import Method, Observed, count, register
 
 
 @register(

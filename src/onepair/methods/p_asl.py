@@ -9,8 +9,7 @@ from torch.nn import functional as F
 from onepair.labels import UNKNOWN
 from onepair.losses.batch import check_at_least_zero, loss_batch, unknown_cells
 from onepair.losses.focal import focus
-from onepair.methods.method import Method, Observed, highest_scored
-from onepair.methods.registry import register
+from onepair.methods.method import Method, Observed, highest_scored, register
 
 
 @register(

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from onepair.labels import NEGATIVE, POSITIVE
-from onepair.methods.method import Method, Observed, at_least_single, count
-from onepair.methods.registry import register
+from onepair.methods.method import Method, Observed, at_least_single, count, register
 
 
 @register(

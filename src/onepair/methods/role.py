@@ -7,8 +7,7 @@ from torch.nn import functional as F
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.losses import bce_loss
 from onepair.losses.batch import check_at_least_zero
-from onepair.methods.method import MatrixMethod, Observed, at_least_single
-from onepair.methods.registry import register
+from onepair.methods.method import MatrixMethod, Observed, at_least_single, register
 
 
 @register(

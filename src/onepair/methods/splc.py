@@ -5,8 +5,7 @@ from torch import Tensor
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.losses import focal_loss
 from onepair.losses.batch import check_at_least_zero
-from onepair.methods.method import EpochAware, MatrixMethod, Observed, at_least_single
-from onepair.methods.registry import register
+from onepair.methods.method import EpochAware, MatrixMethod, Observed, at_least_single, register
 
 
 @register(

@@ -1,10 +1,12 @@
-"""What a run is asked to do: frozen records that check themselves, and one TOML file for all of them."""
+"""Settings of a run: frozen records that check themselves, one TOML file for all of them, and presets by dataset."""
 
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, field, fields, is_dataclass, replace
 from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -22,6 +24,7 @@ from onepair.labels import PUBLISHED_SEED
 from onepair.probability.observation import Process
 
 AUTO: Literal["auto"] = "auto"  # of what goes by what is there
+_UNDER = "paper"  # lies under the presets of the paper's datasets, and is none itself
 NOTHING = "none"  # how None is written in TOML, which has no word for it
 
 CHECKED = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
@@ -147,6 +150,7 @@ class FinetuneConfig(StageConfig):
 WITHOUT_IMAGES = {VECTORS: "data.features are vectors as they are", TFIDF: "backbone tfidf makes vectors of texts"}
 OF_IMAGES = ("image_size", "augment", "train_from", "weights")  # settings of the model
 
+_OF_EPOCHS = ("epochs", "batch_size", "optimiser")  # of the linear stage
 STAGES: Mapping[str, Sequence[Literal["linear", "finetune"]]] = {  # by mode
     "linear": ("linear",),
     "finetune": ("finetune",),
@@ -495,9 +499,6 @@ def _without_effect(config: Config) -> str | None:
     return None
 
 
-_OF_EPOCHS = ("epochs", "batch_size", "optimiser")
-
-
 _CONFIG = TypeAdapter(Config)
 
 
@@ -577,3 +578,48 @@ def _flatten(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     for key, value in settings.items():
         flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
+
+
+def preset_titles() -> dict[str, str]:
+    """The presets there are, with the datasets they were made for.
+
+    >>> preset_titles()["cub"]
+    'CUB-200-2011'
+    """
+    return {name: section["title"] for name, section in _sections().items() if name != _UNDER}
+
+
+def preset(name: str, method: str) -> dict[str, Any]:
+    """The settings of a preset for a method, as a configuration file would say them.
+
+    >>> preset("cub", "opml")["method"]["options"]
+    {'alpha': 0.9, 'beta': 0.5}
+    >>> preset("voc2021", "opml")
+    Traceback (most recent call last):
+    onepair.errors.ConfigError: there is no preset voc2021; did you mean voc2012?
+    """
+    titles = preset_titles()
+    if name not in titles:
+        near = get_close_matches(name, titles, n=1)
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(titles)}"
+        raise ConfigError(f"there is no preset {name}; {advice}")
+    sections = _sections()
+    layers = [sections[name]] if name == "digits" else [sections[_UNDER], sections[name]]
+    own = merge([layer.get("methods", {}).get(method, {}) for layer in layers])
+    options = own.pop("options", {})
+    settings = merge([*layers, own, {"method": {"name": method, "options": options}}])
+    return {key: value for key, value in settings.items() if key not in ("title", "methods")}
+
+
+def with_preset(name: str | None, *layers: dict[str, Any]) -> list[dict[str, Any]]:
+    """Layers of settings over those of a preset, if one is named, for the method that the layers choose."""
+    if name is None:
+        return list(layers)
+    chosen = merge(layers).get("method", {})
+    method = chosen.get("name") if isinstance(chosen, dict) else None
+    return [preset(name, str(method or MethodConfig().name)), *layers]
+
+
+@cache
+def _sections() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("presets.toml").read_text("utf-8"))

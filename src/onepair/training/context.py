@@ -21,9 +21,8 @@ from onepair.runs.folder import Results, RunFolder
 from onepair.runs.task import Skipped, Split, Task, knows_negatives, skipped_cells, skipped_images
 from onepair.training.callbacks import Callback
 from onepair.training.checkpoint import StopRequests
-from onepair.training.distributed import cpu_state, first_logger, on_first
-from onepair.training.frozen_features import FrozenFeatures
-from onepair.training.hardware import Hardware
+from onepair.training.hardware import Hardware, cpu_state, first_logger, on_first
+from onepair.training.sources import FrozenFeatures
 from onepair.words import counted, itemised, listed
 
 _log = first_logger(__name__)

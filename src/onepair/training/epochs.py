@@ -13,9 +13,8 @@ from onepair.runs.folder import Results
 from onepair.runs.task import Split
 from onepair.training.callbacks import EpochRecord
 from onepair.training.context import RunContext, Scores, eval_scores, finish, prepare
-from onepair.training.distributed import gathered, holds_norms, on_first, patiently, share_norms
-from onepair.training.loop import Stage, Trainer
-from onepair.training.optim import Group
+from onepair.training.hardware import gathered, holds_norms, on_first, patiently, share_norms
+from onepair.training.loop import Group, Stage, Trainer
 from onepair.training.solved import FEATURES_TO_SCORE, feature_source, solve_head, unreadable_features
 from onepair.training.sources import ActivationSource, FrozenSource, ImageSource, Source, score
 

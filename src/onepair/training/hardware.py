@@ -1,19 +1,26 @@
-"""What a run computes on."""
+"""What a run computes on, and what its processes do for each other."""
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.utilities.rank_zero import rank_zero_only
+from torch import Tensor, distributed, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from onepair.errors import ConfigError
 from onepair.files import cache_folder
 from onepair.inference.engine import Executor, local
 from onepair.runs.task import RunCache
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -59,3 +66,85 @@ def without_driver_lookups() -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+def is_first() -> bool:
+    """Whether this process is the first of those that compute together, or the only one."""
+    return getattr(rank_zero_only, "rank", 0) == 0
+
+
+def first_logger(name: str) -> logging.Logger:
+    """A logger that is silent in all processes but the first."""
+    logger = logging.getLogger(name)
+    logger.addFilter(lambda record: is_first())
+    return logger
+
+
+def on_first(fabric: Fabric, action: Callable[[], object]) -> None:
+    """Let the first process do something for all. Where it fails, all of them stop, and only the first says why."""
+    failure: BaseException | None = None
+    if fabric.is_global_zero:
+        try:
+            action()
+        except BaseException as error:  # whatever it is: the others wait
+            failure = error
+    if fabric.broadcast(failure is not None):
+        raise failure or SystemExit(2)
+
+
+def leave_to_first(fabric: Fabric) -> None:
+    """Go on in the first process only; the others have done their part, and end."""
+    if not fabric.is_global_zero:
+        raise SystemExit(0)
+
+
+@contextmanager
+def patiently(fabric: Fabric) -> Iterator[None]:
+    """At the end of the block, wait for the other processes for as long as they take.
+
+    Any other wait gives up after half an hour, which work that is not done in step may well take.
+    """
+    if fabric.world_size == 1:
+        yield
+        return
+    group: Any = distributed.new_group(backend="gloo", timeout=timedelta(days=365))
+    yield
+    distributed.barrier(group)
+    distributed.destroy_process_group(group)
+
+
+def gathered(fabric: Fabric, items: list[Item]) -> list[Item]:
+    """The items of all processes, on every one of them."""
+    if fabric.world_size == 1:
+        return items
+    everyone: list[Any] = [None] * fabric.world_size
+    distributed.all_gather_object(everyone, items)
+    return [item for part in everyone for item in part]
+
+
+def cpu_state(module: nn.Module) -> dict[str, Tensor]:
+    """The state of a module, on the CPU and under its plain names, whatever wraps it."""
+    return {name.removeprefix("module."): tensor.detach().cpu() for name, tensor in module.state_dict().items()}
+
+
+def hold_norms(model: nn.Module) -> None:
+    """Let the batch norms of a model that trains keep their means and variances; what they multiply by still learns."""
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            module.eval()
+
+
+def share_norms(fabric: Fabric, model: nn.Module) -> None:
+    """Let the batch norms of a model take their means and variances over all processes.
+
+    torch has them for GPUs alone: on CPUs, several processes hold their norms instead, for which see `holds_norms`.
+    """
+    if fabric.world_size > 1 and not holds_norms(fabric):
+        from timm.layers.norm_act import convert_sync_batchnorm
+
+        convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+
+
+def holds_norms(fabric: Fabric) -> bool:
+    """Whether the processes cannot share batch norms, and so have to hold them."""
+    return fabric.world_size > 1 and fabric.device.type == "cpu"

@@ -19,9 +19,8 @@ from onepair.runs.task import RunCache, Task, choose_backbone, knows_negatives, 
 from onepair.training.callbacks import Callback
 from onepair.training.checkpoint import StopRequests
 from onepair.training.context import RunContext, log_table
-from onepair.training.distributed import first_logger, on_first
 from onepair.training.epochs import run_epochs
-from onepair.training.hardware import Hardware, without_driver_lookups
+from onepair.training.hardware import Hardware, first_logger, on_first, without_driver_lookups
 from onepair.training.solved import run_solved
 
 _log = first_logger(__name__)

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from onepair.data.problems import Problem
 from onepair.data.vectors.align import TFIDF
 from onepair.labels import Indices
-from onepair.linear.fit import LinearFit, Trial, ValidationRows, fit_linear
-from onepair.linear.kernel_fit import fit_kernel
+from onepair.linear.fit import LinearFit, Trial, ValidationRows, fit_kernel, fit_linear
 from onepair.methods import METHODS
 from onepair.models import IdentityBackbone
-from onepair.models.kernel import KernelHead
+from onepair.models.backbone import KernelHead
 from onepair.probability.selection_score import estimated_map_by_blocks
 from onepair.runs.config import AUTO
 from onepair.runs.finished import FoldModels

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from onepair import features as feature_store
 from onepair.data.images.decode import Preprocessing, decode, scale
 from onepair.data.label_table import LabelTable
 from onepair.errors import DataError
-from onepair.features import store as feature_store
-from onepair.features.extract import Extraction, extract_features
-from onepair.features.store import FeatureStore, Segment, as_keys
+from onepair.features import Extraction, FeatureStore, Segment, as_keys, extract_features
 
 SCALE = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 COUNT = 50
@@ -210,7 +209,7 @@ KILLED = """
 import sys
 from pathlib import Path
 import numpy as np
-from onepair.features import store as feature_store
+from onepair import features as feature_store
 from {module} import COUNT, extract, table_of_pixels
 
 feature_store.ROWS_PER_COMMIT = 8

@@ -1,1 +1,0 @@
-"""Features of images: each extracted once, and stored in a folder that grows."""
