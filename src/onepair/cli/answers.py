@@ -35,7 +35,7 @@ def export(
 ) -> None:
     """Write all answers of a project as a table: file, label, answer, who, when, and what the image is known by."""
     from onepair.review.image_answers import export_answers
-    from onepair.runs.inputs import protect_inputs
+    from onepair.runs.finished import protect_inputs
 
     found, store = _opened(project)
     protect_inputs(out, run=found.newest_run())

@@ -66,7 +66,7 @@ def check(
     from onepair.data.problems import Problem
     from onepair.data.quality.check import find_problems, take_census
     from onepair.remote import as_path
-    from onepair.runs.inputs import protect_inputs
+    from onepair.runs.finished import protect_inputs
 
     found: list[Problem] = []
     table = reading.table(data, features=features, report=found.append)
@@ -227,7 +227,7 @@ def features(
     place = computed(engine, address)
     table = reading.noted_table(data, strict=strict)
 
-    from onepair.runs.inputs import protect_inputs
+    from onepair.runs.finished import protect_inputs
 
     protect_inputs(out, table=table, others=[data, weights])
 

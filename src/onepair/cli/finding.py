@@ -76,8 +76,7 @@ def find(
     Scores are out-of-fold: no image is scored by a model that was fitted to it. On fixed features a run has such
     scores already; a fine-tuned network is trained once more for each fold. Run the same command again to resume.
     """
-    from onepair.runs.finished import FinishedRun
-    from onepair.runs.inputs import protect_inputs
+    from onepair.runs.finished import FinishedRun, protect_inputs
     from onepair.runs.task import RunCache
 
     run = newest_run(run)
@@ -281,7 +280,7 @@ def labels(
     from onepair.review.completion import keeps_form, write_completed
     from onepair.review.image_answers import has_answers, open_answers
     from onepair.review.queue import open_run
-    from onepair.runs.inputs import protect_inputs
+    from onepair.runs.finished import protect_inputs
 
     run = newest_run(run)
     opened = open_run(run)
@@ -337,8 +336,7 @@ def audit(
 
     from onepair.files import locked, writing
     from onepair.runs.audit import audit_folder, draw, read_audit, write_sheet
-    from onepair.runs.finished import FinishedRun
-    from onepair.runs.inputs import protect_inputs
+    from onepair.runs.finished import FinishedRun, protect_inputs
 
     if sheet is None and answers is None and not summary:  # then it is a page
         require_extra("review")

@@ -243,7 +243,7 @@ def _predict(
     from onepair.inference.prediction import load
     from onepair.inference.prediction_files import require_writer, skipped_file
     from onepair.remote import as_path
-    from onepair.runs.inputs import protect_inputs
+    from onepair.runs.finished import protect_inputs
 
     given = list(map(as_path, images))
     if out is not None:
@@ -338,7 +338,7 @@ def export(
     described = read_description(run)  # or a sentence that there is no model, before torch is imported
 
     from onepair.inference.export import export_onnx
-    from onepair.runs.inputs import protect_inputs
+    from onepair.runs.finished import protect_inputs
 
     protect_inputs(out, run=run)
     file = out or run / "model.onnx"
@@ -368,8 +368,7 @@ def explain(
     """
     require_extra("report")
     from onepair.files import write_atomically, writing
-    from onepair.runs.finished import FinishedRun
-    from onepair.runs.inputs import protect_inputs
+    from onepair.runs.finished import FinishedRun, protect_inputs
 
     if out.suffix.lower() != ".png":
         raise UserError(f"{out}: the picture is written as .png; name it so")

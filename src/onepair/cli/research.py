@@ -204,8 +204,8 @@ def compare(
     """
     if out is not None:
         require_extra("report")
+    from onepair.runs.finished import protect_inputs
     from onepair.runs.folder import RunFolder
-    from onepair.runs.inputs import protect_inputs
 
     for run in runs:
         RunFolder(run).results()  # or a sentence that there is no finished run, before torch is imported

@@ -22,8 +22,7 @@ from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 from onepair.remote import as_path
 from onepair.review.answers import Entry, Reply
-from onepair.runs.finished import FinishedRun
-from onepair.runs.inputs import protect_inputs
+from onepair.runs.finished import FinishedRun, protect_inputs
 
 _NOTHING = np.zeros((3, 0), np.int64)
 _LABEL_OF: dict[Reply | None, int] = {"yes": POSITIVE, "no": NEGATIVE}

@@ -1,6 +1,7 @@
-"""A finished run, opened from its folder, with the models of its folds."""
+"""A finished run, opened from its folder, with the models of its folds and the files that no output may replace."""
 
 import copy
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,15 +12,18 @@ from numpy.typing import NDArray
 
 from onepair.data.label_table import LabelTable
 from onepair.data.text_files import exists
-from onepair.errors import DataError, RunError
+from onepair.data.vectors.vector_files import chosen
+from onepair.errors import DataError, ModelError, OnepairError, RunError
+from onepair.files import refuse_overwriting
 from onepair.inference.model_files import Description, load_model, read_description, write_description
 from onepair.label_matrix import LabelMatrix, too_many
 from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels
 from onepair.probability.thresholds import Thresholds
-from onepair.remote import as_path, is_remote
+from onepair.remote import as_path, is_remote, is_url
 from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunFolder
+from onepair.runs.project import project_of
 from onepair.runs.task import RunCache, Split, Task, describe_observation, sample_places, task_of
 from onepair.words import counted
 
@@ -252,7 +256,6 @@ class FinishedRun:
 
     def folds(self) -> "FoldModels | None":
         """The models of a solved classifier that were fitted without one fold of the training images each."""
-
         return read_folds(self.path, rows=len(self.task.train), classes=len(self.table.classes))
 
     def _out_of_fold(self, rows: Indices, workers: int | None) -> NDArray[np.float32]:
@@ -311,7 +314,6 @@ def read_folds(folder: Path, *, rows: int, classes: int) -> FoldModels | None:
     path = folder / NAME
     if not path.exists():
         return None
-    from onepair.errors import ModelError
     from onepair.models.weights import read_state
 
     try:
@@ -323,3 +325,60 @@ def read_folds(folder: Path, *, rows: int, classes: int) -> FoldModels | None:
     if not fits or not (np.isfinite(coef).all() and np.isfinite(intercept).all()) or fold.max(initial=0) >= len(coef):
         raise RunError(f"{path}: does not fit the run; train it anew with --restart")
     return FoldModels(coef, intercept, fold)
+
+
+def protect_inputs(
+    output: Path | None, *, run: Path | None = None, table: LabelTable | None = None, others: Iterable[object] = ()
+) -> None:
+    """Refuse an output that is one of the files that it is made from, by whatever name.
+
+    Nothing is read unless there is a file at `output` already.
+
+    Args:
+        output: the file to be written; None is no output.
+        run: the folder of a run: its table, images, vectors, boxes and weights, and what people answered in an audit.
+        table: a dataset: its images.
+        others: paths of further files, or of folders of them.
+
+    Raises:
+        OnepairError: `output` is one of these files.
+    """
+    if output is not None:
+        refuse_overwriting(output, _inputs(run, table, others))
+
+
+def _inputs(run: Path | None, table: LabelTable | None, others: Iterable[object]) -> Iterator[Path]:
+    for path in others:
+        yield from _files_at(path)
+    if table is not None:
+        yield from _images(table)
+    if run is not None:
+        yield from _files_at(run / "audit")
+        if (project := project_of(run)) and (record := project.record()):
+            yield from _files_at(project.source_of(record))
+            yield from (project.answers, *project.runs.glob("*-labels.*"), *project.runs.glob("*-images.csv"))
+        if (run / "config.toml").exists():
+            config = RunFolder(run).config()
+            data = config.data
+            for path in (data.source, data.images, data.features, data.boxes, data.classes, config.model.weights):
+                yield from _files_at(path)
+            try:
+                yield from _images(FinishedRun(run).table)
+            except OnepairError:  # a dataset that is no more cannot be lost
+                return
+
+
+def _files_at(given: object) -> Iterator[Path]:
+    """A file, and of a folder all files in it, if they are on this machine."""
+    text = str(given)
+    if given is None or not text or is_url(text):
+        return
+    path = chosen(text)[0]
+    yield path
+    if path.is_dir():
+        yield from path.rglob("*")
+
+
+def _images(table: LabelTable) -> Iterator[Path]:
+    if table.pixels is None and not is_url(str(table.root)):
+        yield from map(table.path, range(len(table)))
