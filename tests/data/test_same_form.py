@@ -12,6 +12,7 @@ from onepair.data.formats.read import read_dataset
 from onepair.data.tables.same_form import Said, complete_same
 from onepair.errors import DataError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.review.next_run import with_photos
 
 
 def completed(path, *said, **options):
@@ -283,3 +284,43 @@ def test_excel_with_columns_of_classes(tmp_path):
 def test_bad_excel_files_are_sentences(tmp_path, content, said):
     with pytest.raises(DataError, match=said):
         read_dataset(table_at(tmp_path, content, "labels.xlsx"))
+
+
+@pytest.mark.parametrize(
+    ("content", "more"),
+    [
+        (b"nr;file;labels\r\n1;a.jpg;dog, cat\r\n2;b.jpg;", b"\r\n;new/\xc3\xa9.jpg;cat, dog"),
+        (b"file,dog,cat,,\na.jpg,x,,,\nb.jpg,,x,,\n", b"new/\xc3\xa9.jpg,x,x,,\n"),
+        (b"file,label\na.jpg,dog\na.jpg,cat\nb.jpg,dog\n", b"new/\xc3\xa9.jpg,cat\nnew/\xc3\xa9.jpg,dog\n"),
+        (b"file,label,value\na.jpg,dog,1\nb.jpg,cat,0\n", b"new/\xc3\xa9.jpg,cat,1\nnew/\xc3\xa9.jpg,dog,1\n"),
+        (b"nr\tfile\tlabels\tnegatives\n1\tsub\\a.jpg\tdog;cat\t\n", b"\tnew\\\xc3\xa9.jpg\tcat;dog\t\n"),
+    ],
+    ids=["lists", "wide", "long", "long with values", "backslashes"],
+)
+def test_an_image_that_the_table_lacks_becomes_a_row(tmp_path, content, more):
+    path = table_at(tmp_path, content)
+    table = read_dataset(path, report=lambda problem: None)
+    known = len(table)
+    table = with_photos(table, ["new/é.jpg", "unseen.jpg"])
+    said = [Said(known, "cat", POSITIVE), Said(known, "dog", POSITIVE)]
+    assert complete_same(path, table, said) == (content + more, 0)
+
+
+def test_an_image_that_json_lines_and_workbooks_lack_becomes_a_row(tmp_path):
+    line = '{"nr": 1, "file": "a.jpg", "labels": ["dog"]}'
+    path = table_at(tmp_path, f"{line}\n".encode(), "labels.jsonl")
+    table = with_photos(read_dataset(path), ["b.jpg"])
+    found = complete_same(path, table, [Said(1, "dog", POSITIVE)])
+    assert found.content.decode() == f'{line}\n{{"nr": null, "file": "b.jpg", "labels": ["dog"]}}\n'
+    path = tmp_path / "labels.xlsx"
+    workbook(path, [["nr", "file", "dog"], ["I", "a.jpg", 1], ["II", "b.jpg", None]])
+    table = with_photos(read_dataset(path), ["c.jpg"])
+    found = complete_same(path, table, [Said(2, "dog", NEGATIVE), Said(2, "cat", POSITIVE)])
+    rows = list(load_workbook(io.BytesIO(found.content)).active.iter_rows(values_only=True))
+    assert rows[0] == ("nr", "file", "dog", "cat")
+    assert rows[1:] == [("I", "a.jpg", 1, None), ("II", "b.jpg", None, None), (None, "c.jpg", 0, 1)]
+    path = tmp_path / "labels.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"nr": [7], "file": ["a.jpg"], "labels": [["dog"]]}), path)
+    found = complete_same(path, with_photos(read_dataset(path), ["b.jpg"]), [Said(1, "dog", POSITIVE)])
+    rows = pyarrow.parquet.read_table(io.BytesIO(found.content)).to_pylist()
+    assert rows[1] == {"nr": None, "file": "b.jpg", "labels": ["dog"]}

@@ -277,7 +277,7 @@ def labels(
     completed_decisions.csv.
     """
     from onepair.errors import ReviewError
-    from onepair.review.completion import keeps_form, write_completed
+    from onepair.review.completion import keeps_form, own_dataset, write_completed
     from onepair.review.image_answers import has_answers, open_answers
     from onepair.review.queue import open_run
     from onepair.runs.finished import protect_inputs
@@ -302,7 +302,7 @@ def labels(
         typer.echo(f"a list cannot say no, so that {found.unsaid:,} of the rejected are not in it; {full} writes them")
     typer.echo(f"the labels are in {out}, who decided and when in {found.decisions}")
     if chosen == "same":
-        say_where_images_are(out, opened.config.data.source, opened.table)
+        say_where_images_are(out, own_dataset(opened).source, opened.table)
     else:
         say_how_to_train(out, opened.table)
 

@@ -19,7 +19,7 @@ from onepair.cli.options import (
     RunOptions,
     with_options,
 )
-from onepair.errors import require_extra
+from onepair.errors import UserError, require_extra
 from onepair.remote import is_url
 from onepair.words import command, counted
 
@@ -33,7 +33,12 @@ METHOD = "opml-plus"
 @on_interrupt("the same command goes on")
 @with_options
 def start(
-    data: Annotated[str, typer.Argument(help="Your table of labels, or the folder of a dataset.")],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="Your table of labels, or the folder of a dataset; by default that of the current folder's project."
+        ),
+    ] = None,
     backbone: Backbone = None,
     reading: ReadOptions = READ_DEFAULTS,
     features: Features = None,
@@ -65,15 +70,26 @@ def start(
     from onepair.cli.training import complete_config, default_folder, train
     from onepair.files import locked, writing
     from onepair.runs.folder import RunFolder
-    from onepair.runs.project import Project, project_folder
+    from onepair.runs.project import Project, project_folder, project_here
     from onepair.runs.task import RunCache, dataset_of
 
+    earlier = [] if out is None else earlier_runs(out, None)
+    if data is None:
+        project = Project(out) if out else project_here(Path())
+        record = project.record()
+        if record is None:
+            raise UserError(f"{project.path}: holds no project; name a table, as in: onepair start labels.csv")
+        data = project.source_of(record)
+    else:
+        project = Project(project_folder(str(out)) if earlier else out or project_folder(data))
+        record = project.record()
+    if record is not None and not restart:
+        kept = project.reading(record)
+        reading, features = reading.over(kept), features or kept.get("features")
     given, shared = RunOptions(method=METHOD, mode="linear", backbone=backbone, features=features), RunCache()
     complete = complete_config("start", data, given, reading, shared)
-    earlier = earlier_runs(out or default_folder(complete), data if out is None else None)
-    project = Project(project_folder(str(out)) if earlier and out else out or project_folder(data))
+    earlier = earlier or (earlier_runs(default_folder(complete), data) if out is None else [])
     project.require_usable()
-    record = project.record()
     words = [*reading.words, *(["--features", features] if features is not None else [])]
 
     say_command("check", data, *words)
@@ -98,11 +114,13 @@ def start(
         typer.echo(f"what was in {project.path} is in {aside} now")
     with writing(project.path):
         project.path.mkdir(parents=True, exist_ok=True)
+    settings = {**reading.settings, "features": features}
     with locked(project.path / ".lock"):
         prepared = prepare_run(
             project,
             with_photos(table, more) if wanted else table,
             source=data,
+            reading={name: value for name, value in settings.items() if value is not None},
             settings=settings_text(complete),
             new_photos=wanted,
             earlier=earlier,

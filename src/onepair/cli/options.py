@@ -94,6 +94,9 @@ CurrentRun = Annotated[
 ]
 
 
+_SETTINGS = {"folder": "images", "complete_split": "complete_splits"}  # options that a configuration names otherwise
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """How a dataset is read; each field is an option."""
@@ -165,8 +168,14 @@ class ReadOptions:
     @property
     def settings(self) -> dict[str, str | None]:
         """The same as settings of data in a configuration."""
-        names = {"folder": "images", "complete_split": "complete_splits"}
-        return {names.get(name, name): value for name, value in asdict(self).items()}
+        return {_SETTINGS.get(name, name): value for name, value in asdict(self).items()}
+
+    def over(self, settings: Mapping[str, str]) -> "ReadOptions":
+        """Return these options, with settings of data where one was not given."""
+        both: dict[str, Any] = {
+            name: value or settings.get(_SETTINGS.get(name, name)) for name, value in asdict(self).items()
+        }
+        return ReadOptions(**both)
 
     def table(self, data: str, *, features: str | None, report: "Report") -> "LabelTable":
         """Read a dataset."""

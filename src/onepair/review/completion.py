@@ -22,7 +22,12 @@ from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 from onepair.remote import as_path
 from onepair.review.answers import Entry, Reply
+from onepair.review.next_run import current_answers, photos_without_rows, with_photos
+from onepair.runs.audit import Audit
+from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun, protect_inputs
+from onepair.runs.project import project_of
+from onepair.runs.task import RunCache, dataset_of
 
 _NOTHING = np.zeros((3, 0), np.int64)
 _LABEL_OF: dict[Reply | None, int] = {"yes": POSITIVE, "no": NEGATIVE}
@@ -71,6 +76,7 @@ def write_completed(
         out: the file to write; the answers go to a .csv file beside it, named after it.
         format: one of `onepair.data.formats.write.WRITTEN`; csv and parquet go by the suffix. "same" is the form of the
             table that the run was trained on, with nothing changed but what was answered: no splits, no other names.
+            Of a project it is the table as it is now, with all answers of the project.
 
     Returns:
         What became of the labels.
@@ -85,10 +91,15 @@ def write_completed(
     else:
         format = written_format(out, format)
     protect_inputs(out, run=run.path)
-    last = {(entry.file, entry.label): entry for entry in entries}
-    before, completed, decided = completed_table(run, entries, added=added)
-    labels = completed.labels
-    same = _same_form(run, before, decided, completed.asked) if format == SAME else None
+    own = _project_table(run) if format == SAME else None
+    if own is not None:
+        entries, before, completed, decided = own
+    else:
+        before, completed, decided = completed_table(run, entries, added=added)
+    last, labels = {(entry.file, entry.label) for entry in entries}, completed.labels
+    same = None
+    if format == SAME:
+        same = _same_form(own_dataset(run), run, before, decided, completed.asked, audited=own is None)
     after = completed if same is not None else _beside(completed, out)
     decisions = out.with_name(f"{out.stem}_decisions.csv")
     _refuse_strangers(decisions, after)
@@ -100,7 +111,8 @@ def write_completed(
             write_atomically(out, same.content)
     if same is None:
         write_labels(after, out, format=format)
-    looked_at = np.unique([*(each.row for each in decided), *([] if run.audit is None else run.audit.rows)]).astype(int)
+    audited = [] if run.audit is None or own is not None else run.audit.rows.tolist()
+    looked_at = np.unique([*(each.row for each in decided), *audited]).astype(int)
     given, now = before.labels[looked_at], labels[looked_at]
     was_unknown = given == UNKNOWN
     return Completion(
@@ -115,23 +127,58 @@ def write_completed(
 
 
 def keeps_form(run: FinishedRun, out: Path) -> bool:
-    """Whether a run's dataset is a table of the kind that a file is named as, so that it can keep the table's form."""
-    data = run.config.data
+    """Whether labels go back into a table of the kind that a file is named as, so that it can keep the table's form."""
+    data = own_dataset(run)
     source = as_path(data.source)
     return source.suffix.lower() == out.suffix.lower() and recognise(source, data.format).name == "table"
 
 
+def own_dataset(run: FinishedRun) -> DataConfig:
+    """The dataset whose form labels keep: of a project its own, of which a run has a copy."""
+    project = project_of(run.path)
+    record = project.record() if project else None
+    return project.data(record) if project and record else run.config.data
+
+
 def _require_same_form(run: FinishedRun, out: Path) -> None:
-    source = as_path(run.config.data.source)
-    if recognise(source, run.config.data.format).name != "table":
+    data = own_dataset(run)
+    source = as_path(data.source)
+    if recognise(source, data.format).name != "table":
         raise ReviewError(f"{source}: is no table, so labels cannot be written in its form; choose another --format")
     if not keeps_form(run, out):
         raise ReviewError(f"{out}: labels in the form of {source} go to a file that ends in {source.suffix}")
 
 
-def _same_form(run: FinishedRun, before: LabelTable, decided: Sequence[Located], asked: LabelMatrix | None) -> SameForm:
-    """The run's own table with what people said; an audited image has all of its labels."""
-    data, audit = run.config.data, run.audit
+def _project_table(run: FinishedRun) -> tuple[list[Entry], LabelTable, LabelTable, list[Located]] | None:
+    """All answers of a run's project, its table as it is now, the same with the answers, and where each belongs."""
+    project = project_of(run.path)
+    record = project.record() if project else None
+    if project is None or record is None:
+        return None
+    table = dataset_of(project.data(record), RunCache())
+    if record.new_photos:
+        table = with_photos(table, photos_without_rows(table))
+    store = current_answers(project, record, table)
+    entries = store.entries()
+    last = {(entry.file, entry.label): entry for entry in entries}
+    shown = {entry.label for entry in last.values() if entry.answer == "yes"}
+    before = _with_classes(table, [name for name in store.classes() if name in shown and name not in table.classes])
+    decided = _locate(before, np.arange(len(before)), last.values())
+    labels, asked = _with_answers(None, len(table.classes), before, decided)
+    return entries, before, replace(before, labels=labels, asked=asked if asked.has(POSITIVE) else None), decided
+
+
+def _same_form(
+    data: DataConfig,
+    run: FinishedRun,
+    before: LabelTable,
+    decided: Sequence[Located],
+    asked: LabelMatrix | None,
+    *,
+    audited: bool,
+) -> SameForm:
+    """The owner's table with what people said; an audited image has all of its labels."""
+    audit = run.audit if audited else None
     rows = set() if audit is None else set(audit.rows.tolist())
     said = [
         Said(row, before.classes[column], _LABEL_OF[entry.answer])
@@ -143,7 +190,7 @@ def _same_form(run: FinishedRun, before: LabelTable, decided: Sequence[Located],
         said += [Said(int(audit.rows[i]), run.table.classes[column], int(label)) for (i, column), label in cells]
     return complete_same(
         as_path(data.source),
-        run.table,
+        run.table if audited else before,
         said,
         asked=asked,
         images=None if data.images is None else as_path(data.images),
@@ -165,13 +212,14 @@ def completed_table(
     shown = {entry.label for entry in last.values() if entry.answer == "yes"}
     before = _with_classes(_observed_table(run), [name for name in added if name in shown])
     decided = _locate(before, run.task.images, last.values())
-    labels, asked = _with_answers(run, before, decided)
+    labels, asked = _with_answers(run.audit, len(run.table.classes), before, decided)
     return before, replace(before, labels=labels, asked=asked if asked.has(POSITIVE) else None), decided
 
 
-def _with_answers(run: FinishedRun, before: LabelTable, decided: Sequence[Located]) -> tuple[LabelMatrix, LabelMatrix]:
-    """The labels with what people answered, and which of them were asked for."""
-    own, audit = len(run.table.classes), run.audit
+def _with_answers(
+    audit: Audit | None, own: int, before: LabelTable, decided: Sequence[Located]
+) -> tuple[LabelMatrix, LabelMatrix]:
+    """The labels with what people answered, and which of them were asked for: of the dataset's own classes."""
     answers = [(row, column, _LABEL_OF[entry.answer]) for row, column, entry in decided if entry.answer in _LABEL_OF]
     rows, columns, values = (np.array(each, np.int64) for each in zip(*answers, strict=True)) if answers else _NOTHING
     labels = before.labels.with_entries(rows, columns, values)

@@ -154,6 +154,11 @@ class ImageAnswers(Store):
             label = self._now[label]
         return label
 
+    def with_classes_called(self, renamed: Mapping[str, str]) -> "ImageAnswers":
+        """Use new names of classes, and store them nowhere."""
+        self._now.update(renamed)
+        return self
+
     def answered(self) -> set[tuple[str, str]]:
         """Return the images and classes that anybody answered, also those that the run does not have."""
         return {(entry.file, entry.label) for entry in super().entries() if entry.answer is not None}

@@ -85,7 +85,14 @@ class NextRun(NamedTuple):
 
 
 def prepare_run(
-    project: Project, table: LabelTable, *, source: str, settings: str, new_photos: bool, earlier: Sequence[Path] = ()
+    project: Project,
+    table: LabelTable,
+    *,
+    source: str,
+    reading: Mapping[str, str],
+    settings: str,
+    new_photos: bool,
+    earlier: Sequence[Path] = (),
 ) -> NextRun:
     """Return the run of a project for a dataset as it is now: the last one, or a new one if anything has changed.
 
@@ -96,6 +103,7 @@ def prepare_run(
         project: whose answers count; it is made if it is not there.
         table: the dataset.
         source: its name, for later.
+        reading: how it was read: settings of data.
         settings: all that decides a run beside its dataset, as a text.
         new_photos: whether photos that the table lacks were taken in.
         earlier: runs of no project whose answers are taken over into a new one.
@@ -123,6 +131,7 @@ def prepare_run(
     project.write(
         ProjectRecord(
             source=project.named(source),
+            reading=project.named_reading(reading),
             new_photos=new_photos,
             run=run.name,
             given=given,
@@ -166,13 +175,8 @@ def _recognise(
 
     An image is the one that holds the same, whatever its name; else the one of its name, if what that held is gone.
     """
-    before = {file: store.image(digest) for file, digest in (read_images(project.runs / record.run) or {}).items()}
-    known, there = set(before.values()), set(store.image_of.values())
-    aliases: dict[str, str] = {}
-    for file, image in store.image_of.items():
-        if file in before and image not in known and before[file] not in there:
-            aliases.setdefault(digests[file], before[file])
-    now = {file: aliases.get(digests[file], image) for file, image in store.image_of.items()}
+    before, aliases = _edited(project, record, store, digests)
+    known, now = set(before.values()), {f: aliases.get(digests[f], image) for f, image in store.image_of.items()}
     stayed = {image for file, image in now.items() if before.get(file) == image}
     others = [image for file, image in now.items() if before.get(file) != image]
     renamed = sum(image in known and image not in stayed for image in others)
@@ -189,6 +193,34 @@ def _recognise(
         gone_classes=[name for name in gone_classes if name not in called],
         renamed_classes=called,
     )
+
+
+def _edited(
+    project: Project, record: ProjectRecord, store: ImageAnswers, digests: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The images of the last run by their names, and of new digests those images that they are of, by their names."""
+    before = {file: store.image(digest) for file, digest in (read_images(project.runs / record.run) or {}).items()}
+    known, there = set(before.values()), set(store.image_of.values())
+    aliases: dict[str, str] = {}
+    for file, image in store.image_of.items():
+        if file in before and image not in known and before[file] not in there:
+            aliases.setdefault(digests[file], before[file])
+    return before, aliases
+
+
+def current_answers(project: Project, record: ProjectRecord, table: LabelTable) -> ImageAnswers:
+    """Open the answers of a project by the names that images and classes have in its dataset as it is now."""
+    digests = image_digests(table)
+    store = ImageAnswers(project.answers, digests, table.classes, read_only=True)
+    if not record.run:
+        return store
+    before, aliases = _edited(project, record, store, digests)
+    images = {file: aliases.get(digest, digest) for file, digest in digests.items()}
+    store = ImageAnswers(project.answers, images, table.classes, read_only=True)
+    new = [name for name in table.classes if name not in record.classes]
+    gone = [name for name in record.classes if name not in table.classes]
+    called = _renamed_classes(project.runs / record.run, before, table, store.image_of, store, gone, new)
+    return store.with_classes_called(called)
 
 
 def _renamed_classes(

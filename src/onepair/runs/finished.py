@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.images.walk import walk
 from onepair.data.label_table import LabelTable
 from onepair.data.text_files import exists
 from onepair.data.vectors.vector_files import chosen
@@ -360,8 +361,10 @@ def _inputs(run: Path | None, table: LabelTable | None, others: Iterable[object]
         if (run / "config.toml").exists():
             config = RunFolder(run).config()
             data = config.data
-            for path in (data.source, data.images, data.features, data.boxes, data.classes, config.model.weights):
+            for path in (data.source, data.features, data.boxes, data.classes, config.model.weights):
                 yield from _files_at(path)
+            if data.images is not None and not is_url(data.images) and Path(data.images).is_dir():
+                yield from walk(Path(data.images))  # an earlier output may lie beside them
             try:
                 yield from _images(FinishedRun(run).table)
             except OnepairError:  # a dataset that is no more cannot be lost

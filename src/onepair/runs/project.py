@@ -9,6 +9,7 @@ labels.onepair/runs/2-labels.parquet, 2-images.csv   the labels that it learned 
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -17,10 +18,12 @@ from onepair.data.own_files import read_record
 from onepair.errors import RunError
 from onepair.files import write_atomically, writing
 from onepair.remote import is_url
+from onepair.runs.config import DataConfig, resolve_config
 from onepair.runs.folder import RunFolder
 from onepair.words import command
 
 SUFFIX, RECORD = ".onepair", "project.json"
+_PATHS = ("images", "classes", "features")  # settings of data that are paths
 
 
 class ProjectRecord(BaseModel):
@@ -29,6 +32,7 @@ class ProjectRecord(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     source: str  # the dataset: a path from the project's folder, a URL, or the name of an embedded one
+    reading: dict[str, str] = {}  # how it is read: settings of data as they were given; paths as of `source`
     new_photos: bool = False  # whether photos that the table lacks are taken in
     run: str = ""  # the run that was begun last
     given: str = ""  # what tells the dataset and the settings that it was begun with from any others
@@ -74,13 +78,26 @@ class Project:
 
     def source_of(self, record: ProjectRecord) -> str:
         """Return the dataset as a path that can be opened from anywhere."""
-        if is_url(record.source) or os.sep not in record.source:
-            return record.source
-        return os.path.normpath(self.path / record.source)
+        return self._opened(record.source)
+
+    def reading(self, record: ProjectRecord) -> dict[str, str]:
+        """Return how the dataset is read, with paths that can be opened from anywhere."""
+        return {name: self._opened(each) if name in _PATHS else each for name, each in record.reading.items()}
+
+    def data(self, record: ProjectRecord) -> DataConfig:
+        """Return the dataset as a run's configuration names it."""
+        return resolve_config({"data": {"source": self.source_of(record), **self.reading(record)}}).data
+
+    def _opened(self, name: str) -> str:
+        return name if is_url(name) or os.sep not in name else os.path.normpath(self.path / name)
 
     def named(self, source: str) -> str:
         """Return a dataset as project.json names it."""
         return os.path.relpath(source, self.path) if Path(source).exists() else source
+
+    def named_reading(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return how a dataset is read as project.json names it."""
+        return {name: self.named(each) if name in _PATHS else each for name, each in settings.items()}
 
     def require_usable(self) -> None:
         """Refuse a folder that holds something else."""

@@ -20,6 +20,8 @@ from onepair.words import listed
 LIST_NAMES = (  # without spaces, - and _; all but the first only where they do not hold 1 and 0
     *("labels", "label", "tags", "classes", "tag", "class", "categories", "category", "keywords"),
     *("labelnames", "labelname", "classnames", "classname", "choice", "choices"),
+    *("schlagwörter", "schlagworte", "stichwörter", "stichworte", "etiketten", "etiquetas", "palabrasclave"),
+    *("motsclés", "étiquettes", "parolechiave", "etichette"),
 )
 _VALUE_NAMES = ("value", "present", "presence", "confidence")  # of what a row with one label says of it: 1 or 0
 _STATES = (

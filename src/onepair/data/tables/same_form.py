@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onepair.data.label_table import LabelTable
-from onepair.data.tables.cell_values import Column, guard, relist, unguard
+from onepair.data.tables.cell_values import Column, guard, is_blank, relist, unguard
 from onepair.data.tables.read_table import Rows, image_folders, row_roles
 from onepair.data.tables.sheet import csv_layout, encoding_of, openpyxl_for, pyarrow_for, read_sheet
 from onepair.data.text_files import read_bytes
@@ -42,8 +42,8 @@ class _Edits:
 
     cells: dict[tuple[int, int], Any] = field(default_factory=dict)
     columns: dict[str, dict[int, Any]] = field(default_factory=lambda: defaultdict(dict))  # new ones, cells by row
-    rows: dict[int, list[dict[int, Any]]] = field(default_factory=lambda: defaultdict(list))
-    """New ones, by the row above them: copies of that one, but for some cells."""
+    rows: dict[int, list[dict[int | str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    """New ones, by the row above them: copies of that one, but for some cells, by the column or a new one's name."""
     unsaid: int = 0  # negatives that the form has no place for
 
     def __bool__(self) -> bool:
@@ -72,11 +72,11 @@ def complete_same(
     the bytes are the same. A positive label becomes a name at the end of the row's list, or the word for yes that the
     column has. A negative one becomes the word for no; a list only loses the name, and cannot say more, unless there is
     a column negatives. Of an image with several rows, all are completed; of a table with a row per label, rows are
-    added. A class that the table does not have becomes a column at its end.
+    added. A class that the table does not have becomes a column at its end, an image that it does not list a row.
 
     Args:
         source: the file: CSV of any kind, JSON Lines, Parquet or Excel.
-        table: what was read from it.
+        table: what was read from it, and perhaps images after those, which it does not list.
         said: the answers; those that the table says already change nothing.
         asked: which labels are known because a model suggested them, for a table with a column asked.
         images, label_columns: as for `read_dataset`.
@@ -93,7 +93,8 @@ def complete_same(
         with_vectors=table.vectors is not None,
         report=lambda problem: None,
     )
-    if rows.images.names != list(zip(table.files, table.split.tolist(), strict=True)):
+    listed = len(rows.images.names)
+    if rows.images.names != list(zip(table.files[:listed], table.split[:listed].tolist(), strict=True)):
         raise DataError(f"{source}: has changed while it was read; run the command again")
     edits = _edits(rows, table, said, asked)
     if not edits:
@@ -133,12 +134,28 @@ def _edits(rows: Rows, table: LabelTable, said: Sequence[Said], asked: LabelMatr
     else:
         form = _Lists(rows, edits, spellings)
     for image, answers in by_row.items():
+        answers = [each._replace(name=own_name.get(each.name, each.name)) for each in answers]
+        if image >= len(rows.images.names):
+            _add_rows(rows, edits, table.files[image], form.new(answers))
+            continue
         own = order[bounds[image] : bounds[image + 1]]
-        form.add(own, [each._replace(name=own_name.get(each.name, each.name)) for each in answers])
+        form.add(own, answers)
         if rows.columns.asked is not None and asked is not None:
             names = {table.classes[i] for i in np.flatnonzero(asked[image] == POSITIVE) if i < len(table.classes)}
             _edit_list(rows, edits, rows.columns.asked, own, names, exactly=True)
     return edits
+
+
+_Cells = dict[int | str, Any]  # of a new row, by the column or the name of a new one
+
+
+def _add_rows(rows: Rows, edits: _Edits, file: str, found: Sequence[_Cells]) -> None:
+    """Rows of an image at the end of the table, blank but for its name and its labels."""
+    names = rows.sheet.columns[rows.columns.file or 0]
+    windows = any("\\" in str(cell) for cell in names) and not any("/" in str(cell) for cell in names)
+    blank: _Cells = dict.fromkeys(range(len(rows.sheet.header)))
+    name = file.replace("/", "\\") if windows else file
+    edits.rows[len(rows.sheet.places) - 1] += [{**blank, rows.columns.file or 0: name, **cells} for cells in found]
 
 
 class _Wide:
@@ -163,6 +180,19 @@ class _Wide:
                     if self.columns[i].labels[row] != label:
                         self.edits.cells[row, i] = self.words.of(label, self.columns[i])
 
+    def new(self, answers: Sequence[Said]) -> list[_Cells]:
+        columns = {name: self.column_of.get(name) for _, name, _ in answers}
+        for name in (name for name, column in columns.items() if column is None):
+            self.edits.columns[name]
+        cells: _Cells = {}
+        for _, name, label in answers:
+            column = columns[name]
+            if column is None:
+                cells[name] = self.words.of(label, None)
+            else:
+                cells[column] = self.words.of(label, self.columns[column])
+        return [cells]
+
 
 class _Lists:
     """A list of names per row."""
@@ -180,6 +210,18 @@ class _Lists:
         else:
             listed = {name for row in own.tolist() for name in (self.rows.lists or [])[row] or ()}
             self.edits.unsaid += sum(not self._spelled({name}) & listed for name in no)
+
+    def new(self, answers: Sequence[Said]) -> list[_Cells]:
+        names = sorted(each.name for each in answers if each.label == POSITIVE)
+        denied = sorted(each.name for each in answers if each.label == NEGATIVE)
+        columns, cells = self.rows.columns, _Cells()
+        if names:
+            cells[columns.names or 0] = _list_like(self.rows.sheet.columns[columns.names or 0], names)
+        if denied and columns.negatives is not None:
+            cells[columns.negatives] = _list_like(self.rows.sheet.columns[columns.negatives], denied)
+        elif denied:
+            self.edits.unsaid += len(denied)
+        return [cells] if cells else []
 
     def _spelled(self, names: set[str]) -> set[str]:
         return names.union(*(self.spellings.get(name, set()) for name in names))
@@ -199,7 +241,7 @@ class _Long:
         for _, name, label in answers:
             spelled = {name, *self.spellings.get(name, ())}
             there = [row for row in own.tolist() if spelled & set(lists[row] or ())]
-            cells: dict[int, Any] = {self.names: name}
+            cells: _Cells = {self.names: name}
             if self.value is not None and self.words is not None:
                 cells[self.value] = word = self.words.of(label, self.rows.sheet.columns[self.value])
                 self.edits.cells |= {(row, self.value): word for row in there}
@@ -209,9 +251,16 @@ class _Long:
                 continue
             if not there and blank:
                 row = blank.pop(0)
-                self.edits.cells |= {(row, column): cell for column, cell in cells.items()}
+                self.edits.cells |= {(row, column): cell for column, cell in cells.items() if isinstance(column, int)}
             elif not there:
                 self.edits.rows[int(own[-1])].append(cells)
+
+    def new(self, answers: Sequence[Said]) -> list[_Cells]:
+        if self.value is not None and self.words is not None:
+            column = self.rows.sheet.columns[self.value]
+            return [{self.names: name, self.value: self.words.of(label, column)} for _, name, label in answers]
+        self.edits.unsaid += sum(each.label == NEGATIVE for each in answers)
+        return [{self.names: each.name} for each in answers if each.label == POSITIVE]
 
 
 class _Words:
@@ -281,6 +330,12 @@ def _edit_list(
             edits.cells[row, column] = relist(cells[row], kept, added, cells.glue)
 
 
+def _list_like(column: Column, names: list[str]) -> Any:
+    """A list as a column writes them."""
+    like = next((cell for cell in column if not is_blank(cell)), "")
+    return relist(like[:0] if isinstance(like, list) else like, [], names, column.glue)
+
+
 # Files
 
 
@@ -305,6 +360,8 @@ def _render_csv(source: Path, content: bytes, rows: Rows, edits: _Edits) -> byte
         return '"{}"'.format(new.replace('"', '""')) if needs else new
 
     def cell(row: int, column: int, raw: str, new: Any) -> str:
+        if new is None:
+            return quoted("", raw)
         held = _unquoted(raw)
         if unguard(held) != sheet.columns[column][row]:
             raise DataError(f"{sheet.places[row]}: cannot be completed in its form; use --format csv")
@@ -336,9 +393,11 @@ def _render_csv(source: Path, content: bytes, rows: Rows, edits: _Edits) -> byte
             added = []
             for cells in edits.rows[row]:
                 copied = list(raws)
-                for column, new in cells.items():
-                    place = sheet.origins[column]
-                    copied[place] = cell(row, column, raws[place], new)
+                for key, new in cells.items():
+                    if isinstance(key, int):
+                        place = sheet.origins[key]
+                        copied[place] = cell(row, key, raws[place], new)
+                copied[width:width] = (quoted(str(cells.get(name, "")), raws[width - 1]) for name in edits.columns)
                 added.append(delimiter.join(copied))
             lines = (line + line_end if own_end else line_end + line for line in added)
             replace(record.end, record.end, "".join(lines))
@@ -400,7 +459,10 @@ def _render_lines(source: Path, content: bytes, rows: Rows, edits: _Edits) -> by
     for row in changes.keys() | edits.rows.keys():
         i = filled[sheet.numbers[row]]
         above, line = lines[i], lines[i].removeprefix("\ufeff")
-        added = [{sheet.header[column]: new for column, new in cells.items()} for cells in edits.rows.get(row, ())]
+        added = [
+            {sheet.header[column] if isinstance(column, int) else column: new for column, new in cells.items()}
+            for cells in edits.rows.get(row, ())
+        ]
         lines[i] = "\n".join(
             [_with_members(above, changes.get(row, {})), *(_with_members(line, cells) for cells in added)]
         )
@@ -429,9 +491,9 @@ def _with_members(line: str, changes: Mapping[str, Any]) -> str:
         if key in changes:
             line = line[:start] + dumped(changes[key]) + line[end:]
             left.pop(key, None)
-    members = comma.join(f"{dumped(key)}{colon}{dumped(new)}" for key, new in left.items())
+    more = [f"{dumped(key)}{colon}{dumped(new)}" for key, new in left.items() if new is not None]
     end = len(line[: line.rindex("}")].rstrip())
-    return f"{line[:end]}{comma if values and left else ''}{members}{line[end:]}"
+    return f"{line[:end]}{comma if values and more else ''}{comma.join(more)}{line[end:]}"
 
 
 def _render_parquet(source: Path, content: bytes, rows: Rows, edits: _Edits) -> bytes:
@@ -456,7 +518,10 @@ def _render_parquet(source: Path, content: bytes, rows: Rows, edits: _Edits) -> 
             end = sheet.numbers[row] + 1
             like = found.slice(end - 1, 1).to_pylist()[0]
             names = found.column_names
-            lines = [like | {names[sheet.origins[column]]: new for column, new in cells.items()} for cells in added]
+            lines = [
+                like | {names[sheet.origins[i]] if isinstance(i, int) else i: new for i, new in cells.items()}
+                for cells in added
+            ]
             parts += [found.slice(at, end - at), pyarrow.Table.from_pylist(lines, schema=found.schema)]
             at = end
         found = pyarrow.concat_tables([*parts, found.slice(at)])
@@ -482,7 +547,9 @@ def _render_xlsx(source: Path, content: bytes, rows: Rows, edits: _Edits) -> byt
     header = line_of[0] - sheet.numbers[0] - 1
     for (row, column), new in edits.cells.items():
         page.cell(line_of[row], sheet.origins[column] + 1).value = new if new != "" else None
-    for place, (name, cells) in enumerate(edits.columns.items(), start=page.max_column + 1):
+    new_places = {name: place for place, name in enumerate(edits.columns, start=page.max_column + 1)}
+    for name, cells in edits.columns.items():
+        place = new_places[name]
         page.cell(header, place).value = name
         for row, new in cells.items():
             page.cell(line_of[row], place).value = new
@@ -491,8 +558,9 @@ def _render_xlsx(source: Path, content: bytes, rows: Rows, edits: _Edits) -> byt
         for line, changed in enumerate(added, start=line_of[row] + 1):
             for place in range(1, page.max_column + 1):
                 page.cell(line, place).value = page.cell(line_of[row], place).value
-            for column, new in changed.items():
-                page.cell(line, sheet.origins[column] + 1).value = new
+            for key, new in changed.items():
+                place = sheet.origins[key] + 1 if isinstance(key, int) else new_places[key]
+                page.cell(line, place).value = new
     stream = io.BytesIO()
     book.save(stream)
     return stream.getvalue()
