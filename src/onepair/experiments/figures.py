@@ -21,7 +21,7 @@ from onepair.inference.heat_maps import suggestion_maps
 from onepair.labels import POSITIVE, Labels
 from onepair.metrics import Floats
 from onepair.report.explain_images import fitted, overlay
-from onepair.report.style import MUTED, PALETTE, Look, drawing, look_at, looks_of
+from onepair.report.style import MUTED, PALETTE, Look, drawing, for_dark_screens, look_at, looks_of
 from onepair.runs.finished import FinishedRun
 from onepair.words import NOTHING
 
@@ -53,7 +53,7 @@ def draw(picture: Callable[[], Drawing]) -> tuple[Drawing, Files]:
         drawn = picture()
         png, svg = _save(drawn.figure, "png"), _save(drawn.figure, "svg")
         matplotlib.rcParams["svg.fonttype"] = "none"
-        return drawn, Files(png, svg, _save(drawn.figure, "svg"))
+        return drawn, Files(png, for_dark_screens(svg), _save(drawn.figure, "svg"))
 
 
 def _save(figure: Figure, format: str) -> bytes:

@@ -9,12 +9,16 @@ from typing import Any, NamedTuple
 PAPER, INK, MUTED, RULE = "#ffffff", "#1d2530", "#5b6470", "#d9dce1"
 # Each has a contrast of at least 4.5 : 1 on white. Markers and dashes tell them apart for the colour-blind and in grey.
 PALETTE = ("#6b7280", "#0067a8", "#c24a00", "#00785a", "#8a3f8f", "#7a5b00", "#b0235f")
+DARK = {  # what each becomes on a dark screen
+    **{PAPER: "#14181e", INK: "#e8eaed", MUTED: "#a3abb6", RULE: "#363d47"},
+    **dict(zip(PALETTE, ("#9aa3b0", "#5cb0ee", "#ff8f55", "#43c59a", "#d08ad6", "#d6b24a", "#ff8ab8"), strict=True)),
+}
 MARKERS = (("o", "●"), ("s", "■"), ("D", "◆"), ("^", "▲"), ("v", "▼"))
 DASHES = ("-", "--", "-.", ":")
 # A method's place is its colour: new ones go to the end. Those that are compared most are first, and all differ.
 METHOD_ORDER = (
     *("bce", "opml", "opml-sp", "opml-plus", "entmax", "bce-known", "role"),
-    *("asl", "zlpr", "hill", "ll-r", "splc", "opml-hr", "gr"),
+    *("asl", "zlpr", "hill", "opml-hr", "splc", "ll-r", "gr"),
     *("bce-ls", "p-asl", "two-way", "opml-correct", "ll-cp", "ridge", "mime"),
     *("crisp", "focal", "opml-ls", "ll-ct", "entmax-apl", "opml-soft", "bce-pw"),
     *("bce-1p-alln", "bce-dw", "bce-l1", "bce-l2", "bce-nls", "bce-pw-bound", "ll-r-boostlu"),
@@ -96,6 +100,25 @@ def drawing(size: float, **more: Any) -> Iterator[None]:
         mpl.rcdefaults()
         mpl.rcParams.update(style | more)
         yield
+
+
+def for_dark_screens(svg: bytes) -> bytes:
+    """Let an SVG file change its colours where the page or the system around it is dark.
+
+    >>> b"prefers-color-scheme: dark" in for_dark_screens(b'<svg><path style="fill: #1d2530"/></svg>')
+    True
+    """
+    rules = "".join(
+        f'[style*="{what}: {light}"]{{{what}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for what in ("fill", "stroke")
+        if (what, light) != ("fill", PAPER)
+    )
+    rules += f'path[style*="fill: {PAPER}"]{{fill:none!important}}'  # the ground; letters may be white on a colour
+    style = f"<style>@media (prefers-color-scheme:dark){{{rules}}}</style>"
+    start, opening, rest = svg.partition(b"<svg")
+    inside = rest.index(b">") + 1
+    return start + opening + rest[:inside] + style.encode() + rest[inside:]
 
 
 def on_a_page(style: str) -> str:
