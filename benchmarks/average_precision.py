@@ -1,12 +1,20 @@
 """Average precision against scikit-learn and torchmetrics, at the sizes of the papers' test sets (`make bench`).
 
-Scores are random: sorting them takes longer than sorting those of a trained model, for everyone.
+    python benchmarks/average_precision.py [--processor "AMD EPYC, AVX-512" --out results/average_precision.csv]
+
+Scores are random: sorting them takes longer than sorting those of a trained model, for everyone. numpy sorts by the
+vector instructions of the processor; NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" leaves those of AVX2, and
+with X86_V3 in the list none. With --out, the lines of a processor take the place of its earlier ones.
 """
 
+import argparse
+import csv
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import torch
+from real_sets import write_csv
 from sklearn.metrics import average_precision_score
 from timing import interleaved_seconds
 from torchmetrics.functional.classification import multilabel_average_precision
@@ -39,13 +47,23 @@ def compare(rows: int, classes: int, cardinality: float) -> tuple[dict[str, floa
 
 
 def main() -> None:
-    print("| test set | onepair | scikit-learn / onepair | torchmetrics / onepair | peak memory / scores |")
-    print("|---|---|---|---|---|")
-    for name, (rows, classes, cardinality) in TEST_SETS.items():
-        seconds, memory = compare(rows, classes, cardinality)
-        ours = seconds["onepair"]
-        ratios = " | ".join(f"{seconds[other] / ours:.1f} ×" for other in ("scikit-learn", "torchmetrics"))
-        print(f"| {name} {rows} × {classes} | {1e3 * ours:.1f} ms | {ratios} | {memory:.2f} × |")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processor", default="")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    rows = []
+    for name, (samples, classes, cardinality) in TEST_SETS.items():
+        seconds, memory = compare(samples, classes, cardinality)
+        others = {other: f"{seconds[other] / seconds['onepair']:.1f}" for other in ("scikit-learn", "torchmetrics")}
+        size = f"{name} {samples} × {classes}"
+        rows.append({"processor": arguments.processor, "test_set": size, **others, "memory": f"{memory:.2f}"})
+        print(rows[-1], f"{1e3 * seconds['onepair']:.1f} ms", flush=True)
+    if arguments.out:
+        earlier: list[dict[str, str]] = []
+        if arguments.out.exists():
+            with arguments.out.open(newline="", encoding="utf-8") as file:
+                earlier = [row for row in csv.DictReader(file) if row["processor"] != arguments.processor]
+        write_csv(arguments.out, [*earlier, *rows])
 
 
 if __name__ == "__main__":

@@ -7,16 +7,13 @@ DATA_FOLDER holds voc2012, coco80.npz, cub312.npz and the folder tabular. Every 
 training rows, columns in units of their own, the penalty by estimated mAP out of fold; options are the defaults. Where
 a set names no test rows, three tenths are. Labels of training rows are hidden by four processes: one positive of each
 row; a tenth and three tenths of all labels known; and none hidden. Sets of more training rows than --rows are cut to so
-many. The default is chosen on the sets of HALF, and the others confirm it. What is in the file is not measured anew;
---methods and --sets without a measurement left print the tables of docs/results.md.
+many. What is in the file is not measured anew; benchmarks/tables.py makes tables of it.
 """
 
 import argparse
 import csv
-import statistics
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -35,7 +32,6 @@ from onepair.methods import METHODS, create_method
 
 TABLES = ("arts", "bibtex", "corel5k", "emotions", "enron", "medical", "mirflickr7", "scene", "science", "yeast")
 SETS = ("voc2012", "coco80", "cub312", *TABLES)
-HALF = ("coco80", "emotions", "medical", "mirflickr7", "science", "arts")  # on which the default is chosen
 FAST = ("opml-plus", "opml-ls", "bce", "bce-known", "ridge", "entmax", "opml", "zlpr")
 SLOW = ("gr", "opml-sp", "ll-r", "role")
 KNOWN = ("single", "10 %", "30 %", "all")
@@ -95,48 +91,6 @@ def cells(sets: Sequence[str], methods: Sequence[str], draws: int) -> Iterator[t
             yield name, known, draw, method
 
 
-def means(rows: Sequence[dict[str, str]]) -> dict[tuple[str, str, str], float]:
-    """Test mAP in points by set, what is known and method: the mean over the draws that all methods there have."""
-    values: dict[tuple[str, str], dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
-    for row in rows:
-        values[row["set"], row["known"]][row["method"]][row["draw"]] = 100 * float(row["map"])
-    found = {}
-    for (name, known), by_method in values.items():
-        shared = set.intersection(*(set(draws) for draws in by_method.values()))
-        for method, draws in by_method.items():
-            found[name, known, method] = statistics.mean(draws[each] for each in shared)
-    return found
-
-
-def print_table(found: dict[tuple[str, str, str], float], methods: Sequence[str]) -> None:
-    """All means as Markdown, the best of each line in bold."""
-    print("\n|", " | ".join(("set", "known", *(METHODS[each].title for each in methods))), "|")
-    print("|" + "---|" * (len(methods) + 2))
-    for name, known in product(SETS, KNOWN):
-        line = [found.get((name, known, each)) for each in methods]
-        there = [f"{each:.2f}" for each in line if each is not None]
-        if there:
-            best = max(there, key=float)
-            words = ["–" if each is None else f"{each:.2f}" for each in line]
-            print("|", " | ".join((name, known, *(f"**{word}**" if word == best else word for word in words))), "|")
-
-
-def print_behind(found: dict[tuple[str, str, str], float], methods: Sequence[str]) -> None:
-    """How far each method is behind the best one of a set, as Markdown: on average over sets, and at most."""
-    print("\n| | one positive | 10 % known | 30 % known | all |\n|---|---|---|---|---|")
-    for method, chosen in product(methods, (True, False)):
-        words = []
-        for known in KNOWN:
-            sets = [name for name in SETS if (name in HALF) == chosen and (name, known, method) in found]
-            behind = [
-                max(value for key, value in found.items() if key[:2] == (name, known)) - found[name, known, method]
-                for name in sets
-            ]
-            words.append(f"{statistics.mean(behind):.2f} ({max(behind):.2f})" if behind else "–")
-        which = "sets it was chosen on" if chosen else "other sets"
-        print(f"| {METHODS[method].title}, {which} |", " | ".join(words), "|")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -169,10 +123,6 @@ def main() -> None:
             writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-    found = means(rows)
-    there = [each for each in (*FAST, *SLOW) if any(key[2] == each for key in found)]
-    print_table(found, there)
-    print_behind(found, there)
 
 
 if __name__ == "__main__":
