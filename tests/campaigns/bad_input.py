@@ -212,7 +212,7 @@ def _warm_up(sample: Path, *, light: bool) -> None:
         ["labels", run, "--out", sample / "out.csv"],
     ]
     if light:
-        warm_up([], [["check", source, "--images"]])
+        warm_up([], [["check", source, "--decode"]])
     else:
         warm_up(MODULES, commands)
 

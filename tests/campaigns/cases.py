@@ -24,7 +24,7 @@ class Case(NamedTuple):
 def tables(folder: Path, sample: Path, random: Random) -> Case:
     """A table that is spoiled, and checked or cleaned."""
     source, spoiled = _spoiled_table(folder, sample, random)
-    options = random.choice([[], [], [], ["--images", "--json"], ["--fix", str(folder / "clean.csv")]])
+    options = random.choice([[], [], [], ["--decode", "--json"], ["--fix", str(folder / "clean.csv")]])
     return Case("tables", spoiled, ["check", str(source), "--folder", str(sample / "images"), *options])
 
 
@@ -33,8 +33,8 @@ def datasets(folder: Path, sample: Path, random: Random) -> Case:
     source, spoiled = _spoiled_table(folder, sample, random)
     command = random.choice(
         [
-            ["features", source, "--backbone", "small-cnn", "--cache", folder / "cache", "--workers", "0"],
-            ["evaluate", sample / "run", "--data", source, "--workers", "0"],
+            ["features", source, "--backbone", "small-cnn", "--cache", folder / "cache", "--threads", "0"],
+            ["evaluate", sample / "run", "--data", source, "--threads", "0"],
         ]
     )
     return Case("datasets", spoiled, [*map(str, command), "--folder", str(sample / "images")])
@@ -68,11 +68,11 @@ def images(folder: Path, sample: Path, random: Random) -> Case:
         spoiled.append(special(victim, random) if special else mutate(victim, random, _files(sample / "images")))
     command = random.choice(
         [
-            ["check", source, "--images"],
+            ["check", source, "--decode"],
             ["predict", sample / "run", folder / "images"],
             ["predict", sample / "run", victim, "--out", folder / "out.jsonl"],
             ["predict", sample / "model.onnx", victim],
-            ["features", source, "--backbone", "small-cnn", "--cache", folder / "cache", "--workers", "0"],
+            ["features", source, "--backbone", "small-cnn", "--cache", folder / "cache", "--threads", "0"],
             ["explain", sample / "run", victim, "--out", folder / "out.png"],
         ]
     )
@@ -87,8 +87,8 @@ def runs(folder: Path, sample: Path, random: Random) -> Case:
     run = folder / "run"
     photo = sample / "images" / "00.png"
     commands: dict[str, list[object]] = {
-        "evaluate": ["evaluate", run, "--workers", "0"],
-        "evaluate-validation": ["evaluate", run, "--split", random.choice(["validation", "train"]), "--workers", "0"],
+        "evaluate": ["evaluate", run, "--threads", "0"],
+        "evaluate-validation": ["evaluate", run, "--split", random.choice(["validation", "train"]), "--threads", "0"],
         "decide": ["decide", run, "--rule", random.choice(["f1", "precision", "count"])],
         "compare": ["compare", run, sample / "other", "--resamples", "100"],
         "labels": ["labels", run, "--out", folder / "out.csv"],

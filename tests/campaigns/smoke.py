@@ -62,10 +62,10 @@ def run_commands() -> None:
         write_sample(place, _succeed)
         run, source, photo = place / "run", place / "images" / "labels.csv", place / "images" / "00.png"
         tiny = [part for setting in SETTINGS for part in ("--set", setting)]
-        _succeed("check", source, "--images")
+        _succeed("check", source, "--decode")
         _succeed("train", source, *tiny, "--out", place / "curves", "--workers", "0", "--tensorboard")
         _succeed("tune", source, *tiny, "--trials", "2", "--out", place / "tuned", "--workers", "0")
-        _succeed("evaluate", run, "--workers", "0")
+        _succeed("evaluate", run, "--threads", "0")
         _succeed("decide", run, "--rule", "f1")
         _succeed("compare", run, place / "other", "--resamples", "100", "--out", place / "report.html")
         _succeed("explain", run, photo, "--out", place / "out.png")

@@ -59,7 +59,7 @@ def test_words_that_make_no_sense(place, in_process, words):
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b.png"])
-@pytest.mark.parametrize("command", ["check {}", "check {} --images", "features {} --backbone small-cnn --cache cache"])
+@pytest.mark.parametrize("command", ["check {}", "check {} --decode", "features {} --backbone small-cnn --cache cache"])
 def test_names_that_no_file_system_takes(place, in_process, command, name):
     """They are files that are missing: left out, and named."""
     (place / "labels.csv").write_text(f"file,split,cat,dog\n{name},train,1,0\n", "utf-8")
@@ -121,8 +121,8 @@ TRAIN = " ".join(f"--set {setting}" for setting in SETTINGS)
 @pytest.mark.parametrize(
     "words",
     [
-        "check hostile/labels.csv --images",
-        "features hostile/labels.csv --backbone small-cnn --image-size 16 --cache cache --workers 0",
+        "check hostile/labels.csv --decode",
+        "features hostile/labels.csv --backbone small-cnn --image-size 16 --cache cache --threads 0",
         f"train hostile/labels.csv {TRAIN} --cache cache --workers 0 --out new",
         f"train hostile/labels.csv {TRAIN} --mode finetune --cache cache --workers 0 --out new",
         "predict run hostile --out out.csv",

@@ -24,17 +24,17 @@ def dataset(tmp_path):
 
 def test_a_clean_table(dataset):
     (dataset / "labels.csv").write_text("file,cat,dog\na.png,1,\nb.png,0,1\n")
-    result = in_own_process("check", "labels.csv", "--images", cwd=dataset)
+    result = in_own_process("check", "labels.csv", "--decode", cwd=dataset)
     assert result.returncode == 0, result.stderr
     assert "2 images (2 train), 2 classes" in result.stdout
     assert "no problems" in result.stdout
     assert "1.00 positives per image" in result.stdout
 
 
-def test_problems_name_file_line_and_column_and_give_exit_code_2(dataset, onepair):
+def test_problems_name_file_line_and_column_and_give_exit_code_1(dataset, onepair):
     (dataset / "labels.csv").write_text("file,cat,dog\na.png,1,maybe\nb.png,1,\nc.png,0,1\n")
     result = onepair("check", "labels.csv")
-    assert result.returncode == 2
+    assert result.returncode == 1
     assert "2 problems" in result.stdout
     assert "labels.csv, line 2, column dog: holds 'maybe'; a label is 1 or 0" in result.stdout
     assert "labels.csv, line 4: no such file c.png in ." in result.stdout
@@ -44,7 +44,7 @@ def test_json_has_everything(dataset, onepair):
     rows = "".join(f"gone{i}.png,1,0\n" for i in range(15))
     (dataset / "labels.csv").write_text("file,cat,dog\na.png,,\nb.png,0,0\n" + rows)
     result = onepair("check", "labels.csv", "--json")
-    assert result.returncode == 2
+    assert result.returncode == 1
     report = json.loads(result.stdout)
     assert report["images"] == {"train": 17}
     assert (report["verified_empty"], report["not_annotated"]) == (1, 1)
@@ -82,7 +82,7 @@ def test_lists_of_labels_and_what_unlisted_means(dataset, onepair):
 def test_images_in_another_folder(dataset, onepair):
     (dataset / "elsewhere").mkdir()
     (dataset / "elsewhere" / "labels.csv").write_text("file,cat\na.png,1\n")
-    assert onepair("check", "elsewhere/labels.csv").returncode == 2
+    assert onepair("check", "elsewhere/labels.csv").returncode == 1
     assert onepair("check", "elsewhere/labels.csv", "--folder", ".").returncode == 0
 
 
@@ -131,7 +131,7 @@ def test_fix_writes_a_table_that_is_clean(dataset, onepair):
         "class bird: left out",
     ):
         assert sentence in result.stdout
-    again = onepair("check", "tables/clean.csv", "--images")
+    again = onepair("check", "tables/clean.csv", "--decode")
     assert again.returncode == 0, again.stdout
     text = (dataset / "tables" / "clean.csv").read_text()
     assert text.splitlines() == ["file,split,cat,dog", "../a.png,train,1,1", "../b.png,validation,,1"]

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import typer
 
-from onepair.cli.main import app
+from onepair.cli.main import GROUPS, RENAMED, app
 from onepair.cli.options import ReadOptions
 from onepair.runs.config import all_settings
 
@@ -91,3 +91,41 @@ def test_help_fits_a_narrow_screen(name, in_process, monkeypatch):
     lines = [line.strip() for line in shown.split("╭")[0].splitlines()]
     for line, following in pairwise(lines):  # and no line is broken before its end
         assert not following or not line or len(line) + 1 + len(following.split()[0]) > 78
+
+
+def test_flags_have_no_type_and_groups_have_headings(in_process, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = in_process("train", "--help").stdout
+    assert "<bool>" not in shown
+    assert "How the dataset is read" in shown
+    assert "Where it runs" in shown
+    listed = in_process("--help").stdout
+    assert [listed.index(f"─ {group} ─") for group in GROUPS] == sorted(listed.index(f"─ {each} ─") for each in GROUPS)
+    assert "─ Commands ─" not in listed  # every command is in a group
+
+
+def test_an_option_has_one_meaning():
+    """The same name asks for the same kind of thing everywhere; a command names the file or number that it is of."""
+    kinds, context = {}, typer.Context(COMMAND)
+    for _, option in OPTIONS:
+        for name in option.opts:
+            kind = option.display_type(context).replace("list[", "").replace("]", "")
+            kinds.setdefault(name, set()).add("choice" if "|" in kind else kind.removesuffix(" range>"))
+    assert {name for name, found in kinds.items() if len(found) > 1} == set()
+
+
+@pytest.mark.parametrize(("command", "old"), sorted(RENAMED))
+def test_old_names_work_and_warn(command, old, in_process):
+    new = RENAMED[command, old]
+    found = in_process(command, f"{old}=1")
+    assert f"{old} of onepair {command} is called {new} now" in found.stderr
+    assert f"No such option: {old}" not in found.stderr
+
+
+def test_epochs_and_seed_are_settings(in_process):
+    shown = in_process("config", "--mode", "finetune", "--epochs", 3, "--seed", 7).stdout
+    assert "epochs = 3" in shown
+    assert "seed = 7" in shown
+    refused = in_process("config", "--epochs", 3)
+    assert refused.returncode == 2
+    assert "add --mode finetune" in refused.stderr

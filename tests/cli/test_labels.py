@@ -53,9 +53,9 @@ def test_the_table_keeps_its_form_but_for_what_was_answered(command, tmp_path):
     old, new = (lines[changed].strip().split(",") for lines in (source, written))
     column = source[0].strip().split(",").index(cell.label)
     assert (old[0], old[column], new[column]) == (cell.file, "1", "0")
-    assert command("labels", run, "--out", "full.csv", "--format", "csv")[0] == 0
+    assert command("labels", run, "--out", "full.csv", "--as", "csv")[0] == 0
     assert (tmp_path / "full.csv").read_text().startswith("file,split,asked,bar")
-    code, _, errors = command("labels", run, "--out", "a.tsv", "--format", "same")
+    code, _, errors = command("labels", run, "--out", "a.tsv", "--as", "same")
     assert (code, errors.endswith("go to a file that ends in .csv\n")) == (2, True)
 
 
@@ -84,7 +84,7 @@ def test_it_writes_the_formats_of_other_programs(command, tmp_path, format):
     code, _, errors = command("labels", tmp_path / "runs", "--out", "completed.json")
     assert code == 2
     assert "may be of several formats; name one" in errors
-    code, _, errors = command("labels", tmp_path / "runs", "--out", "completed.json", "--format", format)
+    code, _, errors = command("labels", tmp_path / "runs", "--out", "completed.json", "--as", format)
     assert (code, errors) == (0, "")
     assert cell.label in (tmp_path / "completed.json").read_text()
 

@@ -92,7 +92,7 @@ def test_tags_are_appended_in_the_owners_encoding_and_manner(tmp_path, encoding,
 
 def test_what_an_encoding_cannot_hold_is_a_sentence(tmp_path):
     path = table_at(tmp_path, "file,labels\na.jpg,Tür\nb.jpg,Tür\n".encode("cp1252"))
-    with pytest.raises(DataError, match="is in cp1252, which has no '犬'; save it as UTF-8, or use --format csv"):
+    with pytest.raises(DataError, match="is in cp1252, which has no '犬'; save it as UTF-8, or use --as csv"):
         completed(path, ("a.jpg", "犬", POSITIVE))
 
 

@@ -184,7 +184,7 @@ def test_folders_with_names_like_options_are_folders(tmp_path, monkeypatch, name
     session.record([Answer(session.suggestion(1).file, session.suggestion(1).label, "yes", 0)], who="Ann")
     commands = planned_commands(open_run(Path(name)), Path(f"{name}-2"))
     options = {word for each in commands for word in each.words[1:] if word.startswith("-")}
-    assert options == {"--out", "--format", "--config", "--set", "--folds"}
+    assert options == {"--as", "--out", "--config", "--set", "--folds"}
     code = "from onepair.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code, *commands[0].words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

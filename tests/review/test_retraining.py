@@ -74,7 +74,7 @@ def test_the_commands_are_plain_and_the_new_run_is_a_sibling(run):
     opened = open_run(run)
     labels, train, find = (each.words for each in planned_commands(opened, run.with_name("run-2")))
     table = str(run.with_name("run-2-labels.csv"))
-    assert labels == ["labels", str(run), "--out", table, "--format", "csv"]
+    assert labels == ["labels", str(run), "--out", table, "--as", "csv"]
     assert train[:4] == ["train", table, "--config", str(run / "config.toml")]
     assert train[4:] == ["--set", "data.observe=given", "--out", str(run.with_name("run-2"))]
     assert find == ["find", str(run.with_name("run-2")), "--folds", "5"]

@@ -84,7 +84,7 @@ def test_from_a_messy_folder_to_confirmed_labels_and_a_better_model(folder, tab,
         assert all(re.fullmatch(r"([\d.]+|–) +[\d.]+ to [\d.]+", cell) for cell in page.locator("td").all_inner_texts())
 
     assert second.name == f"{first.name}-2"
-    written = onepair("labels", first, "--out", "completed.csv", "--format", "csv", cwd=folder)
+    written = onepair("labels", first, "--out", "completed.csv", "--as", "csv", cwd=folder)
     assert written.returncode == 0, written.stderr
     assert "labels confirmed: 3, rejected: 1" in written.stdout
     completed = read_dataset(folder / "completed.csv")

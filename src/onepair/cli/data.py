@@ -51,7 +51,7 @@ def check(
     data: Annotated[str, typer.Argument(help="A dataset's folder or file, or 'digits' for the embedded one.")],
     reading: ReadOptions = READ_DEFAULTS,
     features: Features = None,
-    images: Annotated[bool, typer.Option("--images", help="Also decode every image.")] = False,
+    decode: Annotated[bool, typer.Option("--decode", help="Also decode every image.")] = False,
     fix: Annotated[
         Path | None, typer.Option(help="Write a clean table, .csv or .parquet, without the problems.")
     ] = None,
@@ -59,7 +59,7 @@ def check(
 ) -> None:
     """Describe a dataset, and list everything that is wrong with it.
 
-    The exit code is 0 if there are no problems, else 2. --fix decodes every image, leaves out missing, broken and
+    The exit code is 1 if there are problems, else 0. --fix decodes every image, leaves out missing, broken and
     duplicate images, merges spellings of one class, lists what it changed, and writes the rest. Splits stay, and
     unknown labels stay unknown.
     """
@@ -74,7 +74,7 @@ def check(
     if fix is not None:
         table, found = _fix(table, found, as_path(data), fix, ask=not as_json)
     else:
-        found += find_problems(table, images=images, progress=_with_bar)
+        found += find_problems(table, images=decode, progress=_with_bar)
     problems = [problem for problem in found if not problem.remark]
     remarks = [problem for problem in found if problem.remark]
     word = "problem" if fix is None else "change"
@@ -89,7 +89,7 @@ def check(
         _print_census(census, problems, remarks, word)
         if fix is not None:
             say_how_to_train(fix, table)
-    raise typer.Exit(2 if problems and fix is None else 0)
+    raise typer.Exit(1 if problems and fix is None else 0)
 
 
 def _fix(

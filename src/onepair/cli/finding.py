@@ -251,14 +251,16 @@ def login_name() -> str:
 @on_interrupt(NOTHING)
 def labels(
     out: Annotated[
-        Path, typer.Option(help="The file to write: named as your table, .csv or .parquet; .json with a --format.")
+        Path, typer.Option(help="The file to write: named as your table, .csv or .parquet; .json with --as.")
     ],
-    format: Annotated[
+    form: Annotated[
         Literal["auto", "same", "csv", "parquet", "coco", "label-studio", "fiftyone"],
         typer.Option(
+            "--as",
+            metavar="FORM",
             help="same: your own table with what was answered; csv and parquet: a table of all labels with a column "
-            "per class; auto: same if the file ends as your table does, else by the suffix; fiftyone keeps positive "
-            "labels only."
+            "per class; auto: same if the file ends as your table does, else by the suffix; coco, label-studio and "
+            "fiftyone: for those programs, the last with positive labels only.",
         ),
     ] = "auto",
     run: CurrentRun = None,
@@ -268,7 +270,7 @@ def labels(
     Audited images have all of their labels. A class that was added on the page is unknown where nobody answered it.
 
     Labels that came as a table go back in its own form: columns, order, file names, separators and encoding stay, and
-    nothing changes but what was answered. A list of labels cannot say no; --format csv writes a table that can.
+    nothing changes but what was answered. A list of labels cannot say no; --as csv writes a table that can.
 
     That table has a column per class with 1, 0 or blank for unknown, and all images of the dataset with their split,
     named relative to it, or by their URLs: onepair train takes it as it stands, or with --folder. The layouts of VOC,
@@ -289,7 +291,7 @@ def labels(
         raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run {command('review', run)} first")
     store = open_answers(opened, read_only=True) if has_answers(opened) else None
     entries, added = (store.entries(), store.classes()) if store else ([], [])
-    chosen = "same" if format == "auto" and keeps_form(opened, out) else format
+    chosen = "same" if form == "auto" and keeps_form(opened, out) else form
     found = write_completed(opened, entries, out, added=added, format=chosen)
     typer.echo(
         f"labels confirmed: {found.confirmed:,}, rejected: {found.rejected:,}, corrected: {found.corrected:,}, "
@@ -298,7 +300,7 @@ def labels(
     if found.foreign:
         typer.echo(f"left out, as the dataset does not have their image or class: {found.foreign:,}")
     if found.unsaid:
-        full = command("labels", run, "--out", out.with_name(f"{out.stem}_all.csv"), "--format", "csv")
+        full = command("labels", run, "--out", out.with_name(f"{out.stem}_all.csv"), "--as", "csv")
         typer.echo(f"a list cannot say no, so that {found.unsaid:,} of the rejected are not in it; {full} writes them")
     typer.echo(f"the labels are in {out}, who decided and when in {found.decisions}")
     if chosen == "same":
@@ -307,7 +309,20 @@ def labels(
         say_how_to_train(out, opened.table)
 
 
-SHOWN_CLASSES = 40  # classes in the table, those that miss most
+@on_interrupt("what was saved is kept; the same command goes on")
+def retrain(context: typer.Context, run: CurrentRun = None) -> None:
+    """Train again with what people answered, and find what is still missing; the new run is beside the old one.
+
+    It does by one command what labels, train and find do, and names them. Run the same command again to resume.
+    """
+    from onepair.review.image_answers import open_answers
+    from onepair.review.queue import open_run
+    from onepair.review.retraining import Retraining
+
+    opened = open_run(newest_run(run))
+    for each in Retraining(opened, open_answers(opened)).remaining():
+        typer.secho(f"\n$ {each.text}", bold=True, err=True)
+        context.find_root().command.main(each.words, prog_name="onepair", standalone_mode=False)
 
 
 @on_interrupt("every answer that was stored is kept; the same command goes on")

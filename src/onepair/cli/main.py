@@ -5,22 +5,24 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from onepair import __version__
-from onepair.cli import answers
+from onepair.cli import answers, machine
 from onepair.cli.data import check, datasets, features
 from onepair.cli.demo import demo
-from onepair.cli.finding import audit, find, labels, review
+from onepair.cli.finding import audit, find, labels, retrain, review
 from onepair.cli.first_steps import start
 from onepair.cli.interruption import terminable
+from onepair.cli.machine import doctor
 from onepair.cli.models import decide, evaluate, explain, export, predict
-from onepair.cli.research import compare, reproduce
+from onepair.cli.research import compare, report, reproduce
 from onepair.cli.training import config, methods, train, tune
 from onepair.errors import PluginError, Stopped, UserError
 from onepair.remote import is_url
@@ -32,6 +34,29 @@ def _paragraphs(command: Callable[..., Any]) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
+_TYPES = {"<bool>": "", "<int>": "N", "<int range>": "N", "<float>": "X", "<float range>": "X"}
+_TYPES |= {"<path>": "PATH", "<str>": "NAME"}
+
+
+class _Short:
+    """Help that names what an option takes by one short word, and nothing for a flag."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in params:
+            if isinstance(each, TyperOption) and each.metavar is None:
+                each.metavar = _TYPES.get(each.display_type(ctx))
+        return params
+
+
+class _Command(_Short, TyperCommand):
+    pass
+
+
+class _Group(_Short, TyperGroup):
+    pass
+
+
 app = typer.Typer(
     name="onepair",
     help="Train multi-label classifiers from incomplete labels, and find the labels that are missing.\n\n"
@@ -39,23 +64,52 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    cls=_Group,
 )
 GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "Begin": (start, demo, check, datasets),
+    "Begin": (start, demo, check, datasets, doctor),
     "Train": (train, tune, config, methods, features),
-    "Find and fix": (find, review, labels, audit),
+    "Find and fix": (find, review, labels, audit, retrain),
     "Use": (evaluate, decide, predict, explain, export),
-    "Research": (reproduce, compare),
+    "Research": (reproduce, compare, report),
+}
+FAMILIES: dict[str, tuple[str, str, dict[str, Callable[..., Any]]]] = {
+    "answers": (
+        "Find and fix",
+        "Write answers to a file for another machine, or take them from one.",
+        {"export": answers.export, "import": answers.import_},
+    ),
+    "runs": ("Use", "List runs, and see how far they are.", {"list": machine.list_runs, "status": machine.status}),
+    "cache": ("Use", "Show and free the disk space of the cache.", {"size": machine.size, "clean": machine.clean}),
 }
 for group, commands in GROUPS.items():
     for command in commands:
-        app.command(help=_paragraphs(command), rich_help_panel=group)(command)
+        app.command(help=_paragraphs(command), rich_help_panel=group, cls=_Command)(command)
+for family, (group, purpose, members) in FAMILIES.items():
+    inner = typer.Typer(no_args_is_help=True, help=purpose, cls=_Group)
+    for name, command in members.items():
+        inner.command(name, help=_paragraphs(command), cls=_Command)(command)
+    app.add_typer(inner, name=family, rich_help_panel=group)
+
+RENAMED = {  # options by their old names, which work for one version more
+    ("check", "--images"): "--decode",
+    ("evaluate", "--workers"): "--threads",
+    ("features", "--workers"): "--threads",
+    ("labels", "--format"): "--as",
+}
 
 
-answered = typer.Typer(no_args_is_help=True, help="Answers as a file for another machine, and from one.")
-answered.command("export", help=_paragraphs(answers.export))(answers.export)
-answered.command("import", help=_paragraphs(answers.import_))(answers.import_)
-app.add_typer(answered, name="answers")
+def _by_new_names(words: Sequence[str]) -> list[str]:
+    """The words of a command line with the new names of options, and a warning for each old one."""
+    command = next((word for word in words if not word.startswith("-")), "")
+    known = []
+    for word in words:
+        option, equals, value = word.partition("=")
+        if new := RENAMED.get((command, option)):
+            typer.echo(f"onepair: {option} of onepair {command} is called {new} now; the old name will go", err=True)
+            word = f"{new}{equals}{value}"
+        known.append(word)
+    return known
 
 
 def _print_version(wanted: bool) -> None:
@@ -116,6 +170,7 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may be no text, and is shown all the same
     warnings.filterwarnings("ignore", message="Image size .* decompression bomb")  # there is a limit of our own
     try:
+        sys.argv[1:] = _by_new_names(sys.argv[1:])
         _require_local_results(sys.argv[1:])
         with terminable():
             app()

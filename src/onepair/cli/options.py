@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from onepair.runs.config import Config
 
 R = TypeVar("R")
+
+MACHINE, DATASET = "Where it runs", "How the dataset is read"  # headings in the help
 
 # What an option leaves open comes from the preset or the file, or else is the default of the configuration.
 Backbone = Annotated[
@@ -42,28 +44,49 @@ Features = Annotated[
     str | None,
     typer.Option(
         metavar="VECTORS",
+        rich_help_panel=DATASET,
         help="Feature vectors in place of images, one per row of the table: a .npy, .npz or Parquet file, or a folder "
         "of shards; by default there are none.",
     ),
 ]
+MODES = "linear: a classifier on fixed features; finetune: the whole network; linear-init: one after the other."
 Strict = Annotated[
     bool, typer.Option("--strict", help="Stop at the first row or image that cannot be read instead of skipping it.")
 ]
-Devices = Annotated[str, typer.Option(help="How many processes or GPUs to use on this machine.")]
-Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")]
-Workers = Annotated[
-    int | None, typer.Option(min=0, help="Processes that read images; by default as many as there are cores to spare.")
+Devices = Annotated[
+    str, typer.Option(metavar="N", rich_help_panel=MACHINE, help="How many processes or GPUs to use on this machine.")
 ]
-Threads = Annotated[int | None, typer.Option(min=0, help="Threads that read images; by default one per core.")]
-Cache = Annotated[Path | None, typer.Option(help="The cache folder of features; by default the user's cache.")]
+Accelerator = Annotated[str, typer.Option(rich_help_panel=MACHINE, help="cpu, cuda, mps, or auto.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        rich_help_panel=MACHINE,
+        help="Processes that read images; by default as many as there are cores to spare.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", min=0, rich_help_panel=MACHINE, help="Threads that read images; by default one per core."
+    ),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(rich_help_panel=MACHINE, help="The cache folder of features; by default the user's cache."),
+]
 Engine = Annotated[
     Literal["auto", "ray"],
-    typer.Option(help="Where images are computed: auto, in this process by the fastest runtime; or a Ray cluster."),
+    typer.Option(
+        rich_help_panel=MACHINE,
+        help="Where images are computed: auto, in this process by the fastest runtime; or a Ray cluster.",
+    ),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
+        rich_help_panel=MACHINE,
         help="The Ray cluster, or auto for the one on this machine; by default a local cluster is started.",
     ),
 ]
@@ -221,10 +244,7 @@ class RunOptions:
     method: Annotated[str | None, typer.Option(help="See onepair methods.", show_default="opml-plus")] = None
     mode: Annotated[
         Literal["linear", "finetune", "linear-init"] | None,
-        typer.Option(
-            help="Train a linear classifier on fixed features, the whole network, or one after the other.",
-            show_default="linear",
-        ),
+        typer.Option(metavar="MODE", help=MODES, show_default="linear"),
     ] = None
     backbone: Backbone = None
     weights: Weights = None
@@ -239,14 +259,22 @@ class RunOptions:
     observe: Annotated[
         Literal["given", "single-positive", "few-positives", "fraction", "most-frequent", "largest-object"] | None,
         typer.Option(
-            help="Hide labels of fully labelled training images: keep one positive per image, by the published seed; "
-            "up to data.positives of them; the share data.known of all labels; or the positive of the most frequent "
-            "class or the largest object.",
+            metavar="RULE",
+            help="Hide labels of fully labelled training images, to study what is lost. single-positive: keep one "
+            "positive per image; few-positives: up to data.positives of them; fraction: the share data.known of all "
+            "labels; most-frequent, largest-object: the positive of that class or object.",
             show_default="given",
         ),
     ] = None
     features: Features = None
     config: Annotated[Path | None, typer.Option(help="A TOML file of settings; onepair config prints one.")] = None
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The random seed of weights and batches.", show_default="0")
+    ] = None
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Epochs of a network that learns; fixed features need none.", show_default="10"),
+    ] = None
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -264,6 +292,8 @@ class RunOptions:
         return [*words, *(["--strict"] if self.strict else [])]
 
 
+for _option in get_type_hints(ReadOptions, include_extras=True).values():
+    _option.__metadata__[0].rich_help_panel = DATASET
 READ_DEFAULTS, RUN_DEFAULTS = ReadOptions(), RunOptions()
 
 
@@ -311,9 +341,17 @@ def chosen_config(
         "linear": {"head": options.head},
     }
     given = {section: {k: v for k, v in values.items() if v is not None} for section, values in sections.items()}
-    command_line = merge([given, *map(parse_setting, options.settings or [])])
-    file = read_config(options.config) if options.config else {}
-    config = resolve_config(*with_preset(options.preset, file, command_line))
+    seed = {} if options.seed is None else {"seed": options.seed}
+    command_line = merge([given, seed, *map(parse_setting, options.settings or [])])
+    layers = with_preset(options.preset, read_config(options.config) if options.config else {}, command_line)
+    config = resolve_config(*layers)
+    if options.epochs is not None:
+        if config.solves:
+            raise ConfigError(
+                "--epochs is for a network that learns, and a classifier on fixed features is solved for; "
+                "add --mode finetune, or leave it out"
+            )
+        config = resolve_config(*layers, {config.last_stage: {"epochs": options.epochs}})
     for name, process in (("known", "fraction"), ("positives", "few-positives"), ("boxes", "largest-object")):
         if name in command_line["data"] and config.data.observe != process:
             raise ConfigError(

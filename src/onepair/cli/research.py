@@ -10,7 +10,7 @@ import typer
 
 from onepair.cli.console import make_table
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.options import Workers
+from onepair.cli.options import FinishedRunFolder, Workers
 from onepair.errors import UserError, require_extra
 from onepair.words import counted
 
@@ -222,6 +222,37 @@ def compare(
     if out is not None:
         _write_report(out, read, pairs)
         typer.echo(f"The report is {out}")
+
+
+@on_interrupt(NOTHING)
+def report(
+    run: FinishedRunFolder,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Write a report on a run: one page with its figures, charts, and test images with their predictions.
+
+    The run must have been tested. To put several runs side by side: onepair compare --out.
+    """
+    require_extra("report")
+    from onepair.runs.finished import FinishedRun, protect_inputs
+
+    opened = FinishedRun(run)
+    protect_inputs(out, run=run)
+
+    from onepair.files import writing
+    from onepair.report import write_report
+    from onepair.report.compared_runs import RunSummary
+    from onepair.report.explain_images import choose_examples
+
+    with writing(out):
+        write_report(
+            out,
+            [RunSummary.of(opened, name=opened.title, title=opened.title, labels=opened.trained_on)],
+            title=str(run),
+            introduction=f"{opened.title}, trained on {opened.config.data.source}.",
+            examples=choose_examples(opened),
+        )
+    typer.echo(f"The report is {out}")
 
 
 def _print_runs(runs: "Sequence[TestedRun]") -> None:

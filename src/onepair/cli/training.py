@@ -11,6 +11,7 @@ import typer
 from onepair.cli.console import make_table, vague_line
 from onepair.cli.interruption import on_interrupt
 from onepair.cli.options import (
+    MACHINE,
     READ_DEFAULTS,
     RUN_DEFAULTS,
     Accelerator,
@@ -51,9 +52,11 @@ def train(
         Path | None, typer.Option(help="The run's folder; by default in runs/, named by data, method and network.")
     ] = None,
     devices: Devices = "auto",
-    nodes: Annotated[int, typer.Option(help="How many machines.")] = 1,
+    nodes: Annotated[int, typer.Option(rich_help_panel=MACHINE, help="How many machines.")] = 1,
     accelerator: Accelerator = "auto",
-    strategy: Annotated[str, typer.Option(help="auto, or a strategy of Lightning Fabric, for example ddp.")] = "auto",
+    strategy: Annotated[
+        str, typer.Option(rich_help_panel=MACHINE, help="auto, or a strategy of Lightning Fabric, for example ddp.")
+    ] = "auto",
     workers: Workers = None,
     cache: Cache = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard, too.")] = False,

@@ -129,21 +129,24 @@ def _merged(table: LabelTable, rules: Rules, source: str, report: Report) -> Lab
     by_fold = {fold(name): name for name in table.classes}
     class_of: dict[str, str] = {}
     for one in dict.fromkeys(meaning):
-        seen, last = {one}, one
+        seen, last = [one], one
         while last in meaning:
             name = meaning[last]
             last = fold(name)
             if last in seen:
                 raise DataError(
-                    f"{source}: {one} and {name} are each the same as the other, in a circle; leave one out"
+                    f"{source}: {' and '.join(seen)} are each the same as the other, in a circle; leave one out"
                 )
-            seen.add(last)
+            seen.append(last)
         if one in by_fold:
             class_of[by_fold[one]] = by_fold.get(last, name)
         else:
             what = f"no class is called {one}, which is to be the same as {name}"
             report(Problem("classes", source, what, remark=True))
     new = {old: name for old, name in class_of.items() if name not in table.classes}
+    for old, name in new.items():
+        what = f"{old} is called {name} from now on, as was asked for; no other class has that name"
+        report(Problem("classes", source, what, remark=True))
     first = {name: old for old, name in reversed(new.items())}  # one of the classes that get a new name, which stays
     renamed = {old: name for name, old in first.items()}
     table = replace(

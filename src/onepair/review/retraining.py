@@ -87,10 +87,29 @@ class Retraining:
 
     def start(self) -> None:
         """Begin with the answers of this moment, unless a training is under way."""
+        self._begin(self._next())
+
+    def remaining(self) -> list[Command]:
+        """Return what is left to do of the last training, or all of a new one with the answers of this moment.
+
+        Raises:
+            BusyError: another process is at it.
+        """
+        at = self.progress()
+        if at is None or at.state == "done":
+            write_atomically(self._record, f"{self._next().model_dump_json(indent=2)}\n".encode())
+            at = self.progress()
+        assert at is not None  # noqa: S101 (there is a record now)
+        if at.state == "elsewhere":
+            raise BusyError(f"{self._run.path}: is being trained again in another process")
+        return at.commands[at.step :]
+
+    def _next(self) -> Record:
+        """A new training, with the answers of this moment."""
         entries = self._store.entries()
         if not any(entry.answer in ("yes", "no") for entry in entries):
             raise ReviewError("nobody has answered yes or no yet, so there is nothing new to learn")
-        self._begin(Record(run=_sibling(self._run.path).name, newest=entries[-1].id))
+        return Record(run=_sibling(self._run.path).name, newest=entries[-1].id)
 
     def resume(self) -> None:
         """Go on with a training that was stopped, failed, or lost its server."""
@@ -203,7 +222,7 @@ def planned_commands(run: FinishedRun, new: Path) -> list[Command]:
     maps = [] if (run.path / "finding" / "maps.npy").exists() else ["--no-maps"]
     config = ["--config", _word(run.path / "config.toml")]
     return [
-        Command("Writing the labels", ["labels", folder, "--out", labels, "--format", "csv"], _labels_file(new)),
+        Command("Writing the labels", ["labels", folder, "--out", labels, "--as", "csv"], _labels_file(new)),
         Command("Training", ["train", labels, *config, *settings, "--out", _word(new)], new / "results.json"),
         Command(
             "Looking for what is still missing",

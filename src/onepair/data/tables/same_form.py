@@ -364,7 +364,7 @@ def _render_csv(source: Path, content: bytes, rows: Rows, edits: _Edits) -> byte
             return quoted("", raw)
         held = _unquoted(raw)
         if unguard(held) != sheet.columns[column][row]:
-            raise DataError(f"{sheet.places[row]}: cannot be completed in its form; use --format csv")
+            raise DataError(f"{sheet.places[row]}: cannot be completed in its form; use --as csv")
         is_list = column in (rows.columns.names, rows.columns.negatives, rows.columns.asked)
         return quoted(guard(str(new)) if is_list and held == guard(unguard(held)) else str(new), raw)
 
@@ -406,7 +406,7 @@ def _render_csv(source: Path, content: bytes, rows: Rows, edits: _Edits) -> byte
     except UnicodeEncodeError as error:
         letter = error.object[error.start]
         raise DataError(
-            f"{source}: is in {encoding}, which has no {letter!r}; save it as UTF-8, or use --format csv"
+            f"{source}: is in {encoding}, which has no {letter!r}; save it as UTF-8, or use --as csv"
         ) from None
 
 
