@@ -14,7 +14,7 @@ from onepair.data.formats.write import named_from, write_labels
 from onepair.data.images.decode import as_pixels
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import Problem, collect
-from onepair.data.quality.check import find_problems, take_census
+from onepair.data.quality.check import Progress, find_problems, take_census
 from onepair.data.quality.clean import clean
 from onepair.data.tables.cell_values import Column
 from onepair.data.tables.read_table import Unlisted, Zeros, interpret
@@ -71,6 +71,9 @@ class Dataset:
         labels: Sequence[str] = (),
         unlisted: Unlisted = "unknown",
         zeros: Zeros = "negative",
+        spellings: Literal["merge", "keep"] = "merge",
+        same: Sequence[str] = (),
+        classes: str | Path | None = None,
         complete_splits: Sequence[str] = (),
         strict: bool = False,
     ) -> "Dataset":
@@ -84,6 +87,9 @@ class Dataset:
             labels: the columns of a table that hold labels, where they are not to be recognised.
             unlisted: what a label is that a list does not name.
             zeros: what a 0 of a table is.
+            spellings: whether names of classes in a table that differ in case, spaces or a plural are one class.
+            same: classes by other names, as "hund=dog".
+            classes: a table of classes, with the columns name, same as, is a, not with.
             complete_splits: splits in which every label that is not listed is negative.
             strict: raise an error at the first row that cannot be used, instead of leaving it out.
 
@@ -97,6 +103,9 @@ class Dataset:
             format=format,
             unlisted=unlisted,
             zeros=zeros,
+            spellings=spellings,
+            same=tuple(same),
+            classes=classes,
             images=folder,
             label_columns=columns or None,
             complete_splits=complete_splits,
@@ -108,6 +117,9 @@ class Dataset:
             "format": format,
             "unlisted": unlisted,
             "zeros": zeros,
+            "spellings": spellings,
+            "same": tuple(same),
+            "classes": None if classes is None else str(classes),
             "images": None if folder is None else str(folder),
             "features": None if features is None else str(features),
             "label_columns": columns,
@@ -282,14 +294,26 @@ class Dataset:
         chosen = np.arange(len(self))[rows if isinstance(rows, slice) else np.asarray(rows)]
         return Dataset(_of_rows(self.table, np.atleast_1d(chosen)))
 
-    def check(self, *, images: bool = False) -> list[Problem]:
-        """Return all that is wrong with the dataset, and remarks on it; `images` also decodes every image."""
-        return [*self.problems, *find_problems(self.table, images=images)]
+    def check(self, *, images: bool = False, progress: Progress = iter) -> list[Problem]:
+        """Return all that is wrong with the dataset, and remarks on it.
 
-    def fix(self) -> "Dataset":
-        """Return the dataset without what is wrong with it; `problems` of the result says what became of each thing."""
-        cleaned = clean(self.table)
-        return Dataset(cleaned.table, problems=[*cleaned.changes, *cleaned.doubts])
+        Args:
+            images: also decode every image.
+            progress: is handed the rows, and gives them back one by one, for example `tqdm`.
+        """
+        return [*self.problems, *find_problems(self.table, images=images, progress=progress)]
+
+    def fix(
+        self, *, is_same: Callable[[str, str], bool] = lambda one, other: False, progress: Progress = iter
+    ) -> "Dataset":
+        """Return the dataset without what is wrong with it; `problems` of the result says what became of each thing.
+
+        Args:
+            is_same: whether two similar names are one class, for example asked of a person.
+            progress: as for `check`.
+        """
+        cleaned = clean(self.table, is_same=is_same, progress=progress)
+        return Dataset(cleaned.table, problems=[*self.problems, *cleaned.changes, *cleaned.doubts])
 
     def observe(
         self,
@@ -342,8 +366,9 @@ class Dataset:
         File names are written relative to the file, so that it can be trained on as it stands.
         """
         path = Path(path)
-        in_files = self.table.pixels is None and not self.table.ids
-        write_labels(named_from(self.table, path.parent) if in_files else self.table, path, format=format)
+        write_labels(
+            self.table if self.table.pixels is not None else named_from(self.table, path.parent), path, format=format
+        )
 
     def __repr__(self) -> str:
         return f"Dataset({', '.join(self._counts())})"

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -19,30 +19,31 @@ import numpy as np
 from onepair.data.images.blocks import pixels_of
 from onepair.data.label_table import LabelTable
 from onepair.dataset import MEMORY, Dataset
-from onepair.errors import DataError, UserError, import_pandas, require_extra
+from onepair.errors import DataError, ReviewError, UserError, import_pandas, require_extra
 from onepair.finding.find import find_labels
 from onepair.finding.suggestions import Finding
 from onepair.inference.prediction import Model, load
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.probability.evaluation import Evaluation
 from onepair.review.answers import Answer, Entry, Reply, Store
-from onepair.review.completion import completed_table
+from onepair.review.completion import Completion, completed_table, keeps_form, write_completed
 from onepair.review.image_answers import has_answers, open_answers
 from onepair.review.queue import answers_file, read_queue
 from onepair.runs.config import Config, nested, resolve_config, with_preset
 from onepair.runs.evaluate_run import Chosen, choose_thresholds, evaluate_run
-from onepair.runs.finished import FinishedRun
+from onepair.runs.finished import FinishedRun, protect_inputs
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.task import RunCache, Split
 from onepair.training.callbacks import Callback, ProgressCallback
 from onepair.training.hardware import Hardware
 from onepair.training.run import train as train_run
-from onepair.words import counted
+from onepair.words import command, counted
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
+    from onepair.report.explain_images import Explained
     from onepair.review.session import ReviewSession
 
 TABLE, VECTORS = "dataset.parquet", "vectors.npy"  # a dataset that was in memory, in the folder of its run
@@ -50,7 +51,7 @@ _SHOWN = 12  # suggestions or predictions in a notebook
 
 
 def train(
-    data: Dataset | str | Path,
+    data: Dataset | Config | str | Path,
     *,
     out: str | Path | None = None,
     method: str | None = None,
@@ -66,7 +67,7 @@ def train(
     """Train a classifier, or go on with a run that was stopped.
 
     Args:
-        data: a `Dataset`, or what `Dataset.read` takes.
+        data: a `Dataset`, what `Dataset.read` takes, or a `Config` that says everything.
         out: the run's folder. A dataset in memory is written there too, so that the command line can go on with the
             run. By default a temporary folder, which lives as long as the `Run`.
         method: see `onepair methods`; by default "opml-plus".
@@ -94,15 +95,19 @@ def train(
     """
     folder = Path(tempfile.mkdtemp(prefix="onepair-") if out is None else out)
     dataset = data if isinstance(data, Dataset) else None
-    source = {"source": str(data)} if dataset is None else _settings_of(dataset, folder.resolve())
-    given = {
-        "data": source,
-        "model": {name: value for name, value in (("backbone", backbone), ("mode", mode)) if value is not None},
-        "method": {} if method is None else {"name": method},
-    }
-    layers = [given, *(nested(key, value) for key, value in settings.items())]
-    config = resolve_config(*with_preset(preset, *layers))
-    hardware = replace(hardware or Hardware(), shared=RunCache())
+    if isinstance(data, Config):
+        config = data
+    else:
+        source = {"source": str(data)} if dataset is None else _settings_of(dataset, folder.resolve())
+        given = {
+            "data": source,
+            "model": {name: value for name, value in (("backbone", backbone), ("mode", mode)) if value is not None},
+            "method": {} if method is None else {"name": method},
+        }
+        layers = [given, *(nested(key, value) for key, value in settings.items())]
+        config = resolve_config(*with_preset(preset, *layers))
+    hardware = hardware or Hardware()
+    hardware = hardware if dataset is None else replace(hardware, shared=RunCache())
     if dataset is not None:
         _keep(hardware.shared, dataset, config)
     try:
@@ -158,6 +163,15 @@ class Run:
         return self._opened.classes
 
     @property
+    def audited(self) -> Split | None:
+        """The split of which a person completed the labels of some images, if there is one."""
+        return None if self._opened.audit is None else self._opened.audit.split
+
+    def sampled(self, split: Split) -> str:
+        """Of a split too large to be looked at as a whole, how many images stand for it, in a few words."""
+        return self._opened.sampled(split)
+
+    @property
     def data(self) -> Dataset:
         """The dataset that it was trained on, with the labels that it saw."""
         return Dataset(completed_table(self._opened, [])[0])
@@ -198,16 +212,30 @@ class Run:
             )
         return Found(found, self._opened.table)
 
-    def evaluate(self, split: Split = "test", *, data: Dataset | None = None) -> Evaluation:
+    def evaluate(
+        self,
+        split: Split = "test",
+        *,
+        data: Dataset | None = None,
+        metrics: Sequence[str] = (),
+        threads: int | None = None,
+        strict: bool = False,
+    ) -> Evaluation:
         """Evaluate the model on a split of its dataset, or of another one.
 
         Args:
             split: "train", "validation" or "test". On fixed features the scores of "validation" are out of fold,
                 where the dataset names no validation split.
             data: another dataset, of which the shared classes are evaluated.
+            metrics: further ones, by their registered names.
+            threads: that read images; by default one per core.
+            strict: raise an error at an image that cannot be read, instead of leaving it out.
         """
         table = None if data is None else data.table
-        return evaluate_run(self._opened, split, table=table, source="the dataset")[0]
+        source = "the dataset" if data is None else str(data.settings.get("source", "the dataset"))
+        return evaluate_run(
+            self._opened, split, table=table, source=source, metrics=metrics, workers=threads, strict=strict
+        )
 
     def thresholds(
         self,
@@ -288,6 +316,65 @@ class Run:
         store = self._stored()
         return Dataset(completed_table(self._opened, self._entries(), added=store.classes() if store else [])[1])
 
+    def write_labels(self, path: str | Path, *, form: str = "auto") -> Completion:
+        """Write the labels with what people answered, and beside them who answered what and when.
+
+        Args:
+            path: the file to write.
+            form: "same" is that of the table that the run was trained on; the others are those of `Dataset.write`;
+                "auto" is the same if the file ends as the table does, else goes by the suffix.
+
+        Returns:
+            What became of the labels.
+
+        Raises:
+            ReviewError: nobody has answered anything.
+        """
+        out, store = Path(path), self._stored()
+        protect_inputs(out, run=self.path)
+        if store is None and self._opened.audit is None:
+            raise ReviewError(f"{self.path}: nobody has reviewed it yet; run {command('review', self.path)} first")
+        entries, added = (store.entries(), store.classes()) if store else ([], [])
+        chosen = "same" if form == "auto" and keeps_form(self._opened, out) else form
+        return write_completed(self._opened, entries, out, added=added, format=chosen)
+
+    def explain(self, images: Sequence[str | Path | int], *, labels: Sequence[str] = ()) -> "Explanations":
+        """Show where in images the model sees its labels.
+
+        Args:
+            images: files, or rows of the run's dataset.
+            labels: the names of those to show; by default the predicted ones.
+        """
+        require_extra("report")
+        from onepair.report.explain_images import Explainer, is_row
+
+        names = list(map(str, images))
+        explainer = Explainer(self._opened, labels=labels, needs_dataset=any(map(is_row, names)))
+        return Explanations(map(explainer.explain, names), note=explainer.missing or "")
+
+    def report(self, path: str | Path) -> None:
+        """Write one HTML page on the run: its figures, charts, and test images with their predictions.
+
+        Raises:
+            RunError: the run was not tested.
+        """
+        require_extra("report")
+        from onepair.files import writing
+        from onepair.report import write_report
+        from onepair.report.compared_runs import RunSummary
+        from onepair.report.explain_images import choose_examples
+
+        out, run = Path(path), self._opened
+        protect_inputs(out, run=self.path)
+        with writing(out):
+            write_report(
+                out,
+                [RunSummary.of(run, name=run.title, title=run.title, labels=run.trained_on)],
+                title=str(self.path),
+                introduction=f"{run.title}, trained on {run.config.data.source}.",
+                examples=choose_examples(run),
+            )
+
     def apply(self, found: "Found") -> Dataset:
         """Return the dataset with suggestions taken for true, on top of what people answered.
 
@@ -349,6 +436,10 @@ class Found:
     def __getitem__(self, chosen: Any) -> "Found":
         return replace(self, finding=replace(self.finding, suggestions=self.finding.suggestions[chosen]))
 
+    def write(self, path: str | Path) -> None:
+        """Write the suggestions as a .csv or .parquet table."""
+        self.finding.write(Path(path))
+
     def to_frame(self) -> "pandas.DataFrame":
         """Return a DataFrame with the columns file, label, probability and kind ("missing" or "wrong")."""
         found = self.finding.suggestions
@@ -396,6 +487,26 @@ class Answers(list[Entry]):
         """Return a DataFrame with the columns file, label, answer, who and when."""
         rows = [(each.file, each.label, each.answer, each.who, each.at) for each in self]
         return import_pandas().DataFrame(rows, columns=["file", "label", "answer", "who", "when"])
+
+
+class Explanations(list["Explained"]):
+    """Images, each with its labels and where the model sees them.
+
+    Attributes:
+        note: why the dataset's own labels are not shown, if they are not.
+    """
+
+    def __init__(self, explained: Iterable["Explained"], *, note: str = "") -> None:
+        super().__init__(explained)
+        self.note = note
+
+    def write(self, path: str | Path) -> None:
+        """Write them as a picture, a .png file."""
+        from onepair.files import write_atomically, writing
+        from onepair.report.explain_images import render
+
+        with writing(Path(path)):
+            write_atomically(Path(path), render(self))
 
 
 class ReviewPage:

@@ -33,9 +33,9 @@ from onepair.words import counted, plural
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from onepair.data.label_table import LabelTable
     from onepair.data.problems import Problem
     from onepair.data.quality.check import Census
+    from onepair.dataset import Dataset
     from onepair.features import Features as StoredFeatures
 
 _log = logging.getLogger(__name__)
@@ -63,18 +63,20 @@ def check(
     duplicate images, merges spellings of one class, lists what it changed, and writes the rest. Splits stay, and
     unknown labels stay unknown.
     """
-    from onepair.data.problems import Problem
-    from onepair.data.quality.check import find_problems, take_census
-    from onepair.remote import as_path
+    from onepair.data.quality.check import take_census
     from onepair.runs.finished import protect_inputs
 
-    found: list[Problem] = []
-    table = reading.table(data, features=features, report=found.append)
-    protect_inputs(fix, table=table, others=[data, features])
-    if fix is not None:
-        table, found = _fix(table, found, as_path(data), fix, ask=not as_json)
+    dataset = reading.dataset(data, features=features)
+    protect_inputs(fix, table=dataset.table, others=[data, features])
+    if fix is None:
+        found = dataset.check(images=decode, progress=_with_bar)
     else:
-        found += find_problems(table, images=decode, progress=_with_bar)
+        _require_table(dataset, data, fix)
+        asks = not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+        dataset = dataset.fix(is_same=_ask if asks else lambda one, other: False, progress=_with_bar)
+        dataset.write(fix)
+        found = dataset.problems
+    table = dataset.table
     problems = [problem for problem in found if not problem.remark]
     remarks = [problem for problem in found if problem.remark]
     word = "problem" if fix is None else "change"
@@ -92,26 +94,14 @@ def check(
     raise typer.Exit(1 if problems and fix is None else 0)
 
 
-def _fix(
-    table: "LabelTable", found: list["Problem"], source: Path, out: Path, *, ask: bool
-) -> tuple["LabelTable", list["Problem"]]:
-    """Write a clean table; it, and what was changed, with remarks."""
-    from onepair.data.formats.write import named_from
-    from onepair.data.problems import outcome
-    from onepair.data.quality.clean import clean
-    from onepair.data.tables.write_table import write_table
-    from onepair.errors import DataError
-
-    if table.pixels is not None:
-        raise DataError(f"{source}: is inside the package, and nothing is wrong with it")
+def _require_table(dataset: "Dataset", source: str, out: Path) -> None:
+    """Refuse to write a clean table that could not be one."""
+    if dataset.table.pixels is not None:
+        raise UserError(f"{source}: is inside the package, and nothing is wrong with it")
     if out.suffix.lower() not in (".csv", ".parquet"):
-        raise DataError(f"{out}: a table is written as .csv or .parquet; name it so")
+        raise UserError(f"{out}: a table is written as .csv or .parquet; name it so")
     if not out.parent.is_dir():
-        raise DataError(f"{out}: there is no folder {out.parent}")
-    asks = ask and sys.stdin.isatty() and sys.stdout.isatty()
-    cleaned = clean(table, is_same=_ask if asks else lambda one, other: False, progress=_with_bar)
-    write_table(named_from(cleaned.table, out.parent), out)
-    return cleaned.table, [*map(outcome, found), *cleaned.changes, *cleaned.doubts]
+        raise UserError(f"{out}: there is no folder {out.parent}")
 
 
 def _ask(one: str, other: str) -> bool:
@@ -208,7 +198,7 @@ def features(
     cache: Cache = None,
     engine: Engine = "auto",
     address: Address = None,
-    workers: Threads = None,
+    threads: Threads = None,
     flipped: Annotated[
         bool, typer.Option("--flipped", help="Extract features of the mirrored images, an augmented view.")
     ] = False,
@@ -225,7 +215,7 @@ def features(
     if out is not None and out.suffix != ".npy":
         raise UserError(f"{out}: features are written as .npy; name it so")
     place = computed(engine, address)
-    table = reading.noted_table(data, strict=strict)
+    table = reading.noted(data, strict=strict).table
 
     from onepair.runs.finished import protect_inputs
 
@@ -249,7 +239,7 @@ def features(
             executor(EngineSelector(network, cache=kept_in)),
             folder=kept_in / "features",
             view="flipped" if flipped else "plain",
-            workers=workers,
+            workers=threads,
             report=announce(_log.info, strict=strict),
             on_progress=progress_of([progress], "extracting features"),
         )

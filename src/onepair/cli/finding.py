@@ -24,6 +24,7 @@ from onepair.cli.options import (
     computed,
     newest_run,
     number_or_auto,
+    open_run,
     say_how_to_train,
     say_where_images_are,
 )
@@ -76,25 +77,21 @@ def find(
     Scores are out-of-fold: no image is scored by a model that was fitted to it. On fixed features a run has such
     scores already; a fine-tuned network is trained once more for each fold. Run the same command again to resume.
     """
-    from onepair.runs.finished import FinishedRun, protect_inputs
-    from onepair.runs.task import RunCache
+    from onepair.runs.finished import protect_inputs
+    from onepair.runs.folder import RunFolder
 
     run = newest_run(run)
     place = computed(engine, address)
-    shared = RunCache()
-    opened = FinishedRun(run, shared=shared)
+    RunFolder(run).results()  # or a sentence that there is no finished run, before torch is imported
     protect_inputs(out, run=run)
 
-    from onepair.finding.suggestions import require_writable  # and torch
-
-    if out is not None:
-        require_writable(out)
-
     from onepair.files import cache_folder
-    from onepair.finding.find import find_labels
+    from onepair.finding.suggestions import require_writable
     from onepair.training.callbacks import ProgressCallback
     from onepair.training.hardware import Hardware
 
+    if out is not None:
+        require_writable(out)
     with ProgressCallback(short_epochs=False) as progress, place as executor:
         hardware = Hardware(
             accelerator=accelerator,
@@ -102,24 +99,17 @@ def find(
             workers=workers,
             cache=cache or cache_folder(),
             executor=executor,
-            shared=shared,
         )
-        found = find_labels(
-            opened,
-            folds=folds,
-            top=top,
-            min_probability=min_probability,
-            maps=maps,
-            hardware=hardware,
-            callbacks=[progress],
+        found = open_run(run, hardware).find(
+            folds=folds, top=top, min_probability=min_probability, maps=maps, callbacks=[progress], progress=False
         )
     if out is not None:
         found.write(out)
-    print_finding(found)
-    if len(found.suggestions):
+    print_finding(found.finding)
+    if len(found):
         file = out or run / "finding" / "suggestions.csv"
         typer.echo(f"they are in {file}; to confirm them: {command('review', run)}")
-    return len(found.suggestions)
+    return len(found)
 
 
 def print_finding(found: "Finding") -> None:
@@ -278,21 +268,13 @@ def labels(
     the classes that were answered. Who answered what, and when, goes to a file beside it, for example
     completed_decisions.csv.
     """
-    from onepair.errors import ReviewError
-    from onepair.review.completion import keeps_form, own_dataset, write_completed
-    from onepair.review.image_answers import has_answers, open_answers
-    from onepair.review.queue import open_run
+    from onepair.review.queue import folder_to_review
     from onepair.runs.finished import protect_inputs
 
-    run = newest_run(run)
+    run = folder_to_review(newest_run(run))
+    protect_inputs(out, run=run)
     opened = open_run(run)
-    protect_inputs(out, run=opened.path)
-    if not has_answers(opened) and opened.audit is None:
-        raise ReviewError(f"{opened.path}: nobody has reviewed it yet; run {command('review', run)} first")
-    store = open_answers(opened, read_only=True) if has_answers(opened) else None
-    entries, added = (store.entries(), store.classes()) if store else ([], [])
-    chosen = "same" if form == "auto" and keeps_form(opened, out) else form
-    found = write_completed(opened, entries, out, added=added, format=chosen)
+    found = opened.write_labels(out, form=form)
     typer.echo(
         f"labels confirmed: {found.confirmed:,}, rejected: {found.rejected:,}, corrected: {found.corrected:,}, "
         f"still unknown: {found.unknown:,}"
@@ -303,10 +285,10 @@ def labels(
         full = command("labels", run, "--out", out.with_name(f"{out.stem}_all.csv"), "--as", "csv")
         typer.echo(f"a list cannot say no, so that {found.unsaid:,} of the rejected are not in it; {full} writes them")
     typer.echo(f"the labels are in {out}, who decided and when in {found.decisions}")
-    if chosen == "same":
-        say_where_images_are(out, own_dataset(opened).source, opened.table)
+    if found.form == "same":
+        say_where_images_are(out, found.source, opened.data.table)
     else:
-        say_how_to_train(out, opened.table)
+        say_how_to_train(out, opened.data.table)
 
 
 @on_interrupt("what was saved is kept; the same command goes on")

@@ -3,7 +3,6 @@
 import json
 import math
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,6 +22,7 @@ from onepair.cli.options import (
     Threads,
     computed,
     newest_run,
+    open_run,
     with_options,
 )
 from onepair.errors import UserError, require_extra
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from onepair.data.images.blocks import Input
     from onepair.inference.engine import Executor
     from onepair.inference.prediction import Model
     from onepair.inference.prediction_files import Written
@@ -53,7 +52,7 @@ def evaluate(
     ] = "test",
     reading: ReadOptions = READ_DEFAULTS,
     features: Features = None,
-    workers: Threads = None,
+    threads: Threads = None,
     strict: Strict = False,
     metric: Annotated[
         list[str] | None, typer.Option(help="A further metric by its name, on the known labels. May be repeated.")
@@ -65,11 +64,9 @@ def evaluate(
     An audited split is evaluated on its audited images. Another dataset may have its classes in any order: those that
     both have are evaluated. Options on how a dataset is read are those of --data.
     """
-    from onepair.runs.finished import FinishedRun
+    opened = open_run(run)
 
-    opened = FinishedRun(run)
-
-    from onepair.runs.evaluate_run import evaluate_run, find_metrics
+    from onepair.runs.evaluate_run import find_metrics
     from onepair.training.callbacks import ProgressCallback
 
     find_metrics(metric or ())  # or a sentence, before a dataset is read
@@ -77,20 +74,18 @@ def evaluate(
         options = {"--features": features, "--strict": strict}
         if given := [*reading.given, *(option for option, value in options.items() if value)]:
             raise UserError(f"{given[0]} says how another dataset is read; name it with --data, or leave it out")
-        table, source = None, ""
+        dataset = None
     else:
-        table, source = reading.noted_table(data, features=features, strict=strict), data
+        dataset = reading.noted(data, features=features, strict=strict)
     with ProgressCallback():
-        found, others = evaluate_run(
-            opened, split, table=table, source=source, metrics=metric or (), workers=workers, strict=strict
-        )
+        found = opened.evaluate(split, data=dataset, metrics=metric or (), threads=threads, strict=strict)
     sampled = opened.sampled(split) if data is None else ""
     if as_json:
-        fields = found.to_dict() | ({"sample": sampled} if sampled else {}) | ({"metrics": others} if others else {})
+        fields = found.to_dict() | ({"sample": sampled} if sampled else {})
         typer.echo(json.dumps(fields, indent=2, ensure_ascii=False, allow_nan=False))
         return
     _print_evaluation(found)
-    for name, value in others.items():
+    for name, value in found.metrics.items():
         typer.echo(f"{name} {value:.4f}")
     if sampled:
         typer.echo(f"these figures are {sampled}")
@@ -148,19 +143,12 @@ def decide(
     """
     if precision is not None and rule != "precision":
         raise UserError(f"--precision belongs to --rule precision, and this is --rule {rule}; leave one of them out")
-    from onepair.runs.finished import FinishedRun
-
-    opened = FinishedRun(run)
-
-    from onepair.runs.evaluate_run import choose_thresholds
-
-    chosen = choose_thresholds(
-        opened, rule=rule, precision=0.9 if precision is None else precision, calibration=calibration
-    )
+    opened = open_run(run)
+    chosen = opened.thresholds(rule=rule, precision=precision, calibration=calibration)
     _print_thresholds(chosen.thresholds, chosen.scores, chosen.evaluation)
     if sampled := opened.sampled("validation"):
         typer.echo(f"calibration, thresholds and figures are {sampled}")
-    if opened.audit is not None and opened.audit.split == "validation":
+    if opened.audited == "validation":
         images = counted(chosen.images, "image")
         typer.echo(f"of {images} these are audited in full; calibration and thresholds use them")
 
@@ -258,18 +246,17 @@ def _predict(
         loaded = replace(loaded, engines=executor(loaded.engines))
     elif executor is not local:
         raise UserError(f"{model}: takes {plural(loaded.noun)}, and --engine ray is for images; leave it out")
-    files = loaded.each(given)
     if out is None:
-        _print_predictions(loaded, files, alone, strict)
+        _print_predictions(loaded, given, alone, strict)
         return
-    written = _write_predictions(loaded, files, out, alone, strict)
+    written = _write_predictions(loaded, given, out, alone, strict)
     typer.echo(f"{counted(written.predicted, loaded.noun)} predicted, in {out}", err=True)
     if written.unreadable:
         sentence = _could_not_be_read(written.unreadable, loaded.noun)
         typer.echo(f"{sentence}; they are in {skipped_file(out)}", err=True)
 
 
-def _print_predictions(model: "Model", files: "Iterator[Input]", alone: bool | None, strict: bool) -> None:
+def _print_predictions(model: "Model", given: list[Path], alone: bool | None, strict: bool) -> None:
     from onepair.data.problems import announce
     from onepair.inference.prediction_files import CsvWriter, stream_predictions
 
@@ -280,20 +267,17 @@ def _print_predictions(model: "Model", files: "Iterator[Input]", alone: bool | N
         typer.echo(sentence, err=True)
 
     writer = CsvWriter(sys.stdout.buffer, model.classes, predicted_only=alone)
-    stream_predictions(model, files, writer, report=announce(say, strict=strict))
+    stream_predictions(model, model.each(given), writer, report=announce(say, strict=strict))
     sys.stdout.flush()  # or a full disk would be told of by the interpreter
     if unreadable:
         typer.echo(_could_not_be_read(len(unreadable), model.noun), err=True)
 
 
-def _write_predictions(
-    model: "Model", files: "Iterator[Input]", out: Path, alone: bool | None, strict: bool
-) -> "Written":
+def _write_predictions(model: "Model", given: list[Path], out: Path, alone: bool | None, strict: bool) -> "Written":
     """Write the predictions, with a bar on a terminal; nobody knows beforehand how many there will be."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from onepair.data.problems import announce
-    from onepair.inference.prediction_files import write_predictions
     from onepair.training.callbacks import error_console
 
     console = error_console()
@@ -305,9 +289,8 @@ def _write_predictions(
         def say(sentence: object) -> None:
             console.print(str(sentence), markup=False, soft_wrap=True)
 
-        return write_predictions(
-            model,
-            files,
+        return model.write(
+            given,
             out,
             predicted_only=alone,
             report=announce(say, strict=strict),
@@ -337,12 +320,12 @@ def export(
 
     described = read_description(run)  # or a sentence that there is no model, before torch is imported
 
-    from onepair.inference.export import export_onnx
+    from onepair.inference.prediction import load
     from onepair.runs.finished import protect_inputs
 
     protect_inputs(out, run=run)
     file = out or run / "model.onnx"
-    exported = export_onnx(run, file, float_input=float_input)
+    exported = load(run).export(file, float_input=float_input)
     typer.echo(f"{file}: {exported.size / 1e6:,.1f} MB")
     for title, tensors in (("in", exported.inputs), ("out", exported.outputs)):
         for tensor in tensors:
@@ -367,22 +350,15 @@ def explain(
     probability and what the run's dataset says of it.
     """
     require_extra("report")
-    from onepair.files import write_atomically, writing
-    from onepair.runs.finished import FinishedRun, protect_inputs
+    from onepair.runs.finished import protect_inputs
 
     if out.suffix.lower() != ".png":
         raise UserError(f"{out}: the picture is written as .png; name it so")
-    opened = FinishedRun(run)
+    opened = open_run(run)
     protect_inputs(out, run=run, others=images)
-
-    from onepair.report.explain_images import Explainer, is_row, render
-
-    wanted = [name.strip() for name in labels.split(",")] if labels else []
-    explainer = Explainer(opened, labels=wanted, needs_dataset=any(map(is_row, images)))
-    if explainer.missing:
-        typer.echo(f"the dataset's labels are not shown: {explainer.missing}", err=True)
-    explained = [explainer.explain(image) for image in images]
-    with writing(out):
-        write_atomically(out, render(explained))
+    explained = opened.explain(images, labels=[name.strip() for name in labels.split(",")] if labels else [])
+    if explained.note:
+        typer.echo(f"the dataset's labels are not shown: {explained.note}", err=True)
+    explained.write(out)
     seen = counted(sum(len(each.sightings) for each in explained), "label")
     typer.echo(f"{seen} in {counted(len(images), 'image')}, in {out}", err=True)

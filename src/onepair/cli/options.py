@@ -15,9 +15,11 @@ from onepair.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from onepair.data.label_table import LabelTable
-    from onepair.data.problems import Report
+    from onepair.dataset import Dataset
     from onepair.inference.engine import Executor
     from onepair.runs.config import Config
+    from onepair.training.hardware import Hardware
+    from onepair.workflow import Run
 
 R = TypeVar("R")
 
@@ -67,9 +69,7 @@ Workers = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
-        "--threads", min=0, rich_help_panel=MACHINE, help="Threads that read images; by default one per core."
-    ),
+    typer.Option(min=0, rich_help_panel=MACHINE, help="Threads that read images; by default one per core."),
 ]
 Cache = Annotated[
     Path | None,
@@ -106,6 +106,17 @@ def newest_run(path: Path | None) -> Path:
     from onepair.runs.project import run_in
 
     return run_in(path)
+
+
+def open_run(path: Path | None, hardware: "Hardware | None" = None) -> "Run":
+    """Open a run; that there is none is said before torch is imported, which takes seconds."""
+    from onepair.runs.folder import RunFolder
+
+    folder = newest_run(path)
+    RunFolder(folder).results()
+    from onepair.workflow import Run
+
+    return Run(folder, hardware=hardware)
 
 
 FinishedRunFolder = Annotated[
@@ -200,37 +211,26 @@ class ReadOptions:
         }
         return ReadOptions(**both)
 
-    def table(self, data: str, *, features: str | None, report: "Report") -> "LabelTable":
+    def dataset(self, data: str, *, features: str | None = None, strict: bool = False) -> "Dataset":
         """Read a dataset."""
-        from onepair.data.formats.read import read_dataset
         from onepair.data.tables.cell_values import names_in
+        from onepair.dataset import Dataset
 
-        return read_dataset(
-            data,
-            format=self.format or "auto",
-            unlisted=self.unlisted or "unknown",
-            zeros=self.zeros or "negative",
-            spellings=self.spellings or "merge",
-            same=names_in(self.same) or (),
-            classes=self.classes,
-            images=self.folder,
-            label_columns=names_in(self.label_columns),
-            complete_splits=names_in(self.complete_split) or (),
-            features=features,
-            report=report,
-        )
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        for option, name in (("same", "same"), ("label_columns", "labels"), ("complete_split", "complete_splits")):
+            if option in given:
+                given[name] = names_in(given.pop(option)) or ()
+        return Dataset.read(data, **given, features=features, strict=strict)
 
-    def noted_table(self, data: str, *, strict: bool, features: str | None = None) -> "LabelTable":
+    def noted(self, data: str, *, strict: bool, features: str | None = None) -> "Dataset":
         """Read a dataset, and print what is remarkable about it or wrong."""
-        from onepair.data.problems import Problem, collect
         from onepair.words import command, itemised
 
-        found: list[Problem] = []
-        table = self.table(data, features=features, report=collect(found, strict=strict))
-        if found:
+        dataset = self.dataset(data, features=features, strict=strict)
+        if dataset.problems:
             rest = f"{command('check', data)} has all of them"
-            typer.echo(itemised("noted about the labels:", found, rest=rest), err=True)
-        return table
+            typer.echo(itemised("noted about the labels:", dataset.problems, rest=rest), err=True)
+        return dataset
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import typer
 
 from onepair.cli.console import make_table
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.options import FinishedRunFolder, Workers
+from onepair.cli.options import FinishedRunFolder, Workers, open_run
 from onepair.errors import UserError, require_extra
 from onepair.words import counted
 
@@ -234,24 +234,7 @@ def report(
     The run must have been tested. To put several runs side by side: onepair compare --out.
     """
     require_extra("report")
-    from onepair.runs.finished import FinishedRun, protect_inputs
-
-    opened = FinishedRun(run)
-    protect_inputs(out, run=run)
-
-    from onepair.files import writing
-    from onepair.report import write_report
-    from onepair.report.compared_runs import RunSummary
-    from onepair.report.explain_images import choose_examples
-
-    with writing(out):
-        write_report(
-            out,
-            [RunSummary.of(opened, name=opened.title, title=opened.title, labels=opened.trained_on)],
-            title=str(run),
-            introduction=f"{opened.title}, trained on {opened.config.data.source}.",
-            examples=choose_examples(opened),
-        )
+    open_run(run).report(out)
     typer.echo(f"The report is {out}")
 
 

@@ -74,10 +74,9 @@ def train(
     complete = complete_config("train", data, options, reading, shared)
 
     from onepair.files import cache_folder
-    from onepair.runs.folder import RunFolder
     from onepair.training.callbacks import Callback, ProgressCallback, TensorBoardCallback
     from onepair.training.hardware import Hardware, is_first
-    from onepair.training.run import train as run
+    from onepair.workflow import train as run
 
     hardware = Hardware(
         accelerator=accelerator,
@@ -88,12 +87,14 @@ def train(
         cache=cache or cache_folder(),
         shared=shared,
     )
-    place = RunFolder(out or default_folder(complete))
-    curves: list[Callback] = [TensorBoardCallback(place.path / "tensorboard")] if tensorboard else []
+    place = out or default_folder(complete)
+    curves: list[Callback] = [TensorBoardCallback(place / "tensorboard")] if tensorboard else []
     with ProgressCallback() as progress:
-        results = run(complete, place, hardware=hardware, callbacks=[progress, *curves], restart=restart)
+        done = run(
+            complete, out=place, hardware=hardware, callbacks=[progress, *curves], progress=False, restart=restart
+        )
     if is_first():
-        _print_results(results, place.path)
+        _print_results(done.results, place)
 
 
 def complete_config(

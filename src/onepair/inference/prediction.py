@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas
 
     from onepair.inference.export import Exported
+    from onepair.inference.prediction_files import Written
     from onepair.models import Classifier
 
 Image = str | Path | NDArray[Any]  # a file, a folder of files, a URL of either, or an array (H, W, 3); or see `Model`
@@ -93,6 +94,30 @@ class Model:
             DataError: an image cannot be read.
         """
         return Predictions(self.stream(images))
+
+    def write(
+        self,
+        images: Image | Iterable[Image],
+        path: str | Path,
+        *,
+        predicted_only: bool | None = None,
+        report: Report = lambda _: None,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> "Written":
+        """Predict images into a .csv, .jsonl or .parquet file, which appears when all of it is there.
+
+        Args:
+            images: as for `stream`.
+            path: the file. Images that cannot be read are listed beside it, for example in predictions.skipped.csv.
+            predicted_only: write the probabilities of the predicted classes alone; by default of all up to 1,000.
+            report: is told of each image that cannot be read.
+            on_progress: is told how many are predicted.
+        """
+        from onepair.inference.prediction_files import write_predictions
+
+        return write_predictions(
+            self, self.each(images), Path(path), predicted_only=predicted_only, report=report, on_progress=on_progress
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Write the model alone into a folder, from which `onepair.load` gives it back.

@@ -1,8 +1,9 @@
 """How good scores and decisions are, by the labels that are known, with unknown ones estimated."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -243,11 +244,14 @@ class Evaluation(NamedTuple):
     classes: dict[str, ClassFigures]
     lacking: str = ""  # a sentence on what is missing to tell all figures
     estimated: Estimated | None = None  # what stands in their place, if labels are unknown
+    metrics: Mapping[str, float] = MappingProxyType({})  # others that were asked for, on the known labels
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no NaN: None stands for it."""
         classes = {name: _without_nan(figures._asdict()) for name, figures in self.classes.items()}
         found = {**_without_nan(self._replace(classes={})._asdict()), "classes": classes}
+        metrics = dict(found.pop("metrics"))
+        found |= {"metrics": metrics} if metrics else {}
         if self.estimated is not None:
             found["estimated"] = {
                 "assumption": self.estimated.assumption,

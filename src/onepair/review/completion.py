@@ -54,6 +54,8 @@ class Completion:
     foreign: int  # decisions on images or classes that the dataset does not have
     decisions: Path  # where they are written
     unsaid: int = 0  # negative labels that the form of the table cannot say
+    form: str = "csv"  # that was written
+    source: str = ""  # the dataset that has this form, where it is "same"
 
 
 def write_completed(
@@ -123,6 +125,8 @@ def write_completed(
         foreign=len(last) - len({(each.entry.file, each.entry.label) for each in decided}),
         decisions=decisions,
         unsaid=0 if same is None else same.unsaid,
+        form=format,
+        source=own_dataset(run).source,
     )
 
 

@@ -85,14 +85,19 @@ def _places_within(groups: Indices, order: Indices) -> Indices:
 
 def open_run(path: Path) -> FinishedRun:
     """A run to review; of a folder of runs, the one run that has suggestions."""
+    return FinishedRun(folder_to_review(path))
+
+
+def folder_to_review(path: Path) -> Path:
+    """The folder of a run; of a folder of runs, that of the one run that has suggestions."""
     if (path / "config.toml").exists():
-        return FinishedRun(path)
+        return path
     found = sorted(source.parent.parent for source in path.glob("*/finding/suggestions.csv"))
     if len(found) > 1:
         raise ReviewError(f"{path}: holds several runs with suggestions; name one of them, as {found[0]}")
     if not found:
         raise ReviewError(f"{path}: holds no run with suggestions; name a run, and run onepair find on it first")
-    return FinishedRun(found[0])
+    return found[0]
 
 
 def answers_file(run: FinishedRun) -> Path:

@@ -52,7 +52,7 @@ def evaluate_run(
     metrics: Iterable[str] = (),
     workers: int | None = None,
     strict: bool = False,
-) -> tuple[Evaluation, dict[str, float]]:
+) -> Evaluation:
     """Evaluate a run's model, where the split was audited on the images that were drawn for it.
 
     Args:
@@ -64,15 +64,13 @@ def evaluate_run(
         workers: threads that read images.
         strict: raise an error at an image that cannot be read, instead of leaving it out.
 
-    Returns:
-        The evaluation, and the further metrics by name.
     """
     chosen = find_metrics(metrics)
     data = _own_set(run, split, workers) if table is None else _other_set(run, table, source, split, workers, strict)
     found = evaluate(
         data.scores, data.labels, data.thresholds, data.classes, process=run.config.data.process, asked=data.asked
     )
-    return found, {name: metric(data.scores, data.labels) for name, metric in chosen.items()}
+    return found._replace(metrics={name: metric(data.scores, data.labels) for name, metric in chosen.items()})
 
 
 def _own_set(run: FinishedRun, split: Split, workers: int | None) -> EvaluationSet:

@@ -1,0 +1,144 @@
+"""Every command is one call of an object: both, on the same run, write the same files and say the same."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import onepair as op
+
+CLASSES = ["cat", "dog", "sofa"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A table of vectors with most labels missing, and the same run twice: by the command's object, and in Python."""
+    folder = tmp_path_factory.mktemp("objects")
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(240, 6)).astype(np.float32)
+    truth = vectors[:, :3] + 0.3 * random.normal(size=(240, 3)) > 0.4
+    np.save(folder / "vectors.npy", vectors)
+    lines = ["file,split," + ",".join(CLASSES)]
+    for row, shown in enumerate(truth):
+        test = row >= 200
+        cells = ["1" if here and (test or random.random() < 0.5) else "0" if test else "" for here in shown]
+        lines.append(f"{row}.jpg,{'test' if test else 'train'},{','.join(cells)}")
+    (folder / "labels.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def command(place, in_process, monkeypatch):
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "xdg"))
+
+    def run(*words):
+        found = in_process(*words)
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
+    return run
+
+
+@pytest.fixture
+def run(place, command):
+    """What the command trained; made once."""
+    if not (place / "run" / "results.json").exists():
+        command("train", "labels.csv", "--features", "vectors.npy", "--out", "run")
+    return op.Run("run")
+
+
+def same_files(one, other, *names):
+    for name in names:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def rows_of(file):
+    return list(csv.DictReader(file.read_text().splitlines()))
+
+
+def test_check_is_dataset_check_and_fix(place, command):
+    data = op.Dataset.read("labels.csv", features="vectors.npy")
+    shown = json.loads(command("check", "labels.csv", "--features", "vectors.npy", "--json"))
+    assert shown["images"] == {"train": 200, "test": 40}
+    assert len(shown["problems"]) + len(shown["remarks"]) == len(data.check())
+    command("check", "labels.csv", "--features", "vectors.npy", "--fix", "by-command.csv")
+    data.fix().write("by-object.csv")
+    assert (place / "by-command.csv").read_bytes() == (place / "by-object.csv").read_bytes()
+
+
+def test_train_is_train(place, run):
+    again = op.train(op.Dataset.read("labels.csv", features="vectors.npy"), out="again")
+    assert again.results == run.results
+    same_files(place / "run", place / "again", "model.safetensors", "model.json", "scores_train.npy")
+
+
+def test_find_is_run_find(place, run, command):
+    command("find", "run", "--no-maps", "--out", "by-command.csv")
+    found = run.find()
+    found.write("by-object.csv")
+    assert rows_of(place / "by-command.csv") == rows_of(place / "by-object.csv")
+    assert len(found) == len(rows_of(place / "by-command.csv")) > 0
+
+
+def test_evaluate_is_run_evaluate(run, command):
+    assert json.loads(command("evaluate", "run", "--json")) == json.loads(json.dumps(run.evaluate().to_dict()))
+
+
+def test_decide_is_run_thresholds(place, run, command):
+    command("decide", "run", "--rule", "precision", "--precision", "0.8")
+    by_command = (place / "run" / "model.json").read_bytes()
+    command("decide", "run")
+    assert (place / "run" / "model.json").read_bytes() != by_command
+    run.thresholds(precision=0.8)
+    assert (place / "run" / "model.json").read_bytes() == by_command
+
+
+def test_predict_is_model_predict_and_write(place, run, command):
+    shown = command("predict", "run", "vectors.npy")
+    command("predict", "run", "vectors.npy", "--out", "by-command.csv")
+    op.load("run").write("vectors.npy", "by-object.csv")
+    assert (place / "by-command.csv").read_bytes() == (place / "by-object.csv").read_bytes()
+    assert shown.splitlines() == (place / "by-object.csv").read_text().splitlines()
+    predicted = run.model.predict("vectors.npy")
+    assert [";".join(each.labels) for each in predicted] == [row["labels"] for row in rows_of(place / "by-command.csv")]
+
+
+def test_export_is_model_export(place, run, command):
+    pytest.importorskip("onnxruntime")
+    command("export", "run", "--out", "by-command.onnx")
+    run.model.export("by-object.onnx")
+    ours, theirs = (op.load(name).predict("vectors.npy") for name in ("by-command.onnx", "by-object.onnx"))
+    assert ours == theirs
+
+
+def test_labels_is_run_write_labels(place, run, command):
+    run.find()
+    run.answer("0.jpg", "cat", True)
+    run.answer("1.jpg", "dog", False)
+    shown = command("labels", "run", "--out", "completed.csv")
+    found = run.write_labels("other.csv")
+    assert f"confirmed: {found.confirmed}, rejected: {found.rejected}" in shown
+    assert (place / "completed.csv").read_bytes() == (place / "other.csv").read_bytes()
+    command("labels", "run", "--out", "completed.json", "--as", "coco")
+    run.write_labels("other.json", form="coco")
+    assert (place / "completed.json").read_bytes() == (place / "other.json").read_bytes()
+    assert run.labels().labels[0, 0] == 1
+
+
+def test_report_is_run_report(place, run, command):
+    command("report", "run", "--out", "by-command.html")
+    run.report("by-object.html")
+    assert (place / "by-command.html").read_text() == (place / "by-object.html").read_text()
+
+
+def test_retrain_goes_on_from_the_answers(place, run, command):
+    shutil.copytree(place / "run", place / "project" / "first")
+    again = op.Run(place / "project" / "first")
+    again.find()
+    again.answer("2.jpg", "sofa", True)
+    command("retrain", "project/first")
+    assert (place / "project" / "first-2" / "finding" / "suggestions.csv").exists()
+    assert op.Run(place / "project" / "first-2").data.labels[2, 2] == 1
