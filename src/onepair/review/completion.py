@@ -148,7 +148,9 @@ def _require_same_form(run: FinishedRun, out: Path) -> None:
     data = own_dataset(run)
     source = as_path(data.source)
     if recognise(source, data.format).name != "table":
-        raise ReviewError(f"{source}: is no table, so labels cannot be written in its form; choose another form with --as")
+        raise ReviewError(
+            f"{source}: is no table, so labels cannot be written in its form; choose another form with --as"
+        )
     if not keeps_form(run, out):
         raise ReviewError(f"{out}: labels in the form of {source} go to a file that ends in {source.suffix}")
 
