@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from linear_methods import hide, read
 from numpy.typing import NDArray
-from real_sets import Data
+from real_sets import Data, write_csv
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 
@@ -97,10 +97,7 @@ def main() -> None:
                 told = (*cell, f"{value:.6f}", f"{1 / found.C:.4g}", f"{seconds:.2f}")
                 rows.append(dict(zip(FIELDS, told, strict=True)))
                 print("  ".join(f"{each:>9}" for each in told), flush=True)
-                with options.out.open("w", newline="") as file:
-                    writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-                    writer.writeheader()
-                    writer.writerows(rows)
+                write_csv(options.out, rows)
 
 
 if __name__ == "__main__":

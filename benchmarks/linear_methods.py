@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from real_sets import SPARSE, Data, read_voc_rows
+from real_sets import SPARSE, Data, read_voc_rows, write_csv
 from scipy.sparse import csr_array
 
 from onepair import mean_average_precision, observe_fraction, observe_positives
@@ -119,10 +119,7 @@ def main() -> None:
         row = dict(zip(FIELDS, (*map(str, cell), f"{value:.6f}", f"{penalty:.4g}", f"{seconds:.2f}"), strict=True))
         rows.append(row)
         print(f"{name:10} {known:6} {draw} {method:10} mAP {100 * value:6.2f}  {seconds:5.1f} s", flush=True)
-        with options.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv(options.out, rows)
 
 
 if __name__ == "__main__":

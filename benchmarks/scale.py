@@ -1,7 +1,6 @@
 """Time and memory from ten thousand to a million images, and from a hundred to ten thousand classes.
 
-    python benchmarks/scale.py [--rows 10000 100000 1000000] [--classes 100 1000 10000] [--out results/scale]
-    python benchmarks/scale.py --chart results/scale
+    python benchmarks/scale.py [--rows 10000 100000 1000000] [--classes 100 1000 10000] [--out results/scale.csv]
     python benchmarks/scale.py --reading [--rows 1000000] [--classes 10000]
 
 Vectors of 128 numbers, of which a linear model can know three labels of each image, and one of these is observed; a
@@ -41,8 +40,7 @@ from scipy.optimize import nnls
 
 from onepair.data.formats.read import read_dataset
 from onepair.data.quality.check import find_problems, take_census
-from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
-from onepair.files import write_atomically
+from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing
 from onepair.labels import Indices
 from onepair.report.style import MUTED
 
@@ -202,21 +200,6 @@ def draw_steps(records: Sequence[dict[str, str]]) -> Drawing:
     return Drawing(figure, records, [])
 
 
-def as_table(records: Sequence[dict[str, str]]) -> str:
-    """What was measured, as Markdown: seconds of a processor, those that passed in brackets, and the most memory."""
-    lines = [f"| images | classes | {' | '.join(STEPS)} | gigabytes |", f"|---:|---:|{'---:|' * len(STEPS)}---:|"]
-    sizes = sorted({(int(r["rows"]), int(r["classes"])) for r in records})
-    for rows, classes in sizes:
-        own = {r["step"]: r for r in records if is_of(r, rows, classes)}
-        cells = [
-            f"{float(own[step]['cpu_seconds']):,.0f} ({float(own[step]['seconds']):,.0f})" if step in own else ""
-            for step in STEPS
-        ]
-        most = max(float(r["gigabytes"]) for r in own.values())
-        lines.append(f"| {rows:,} | {classes:,} | {' | '.join(cells)} | {most:.1f} |")
-    return "\n".join(lines)
-
-
 def read(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.open(newline=""))) if path.exists() else []
 
@@ -266,24 +249,17 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--classes", type=int, nargs="*", default=[100, 1_000, 10_000])
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("results/scale"))
+    parser.add_argument("--out", type=Path, default=Path("results/scale.csv"))
     parser.add_argument("--scratch", type=Path, help="a folder for data and runs; by default a temporary one")
     parser.add_argument("--reading", action="store_true", help="read tables, the last size of each kind")
-    parser.add_argument("--chart", type=Path, help="only draw what was measured before")
     arguments = parser.parse_args()
     if arguments.reading:
         print("\n".join(read_tables(arguments.rows[-1], arguments.classes[-1])))
         return
-    out: Path = arguments.chart or arguments.out
-    table = out.with_suffix(".csv")
-    cases = [] if arguments.chart else [(rows, classes) for rows in arguments.rows for classes in arguments.classes]
+    cases = [(rows, classes) for rows in arguments.rows for classes in arguments.classes]
     with tempfile.TemporaryDirectory() as temporary:
         for rows, classes in sorted(cases, key=lambda case: case[0] * case[1]):
-            run_case(rows, classes, arguments.threads, arguments.scratch or Path(temporary), table)
-    _, files = draw(lambda: draw_steps(read(table)))
-    write_atomically(out.with_suffix(".png"), files.png)
-    write_atomically(out.with_suffix(".svg"), files.svg)
-    print(as_table(read(table)))
+            run_case(rows, classes, arguments.threads, arguments.scratch or Path(temporary), arguments.out)
 
 
 if __name__ == "__main__":
