@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 MOST_NAMED = 5  # in a sentence
+LONGEST_NAME = 28  # characters of a name in a chart or over a picture
 
 
 def counted(number: int, noun: str) -> str:
@@ -49,6 +50,17 @@ def itemised(title: str, things: Sequence[object], *, rest: str) -> str:
     """
     more = [f"… and {len(things) - MOST_NAMED:,} more; {rest}"] if len(things) > MOST_NAMED else []
     return "\n  ".join([title, *map(str, things[:MOST_NAMED]), *more])
+
+
+def short(name: str, *, limit: int = LONGEST_NAME) -> str:
+    """A name on one line; of one that is too long, the beginning and the end.
+
+    >>> short("has_bill_shape::hooked_seabird", limit=16)
+    'has_bil…_seabird'
+    """
+    line = "".join(character if character.isprintable() else " " for character in name)
+    half = limit // 2
+    return line if len(line) <= limit else f"{line[: half - 1]}…{line[-half:]}"
 
 
 def command(*words: object) -> str:

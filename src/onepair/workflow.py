@@ -405,7 +405,7 @@ class Run:
             found: what `find` returned; by default it is found now.
         """
         require_extra("report")
-        from onepair.report.charts import plot_shares
+        from onepair.report.page import plot_shares
 
         return plot_shares((found or self.find()).finding.classes)
 

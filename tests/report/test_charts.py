@@ -3,8 +3,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from onepair.report import charts
+from onepair.report import page as charts
 from onepair.report.compared_runs import Comparison
+from onepair.words import short
 from tests.report.summaries import found, four, records, summary
 
 PANELS = [charts.confidence_bars, charts.reliability_curves]
@@ -92,7 +93,7 @@ def test_any_name_can_be_drawn(name):
     run = summary("a", 0.5, title=name, classes=names, found=found(names=names))
     for chart in ALL:
         shown = texts(draw(chart, Comparison([run])))
-        assert chart in PANELS or charts.short(name) in shown
+        assert chart in PANELS or short(name) in shown
 
 
 def test_spread_moves_only_what_overlaps():

@@ -26,8 +26,7 @@ from onepair.experiments.records import (
 from onepair.experiments.study import Outcome
 from onepair.files import write_atomically
 from onepair.report import gap_closed
-from onepair.report.charts import for_a_page
-from onepair.report.page import templates
+from onepair.report.page import for_a_page, templates
 from onepair.words import MINUS, NOTHING, percent
 
 

@@ -8,11 +8,12 @@ if TYPE_CHECKING:
         BACKBONES,
         Backbone,
         Classifier,
+        IdentityBackbone,
         SmallCNN,
         Spatial,
+        TextBackbone,
         register_backbone,
     )
-    from onepair.models.vectors import IdentityBackbone, TextBackbone
     from onepair.models.weights import (
         State,
         create_backbone,
@@ -37,14 +38,11 @@ __all__ = [
     "save_weights",
 ]
 
-_HOMES = {
-    **dict.fromkeys(("BACKBONES", "Backbone", "Classifier", "SmallCNN", "Spatial", "register_backbone"), "backbone"),
-    **dict.fromkeys(("IdentityBackbone", "TextBackbone"), "vectors"),
-}  # all others are in weights
+_IN_WEIGHTS = ("State", "create_backbone", "parse_weights", "read_state", "save_weights")
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, and torch with it; to look for weights on this machine needs neither."""
     if name not in __all__:
         raise AttributeError(f"module 'onepair.models' has no attribute {name!r}")
-    return getattr(import_module(f"onepair.models.{_HOMES.get(name, 'weights')}"), name)
+    return getattr(import_module(f"onepair.models.{'weights' if name in _IN_WEIGHTS else 'backbone'}"), name)

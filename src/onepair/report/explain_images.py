@@ -27,13 +27,12 @@ from onepair.inference.engine_selector import score_images
 from onepair.inference.heat_maps import suggestion_maps
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.remote import as_path
-from onepair.report.charts import short
 from onepair.report.compared_runs import Comparison, RunSummary
 from onepair.report.style import INK, MUTED, RULE, drawing
 from onepair.runs.config import WITHOUT_IMAGES
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Task
-from onepair.words import counted
+from onepair.words import counted, short
 
 ACROSS = 4  # labels beside an image; more of them go below
 PANEL, LOWEST, WORDS = 2.2, 0.3, 0.45  # inches: a panel's width and least height, the height of the words above it
