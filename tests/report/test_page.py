@@ -12,6 +12,7 @@ from PIL import Image
 
 from onepair.probability.calibration import Platt
 from onepair.report import Examples, ReportError, write_report
+from onepair.report import page as page_module
 from onepair.words import points
 from tests.decisions import plain
 from tests.report.summaries import CLASSES, LABELS, four, summary
@@ -65,6 +66,12 @@ def examples(n=2):
     return Examples(np.full((n, 8, 8, 3), 200, np.uint8), range(n))
 
 
+@pytest.fixture
+def without_charts(monkeypatch):
+    """Drawing takes most of the time, and only words are looked at."""
+    monkeypatch.setattr(page_module, "draw", lambda *_, **__: "<svg></svg>")
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     return report(tmp_path_factory.mktemp("report"), four(), ceiling="full", examples=examples())
@@ -88,6 +95,7 @@ def test_best_run_from_the_baselines_labels_is_bold_and_told(page):
     assert "OPML-SP reaches a test mAP of 82.6, 12.6 points above BCE. That closes 63 % of the gap to BCE with" in told
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_a_baseline_that_stays_best_is_told(tmp_path):
     told = " ".join(Reader(report(tmp_path, [summary("a", 0.8), summary("b", 0.7)])).text.split())
     assert "A reaches a test mAP of 80.0; no other method does better." in told
@@ -137,6 +145,7 @@ def test_hostile_words_stay_words(tmp_path):
     assert "&amp;amp;" in page
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_examples_say_found_missed_wrong_and_unknown(tmp_path):
     truth_of_row_three = LABELS[3].tolist()
     assert truth_of_row_three == [0, 0, -1]
@@ -158,6 +167,7 @@ def test_small_images_keep_their_pixels(page):
     assert np.array_equal(np.asarray(image), examples().images[0])
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_large_images_are_scaled_down(tmp_path):
     noise = np.random.RandomState(0).randint(0, 256, (12, 300, 400, 3)).astype(np.uint8)
     page = report(tmp_path, [summary("a", 0.5)], examples=Examples(noise, [0] * 12))
@@ -165,6 +175,7 @@ def test_large_images_are_scaled_down(tmp_path):
     assert len(page.encode()) < 2_000_000
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_a_single_run_without_ceiling_or_examples(tmp_path):
     page = report(tmp_path, [summary("a", 0.5, method="bce")])
     assert cells(page)[:2] == [
@@ -201,11 +212,13 @@ def test_many_classes_are_drawn_from_both_ends(tmp_path):
     assert sorted(set(drawn)) == [f"{i:03}" for i in [*range(20), *range(292, 312)]]
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_paragraphs_of_the_introduction(tmp_path):
     page = report(tmp_path, [summary("a", 0.5)], introduction="One.\n\nTwo.\n\n")
     assert re.findall(r"<p>(.*)</p>", page.split("</header>")[0]) == ["One.", "Two."]
 
 
+@pytest.mark.usefixtures("without_charts")
 @pytest.mark.parametrize(
     ("images", "rows", "sentence"),
     [
@@ -233,6 +246,7 @@ def test_report_needs_no_torch_and_the_package_no_matplotlib():
     assert shown.split() == ["False", "False"]
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_what_differs_is_said_where_it_is_known(tmp_path):
     page = report(
         tmp_path,
@@ -247,6 +261,7 @@ def test_what_differs_is_said_where_it_is_known(tmp_path):
     assert '<span class="name">a</span>' in page
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_calibration_that_makes_it_worse_is_flagged(tmp_path):
     random = np.random.default_rng(0)
     labels = (random.random((400, 3)) < 0.3).astype(np.int8)
@@ -266,6 +281,7 @@ def test_charts_take_their_colours_from_the_page(page):
     assert "prefers-color-scheme: dark" in page
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_how_often_classes_occur_is_told_where_labels_were_looked_for(tmp_path):
     page = Reader(report(tmp_path, four()))
     (row,) = (row for row in page.rows if row[0] == "cat" and "to" in row[3])
