@@ -7,8 +7,9 @@ from hypothesis import settings
 
 from tests.servers import alone, endpoint, moto, s3, shelf  # noqa: F401 (fixtures)
 
-# A busy machine is no failure; and where changes are judged, all are judged by the same examples.
-settings.register_profile("patient", deadline=None, derandomize=os.environ.get("CI") == "true")
+# A busy machine is no failure; and where changes are judged, all are judged by the same examples. Many more are the
+# business of `tests/campaigns`.
+settings.register_profile("patient", deadline=None, max_examples=40, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("patient")
 
 

@@ -230,7 +230,7 @@ def image_or_data_error(content: bytes) -> None:
     st.binary(max_size=200),
     st.sampled_from([b"", b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM", b"II*\0"]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_random_bytes(content: bytes, signature: bytes) -> None:
     image_or_data_error(signature + content)
 
@@ -241,7 +241,7 @@ SMALL_FILES = {kind: encode(Image.fromarray(scene()), kind) for kind in ("JPEG",
 @given(
     st.sampled_from(sorted(SMALL_FILES)), st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=8)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_mutated_files(kind: str, changes: list[tuple[int, int]]) -> None:
     content = bytearray(SMALL_FILES[kind])
     for position, value in changes:

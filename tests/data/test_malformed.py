@@ -13,7 +13,7 @@ from onepair.data import DataError, LabelTable, read_dataset
 from tests.data import layouts
 
 thorough = settings(
-    derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    derandomize=True, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 words = ["file", "split", "labels", "cat", "train", "id", "-1", "1e999", "NaN"]

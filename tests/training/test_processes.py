@@ -53,18 +53,9 @@ def assert_same(two, one):
         np.testing.assert_allclose(two.scores(split), one.scores(split), rtol=1e-4, atol=1e-4)
 
 
-# 30 rows in batches of 7: parts of 4 and 3, and at the end of 1 and 1; in batches of 29, of 15 and 14, of 1 and none.
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("method.name=bce-l2", "linear.optimiser.ema=0.8", "linear.batch_size=7"),
-        ("method.name=opml-sp", "method.options.label_num=2", "linear.batch_size=29"),
-        ("method.name=role", "linear.optimiser.name=sgd", "linear.batch_size=29"),
-        ("method.name=ll-r", "method.options.delta=0.1", "linear.batch_size=7"),
-    ],
-    ids=lambda settings: settings[0],
-)
-def test_two_processes_train_as_one(images, cache, tmp_path, settings):
+def test_two_processes_train_as_one(images, cache, tmp_path):
+    """30 rows in batches of 29: of a batch, one process has 15 and one 14; of the last, one has a row and one none."""
+    settings = ("method.name=role", "linear.optimiser.name=sgd", "linear.batch_size=29")
     codes, logs = in_two(tmp_path, run_command, arguments(images, cache, tmp_path / "two", *settings))
     assert codes == [0, 0], logs
     assert_same(RunFolder(tmp_path / "two"), train_tiny(images, *settings, out=tmp_path / "one", cache=cache).folder)
@@ -83,7 +74,7 @@ def test_the_command_starts_its_processes_itself(images, cache, tmp_path):
 
 def test_two_machines_train_as_one(images, cache, tmp_path):
     """As torchrun starts them: one process on each, which meet on loopback."""
-    settings = ("method.name=opml-sp", "method.options.label_num=2", "linear.batch_size=7")
+    settings = ("method.name=bce-l2", "linear.optimiser.ema=0.8", "linear.batch_size=7")
     two_nodes = ("--accelerator", "cpu", "--devices", "1", "--nodes", "2", "--strategy", "ddp", "--workers", "0")
     given = arguments(images, cache, tmp_path / "two", *settings, hardware=two_nodes)
     logs = [tmp_path / f"{node}.log" for node in range(2)]
@@ -187,27 +178,18 @@ def test_gathering_gives_the_whole_batch_and_its_gradient(tmp_path):
     assert codes == [0, 0], logs
 
 
-def act_on_first():
-    fabric = two_processes()
-    done = []
-    on_first(fabric, lambda: done.append(fabric.global_rank))
-    assert done == ([0] if fabric.is_global_zero else [])
-
-
-def test_the_first_process_acts_for_all(tmp_path):
-    codes, logs = in_two(tmp_path, act_on_first)
-    assert codes == [0, 0], logs
-
-
-def fail_on_first():
+def act_and_fail_on_first():
     def fail():
         raise OSError("no space left")
 
-    on_first(two_processes(), fail)
+    fabric, done = two_processes(), []
+    on_first(fabric, lambda: done.append(fabric.global_rank))
+    assert done == ([0] if fabric.is_global_zero else [])
+    on_first(fabric, fail)
 
 
-def test_whatever_fails_in_the_first_process_ends_the_others(tmp_path):
-    codes, logs = in_two(tmp_path, fail_on_first)
+def test_the_first_process_acts_for_all_and_what_fails_in_it_ends_the_others(tmp_path):
+    codes, logs = in_two(tmp_path, act_and_fail_on_first)
     assert codes == [1, 2], logs
     assert "no space left" in logs[0]
     assert "no space left" not in logs[1]

@@ -19,21 +19,14 @@ RUNS = {
         "method.name=opml-sp",
         "finetune.optimiser.ema=0.9",
         "finetune.optimiser.name=sgd",
-    ),
-    "finetune, role": (
-        "model.mode=finetune",
-        "finetune.epochs=4",
-        "method.name=role",
-        "finetune.optimiser.name=sgd",
         "finetune.optimiser.schedule=cosine",
     ),
     "finetune, from a stage": (
         "model.mode=finetune",
         "finetune.epochs=4",
         "model.train_from='6'",
-        "finetune.optimiser.ema=0.9",
+        "method.name=role",
     ),
-    "linear": ("linear.epochs=6", "method.name=opml-sp"),
     "both stages": ("model.mode=linear-init", "linear.epochs=4", "finetune.epochs=3", "method.name=ll-cp"),
 }
 

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _EPOCH = TypeAdapter(dict[str, Any])
-_VERSIONS = ("onepair", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
 
 
 class Results(BaseModel):
@@ -123,9 +123,8 @@ class RunFolder:
                         f"{self.path}: the {name} are not those that the run began with; "
                         "bring the old ones back, name another folder with --out, or put the run aside with --restart"
                     )
-        versions = {name: version(name) for name in _VERSIONS}
         system = {"python": platform.python_version(), "system": platform.platform()}
-        facts |= {"with_all_negatives": with_all_negatives, "processes": processes, **system, "versions": versions}
+        facts |= {"with_all_negatives": with_all_negatives, "processes": processes, **system, "versions": _versions()}
         self.write_json("environment.json", facts)
 
     def environment(self) -> dict[str, Any]:
@@ -222,6 +221,13 @@ class RunFolder:
         if found is None:
             raise RunError(f"{self.path}: holds no finished run; train one with onepair train")
         return found
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Those of the packages that a result may depend on."""
+    names = ("onepair", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow")
+    return {name: version(name) for name in names}
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
