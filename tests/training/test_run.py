@@ -535,6 +535,11 @@ def test_a_machine_that_is_not_this_one_is_refused(asked):
         Hardware(**{"accelerator": "cpu", "devices": 1, **asked}).fabric("32-true")
 
 
+def test_a_network_stays_whole():
+    with pytest.raises(ConfigError, match=r"--strategy fsdp splits a network over devices.*choose ddp"):
+        Hardware(accelerator="cpu", devices=2, strategy="fsdp").fabric("32-true")
+
+
 def test_a_full_disk_while_training_is_told_in_a_sentence(train, monkeypatch, tmp_path):
     def no_space(*_):
         raise OSError(28, "No space left on device")

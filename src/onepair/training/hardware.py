@@ -37,6 +37,10 @@ class Hardware:
     shared: RunCache = field(default_factory=RunCache)  # by runs with this very object, one after another
 
     def fabric(self, precision: Any) -> Fabric:
+        if any(kind in self.strategy for kind in ("fsdp", "deepspeed")):
+            raise ConfigError(
+                f"--strategy {self.strategy} splits a network over devices, and here each has it whole; choose ddp"
+            )
         one_cpu = self.devices == "auto" and not torch.cuda.is_available()
         try:
             return Fabric(
