@@ -8,9 +8,10 @@ import pytest
 
 from onepair.errors import ConfigError, DataError
 from onepair.experiments import study as running
-from onepair.experiments.records import Experiment, Row
+from onepair.experiments.records import EXPERIMENTS, Dataset, Experiment, Overrides, Row, make_config
+from onepair.experiments.study import GUESSES, make_plan, plan_run, unique
 from onepair.runs.config import parse_setting
-from tests.experiments.small import ARGUMENTS, BCE, OPML, OVERRIDES, TABLE
+from tests.experiments.small import ARGUMENTS, BCE, OPML, OVERRIDES, TABLE, make_study
 from tests.training import processes
 from tests.training.tiny import TEST, TRAIN, labels_of, write_table
 
@@ -198,3 +199,142 @@ def test_two_processes_share_a_study(study, images, cache, tmp_path):
 
 def test_an_experiment_without_rows_needs_no_runs(study):
     assert study().run(Experiment(name="fig", title="", caption="")) == []
+
+
+FIGURE = replace(TABLE, name="fig", rows=(OPML,), sweep={"alpha": (0.2, 0.3)})
+
+
+def counts(plan):
+    return [(step.search_done, step.search, step.runs_done, step.runs, step.left) for step in plan]
+
+
+def test_before_anything_is_done(study):
+    assert counts(make_plan(study(seeds=3), [TABLE])) == [(0, 0, 0, 3, 3)] * 2
+    plan = make_plan(study(seeds=3, search=True), [TABLE])
+    assert counts(plan) == [(0, 2, 0, 2, 4), (0, 18, 0, 2, 20)], "the chosen one's first seed is part of the search"
+
+
+def test_nothing_is_counted_twice(study):
+    plan = make_plan(study(seeds=3, search=True), [TABLE, replace(TABLE, name="again"), FIGURE])
+    assert counts(plan)[2:] == [(0, 0, 0, 0, 0)] * 2 + [(0, 0, 0, 6, 6)]
+
+
+def test_a_guess_goes_by_epochs_and_images(study):
+    step, _ = make_plan(study(seeds=3), [TABLE])
+    training_images = round(0.8 * TRAIN)
+    assert step.guessed
+    assert step.seconds == pytest.approx(3 * 2 * training_images * GUESSES["linear"])
+
+
+def test_half_way_and_at_the_end(study):
+    half = study(seeds=2, methods=["bce"])
+    half.run(TABLE)
+    bce, opml = make_plan(study(seeds=3), [TABLE])
+    assert counts([bce, opml]) == [(0, 0, 2, 3, 1), (0, 0, 0, 3, 3)]
+    seconds = [record["seconds"] for run in half.run(TABLE)[0].runs for record in run.history]
+    assert bce.seconds == pytest.approx(2 * sum(seconds) / len(seconds)), "one run of two epochs"
+    assert opml.seconds == pytest.approx(3 * bce.seconds), "other runs on the same dataset tell, too"
+    assert not bce.guessed
+
+
+def test_a_finished_search(searched, images, cache):
+    study, _ = searched
+    assert counts(make_plan(study, [TABLE])) == [(2, 2, 1, 1, 0), (18, 18, 1, 1, 0)]
+    more = make_study(images, study.out, cache, seeds=3, search=True)
+    assert [step.left for step in make_plan(more, [TABLE])] == [1, 1]
+
+
+def test_all_of_the_paper(study):
+    plan = make_plan(study(search=True, seeds=3, overrides=replace(OVERRIDES, epochs=None)), EXPERIMENTS.values())
+    by_name = {name: sum(step.left for step in plan if step.experiment.name == name) for name in EXPERIMENTS}
+    assert by_name["fig-alpha-beta"] == 81 - 9, "nine of the pairs are tried by the search already"
+    assert by_name["fig-lambda"] == 6 * 3
+    assert by_name["fig-epochs"] == 3 * 3
+    assert by_name["fig-confidence"] == by_name["fig-gradcam"] == by_name["fig-gradients"] == 0
+
+
+VOC, SP = Dataset("voc2012", "/a/VOCdevkit", "voc"), Row("OPML-SP", "opml-sp")
+
+
+@pytest.fixture
+def planned(tmp_path):
+    def make(values=None, *, dataset=VOC, row=SP, seed=0, shown=False, **overrides):
+        config = make_config(dataset, row, values or {}, seed=seed, overrides=Overrides(mode="linear", **overrides))
+        return plan_run(dataset, row, values or {}, config, out=tmp_path, shown=shown)
+
+    return make
+
+
+def test_the_same_run_has_the_same_folder(planned, tmp_path):
+    assert planned().name == planned(shown=True).name == planned({"alpha": 0.6}).name, "0.6 is VOC's own"
+    assert planned().name.startswith("voc2012-opml-sp-linear-seed0-")
+    assert planned().folder.path.parent == tmp_path / "runs"
+    elsewhere = replace(VOC, source="/b/VOC", format="auto")
+    assert planned(dataset=elsewhere).name == planned().name
+
+
+def test_another_run_has_another_folder(planned):
+    others = [
+        planned(),
+        planned(seed=1),
+        planned({"alpha": 0.5}),
+        planned({"lr": 0.5}),
+        planned(epochs=3),
+        planned(row=Row("OPML-SP", "opml-sp", labels="full")),
+        planned(row=Row("OPML", "opml")),
+        planned(dataset=Dataset("voc2012", "/a", "voc"), backbone="resnet18"),
+        planned(dataset=Dataset("mine", "/a/mine.csv")),
+        planned(dataset=Dataset("mine", "/b/mine.csv")),
+    ]
+    assert len({each.name for each in others}) == len(others)
+
+
+def test_folders_stay_where_they_are_from_version_to_version(planned):
+    """Or the runs of a study of many hours would not be found again."""
+    assert planned().name == "voc2012-opml-sp-linear-seed0-dd34543d"
+
+
+def test_a_title_for_people(planned):
+    assert planned({"alpha": 0.5, "gamma_gradient": True}, seed=2).title == (
+        "VOC 2012, OPML-SP, alpha=0.5 gamma_gradient=true, seed 2"
+    )
+    assert planned(row=Row("BCE", "bce", labels="full")).title == "VOC 2012, BCE, full labels, seed 0"
+
+
+def test_what_is_deleted_and_what_is_kept(planned):
+    loser, shown = planned({"alpha": 0.5}), planned(shown=True)
+    files = ("results.json", "model.json", "model.safetensors", "linear-last.safetensors", "scores_test.npy")
+    for each in (loser, shown):
+        each.folder.path.mkdir(parents=True)
+        for name in files:
+            (each.folder.path / name).touch()
+        each.keep()
+        each.tidy(whole=False)
+    assert {path.name for path in loser.folder.path.iterdir()} == {"results.json", "model.json"}
+    whole = {*files, ".shown"} - {"linear-last.safetensors"}
+    assert {path.name for path in shown.folder.path.iterdir()} == whole
+    shown.tidy(whole=True)
+    assert {path.name for path in shown.folder.path.iterdir()} == whole
+
+
+def test_a_reduced_run_is_done_as_a_candidate_but_not_to_be_shown(planned):
+    for name in ("results.json", "model.json"):
+        planned().folder.path.mkdir(parents=True, exist_ok=True)
+        (planned().folder.path / name).touch()
+    assert planned().done
+    assert not planned(shown=True).done
+    (planned().folder.path / "model.safetensors").touch()
+    assert planned(shown=True).done
+
+
+def test_a_failure_is_done(planned):
+    planned().folder.path.mkdir(parents=True)
+    assert not planned().done
+    planned().folder.write_json("failure.json", {"reason": "it diverged"})
+    assert planned(shown=True).done
+    assert planned().failure == "it diverged"
+
+
+def test_each_folder_once_and_shown_if_any_is_shown(planned):
+    chosen = unique([planned(), planned(seed=1), planned(shown=True)])
+    assert [(each.name, each.shown) for each in chosen] == [(planned().name, True), (planned(seed=1).name, False)]

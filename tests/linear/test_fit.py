@@ -1,11 +1,28 @@
-# ruff: noqa: N803 (X is scikit-learn's name)
+# ruff: noqa: N803 (X and C are scikit-learn's names)
 import numpy as np
 import pytest
+import torch
+from scipy.sparse import csr_array
+from scipy.spatial.distance import cdist
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from onepair import observe_fraction
+from onepair import OPMLClassifier, mean_average_precision, observe_fraction, observe_positives
+from onepair.errors import ConfigError
 from onepair.label_matrix import LabelMatrix
-from onepair.linear.fit import FIRST_C, ValidationRows, _folds, _vertex
+from onepair.linear.fit import (
+    FIRST_C,
+    RidgeTargets,
+    ValidationRows,
+    _folds,
+    _vertex,
+    fit_kernel,
+    fit_linear,
+    leave_one_out,
+    ridge_solution,
+    ridge_without,
+)
+from onepair.linear.solver import Design
+from onepair.methods import create_method
 from onepair.probability.selection_score import estimated_map
 from tests.linear.problems import fit, make_problem, standardised
 
@@ -176,3 +193,178 @@ def test_methods_that_ask_for_class_priors_are_told():
     found = fit(X, observed, "opml-plus", tolerance=1e-3)
     np.testing.assert_allclose(found.priors, full.mean(0), atol=0.06)
     assert fit(X, observed, "opml", tolerance=1e-3).priors is None
+
+
+STRENGTH = 2.5
+OBSERVED = {
+    "full": lambda full: full,
+    "half": lambda full: observe_fraction(full, known=0.5),
+    "positives": observe_positives,
+    "rows": lambda full: np.where(np.arange(len(full))[:, None] % 2, full, observe_positives(full)),
+}
+
+every_shape = pytest.mark.parametrize("shape", [(40, 6), (20, 30)], ids=["more rows", "more columns"])
+every_kind = pytest.mark.parametrize("kind", OBSERVED)
+
+
+def shares(labels):
+    """The target of an unknown label, by class: the share of positives times the share of the others that is known."""
+    found = []
+    for column in labels.T.tolist():
+        positive, negative, unknown = (column.count(value) for value in (1, 0, -1))
+        known, others = positive + negative, negative + unknown
+        found.append(positive / known * negative / others if known and others else 0.0)
+    return np.array(found)
+
+
+def problem(shape, kind):
+    """The features, in the solver's design and standardised, and the targets: those of the solver and a matrix."""
+    X, full = make_problem(*shape)
+    X = X * np.linspace(1, 9, shape[1]) + 4
+    labels = OBSERVED[kind](full)
+    share, design = shares(labels), Design.of(X)
+    targets = RidgeTargets.of(design, LabelMatrix.of(labels), torch.from_numpy(share))
+    return design, standardised(X), targets, np.where(labels == -1, share, labels)
+
+
+def weights_of(design, found):
+    return design.feature_weights(found[:-1]).numpy().T, found[-1].numpy()
+
+
+@every_kind
+@every_shape
+def test_closed_form_is_ridge_regression(shape, kind):
+    design, Z, targets, T = problem(shape, kind)
+    coef, intercept = weights_of(design, ridge_solution(design, targets, STRENGTH))
+    expected = Ridge(alpha=STRENGTH).fit(Z, T)
+    np.testing.assert_allclose(coef, expected.coef_, atol=1e-10)
+    np.testing.assert_allclose(intercept, expected.intercept_, atol=1e-10)
+
+
+@every_kind
+@every_shape
+def test_solution_without_rows_is_that_of_the_others(shape, kind):
+    design, Z, targets, T = problem(shape, kind)
+    left_out = np.array([0, 3, 4, 17])
+    coef, intercept = weights_of(design, ridge_without(design, targets, STRENGTH, torch.from_numpy(left_out)))
+    expected = Ridge(alpha=STRENGTH).fit(np.delete(Z, left_out, 0), np.delete(T, left_out, 0))
+    np.testing.assert_allclose(coef, expected.coef_, atol=1e-9)
+    np.testing.assert_allclose(intercept, expected.intercept_, atol=1e-9)
+
+
+@every_kind
+@every_shape
+def test_leaving_one_out_is_solving_without_it(shape, kind):
+    design, Z, targets, T = problem(shape, kind)
+    rows = np.array([1, 2, 5, 19])
+    found = leave_one_out(design, targets, STRENGTH, torch.from_numpy(rows)).numpy()
+    for row, scores in zip(rows, found, strict=True):
+        others = Ridge(alpha=STRENGTH).fit(np.delete(Z, row, 0), np.delete(T, row, 0))
+        np.testing.assert_allclose(scores, others.predict(Z[[row]])[0], atol=1e-9)
+
+
+@every_kind
+def test_fit_is_ridge_regression_with_a_penalty_of_width_by_c(kind):
+    X, full = make_problem(40)
+    labels = OBSERVED[kind](full)
+    found = fit(X, labels, "ridge", C=4.0)
+    expected = Ridge(alpha=6 / 4.0).fit(standardised(X), np.where(labels == -1, shares(labels), labels))
+    np.testing.assert_allclose(X @ found.coef.T + found.intercept, expected.predict(standardised(X)), atol=1e-6)
+    assert found.converged
+
+
+def test_folds_have_a_penalty_that_is_as_strong_for_each_row():
+    X, full = make_problem(40)
+    found = fit(X, full, "ridge", C=4.0, folds=4)
+    for number in range(4):
+        kept = found.fold != number
+        expected = Ridge(alpha=6 / 4.0 * kept.mean()).fit(standardised(X)[kept], full[kept])
+        np.testing.assert_allclose(found.fold_coef[number] * X.std(0), expected.coef_, atol=1e-9)
+
+
+def rings(rows=400, seed=0):
+    """Rows in the plane, with a class inside a circle and another outside: no line separates them."""
+    X = np.random.default_rng(seed).normal(size=(rows, 2)).astype(np.float32)
+    inside = (X**2).sum(1) < 1.2
+    return X, np.stack([inside, ~inside], axis=1).astype(np.int8)
+
+
+def fitted(X, y, fit=fit_kernel, method="bce", **options):
+    return fit(X, LabelMatrix.of(y), make=lambda: create_method(method), **options)
+
+
+def test_it_bends():
+    (X, y), (test, truth) = rings(), rings(seed=1)
+    bent = fitted(X, y)
+    assert mean_average_precision(bent.scores(test), truth).value > 0.98
+    assert mean_average_precision(bent.out_of_fold(X), y).value > 0.97
+    straight = fitted(X, y, fit=fit_linear)
+    assert mean_average_precision(straight.scores(test), truth).value < 0.7
+
+
+def test_with_every_row_as_landmark_it_is_kernel_ridge_regression():
+    X, y = rings(rows=60)
+    X = X.astype(np.float64)
+    found = fitted(X, y, method="ridge", C=2.0)
+    standard = (X - X.mean(0)) / X.std(0)
+    distances = cdist(standard, standard, "sqeuclidean")
+    median = np.quantile(distances[np.triu_indices(60, 1)], 0.5, method="lower")
+    kernel = np.exp(-distances / (2 * median))
+    # In one unit for all of its columns, the penalty D / C · ‖W‖² is trace(K, centred) / (N C) in the kernel's own.
+    centred = kernel - kernel.mean(0) - kernel.mean(1)[:, None] + kernel.mean()
+    dual = np.linalg.solve(centred + np.trace(centred) / 60 / 2.0 * np.eye(60), y - y.mean(0))
+    np.testing.assert_allclose(found.scores(X), centred @ dual + y.mean(0), atol=1e-4)
+
+
+def test_units_and_offsets_of_columns_do_not_matter():
+    X, y = rings()
+    other = X * np.float32([10, 1]) + np.float32([3, 0])
+    plain, moved = fitted(X, y, C=1.0), fitted(other, y, C=1.0)
+    np.testing.assert_allclose(moved.out_of_fold(other), plain.out_of_fold(X), atol=2e-2)
+
+
+def test_the_number_of_threads_does_not_matter(monkeypatch):
+    X, y = rings()
+    monkeypatch.setattr("onepair.linear.fit._ROWS", 64)
+    threads, found = torch.get_num_threads(), []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            found.append(fitted(X, y))
+    finally:
+        torch.set_num_threads(threads)
+    assert np.array_equal(found[0].coef, found[1].coef)
+
+
+def test_landmarks_are_drawn_by_the_seed():
+    X, y = rings()
+    few = [fitted(X, y, C=1.0, landmarks=50, seed=seed) for seed in (0, 0, 1)]
+    assert few[0].coef.shape == (2, 50)
+    assert np.array_equal(few[0].coef, few[1].coef)
+    assert not np.array_equal(few[0].coef, few[2].coef)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_few_rows_and_equal_ones(rows):
+    X = np.ones((rows, 3), np.float32)
+    assert np.isfinite(fitted(X, np.eye(rows, 2, dtype=np.int8)).scores(X)).all()
+
+
+def test_what_cannot_be_done_is_said(monkeypatch):
+    X, y = rings()
+    with pytest.raises(ConfigError, match="X is sparse; choose a linear head"):
+        OPMLClassifier(head="kernel").fit(csr_array(X), y)
+    monkeypatch.setattr("onepair.linear.fit._MOST_CELLS", 399)
+    with pytest.raises(ConfigError, match="400 numbers for each of 400 rows, and there can be 399"):
+        fitted(X, y)
+    with pytest.raises(ValueError, match="head must be 'linear' or 'kernel', got 'cubic'"):
+        OPMLClassifier(head="cubic").fit(X, y)
+
+
+def test_estimator():
+    (X, y), (test, truth) = rings(), rings(seed=1)
+    y[np.arange(400) % 2 == 0] = -1
+    estimator = OPMLClassifier(head="kernel").fit(X, y)
+    assert (estimator.predict(test) == truth).mean() > 0.9
+    assert estimator.coef_.shape == (2, 400)
+    assert estimator.out_of_fold_.shape == y.shape

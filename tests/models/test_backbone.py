@@ -1,18 +1,26 @@
 """Backbones and their weights: from files, packages and downloads, and what is said when they do not fit."""
 
 import copy
+import itertools
+import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import timm
 import torch
 from torch import nn
 
+from onepair.data import DataError
 from onepair.errors import ModelError
+from onepair.inference.engine import MANY
+from onepair.inference.engine_selector import EngineSelector
+from onepair.inference.heat_maps import activation_maps
 from onepair.inference.model_files import load_model, save_model
-from onepair.models import Backbone, Classifier, create_backbone, packages
+from onepair.models import Backbone, Classifier, TextBackbone, create_backbone, packages
+from onepair.models.frozen_prefix import TrainableSuffix, split_at
 from tests.decisions import plain
 
 TINY = "test_resnet"
@@ -240,3 +248,120 @@ def test_a_damaged_classifier_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text("{")
     with pytest.raises(ModelError, match=r"model\.json: is not JSON"):
         load_model(tmp_path)
+
+
+TEXTS = ["red fox", "red red dog", "fox and dog", "dog"]
+
+
+def by_hand(text, texts):
+    """TF-IDF of words and pairs of words, as its textbook has it, by term."""
+
+    def terms(text):
+        words = [word for word in text.lower().split() if len(word) > 1]
+        return words + [f"{one} {other}" for one, other in itertools.pairwise(words)]
+
+    weights = {}
+    for term in set(terms(text)):
+        inside = sum(term in terms(each) for each in texts)
+        idf = math.log((1 + len(texts)) / (1 + inside)) + 1
+        weights[term] = (1 + math.log(terms(text).count(term))) * idf
+    length = math.sqrt(sum(weight**2 for weight in weights.values()))
+    return {term: weight / length for term, weight in weights.items()}
+
+
+def test_vectors_keep_the_angles_of_tf_idf():
+    """Of four texts, an SVD to three dimensions loses next to nothing; what is left is scaled to one length."""
+    backbone = TextBackbone.fit(TEXTS)
+    terms = backbone.vocabulary
+    weights = np.array([[by_hand(text, TEXTS).get(term, 0.0) for term in terms] for text in TEXTS])
+    _, _, axes = np.linalg.svd(weights, full_matrices=False)
+    reduced = weights @ axes[: backbone.feature_dim].T
+    reduced /= np.linalg.norm(reduced, axis=1, keepdims=True)
+    found = backbone.encode(TEXTS) / math.sqrt(backbone.feature_dim)
+    np.testing.assert_allclose(found @ found.T, reduced @ reduced.T, atol=1e-5)
+
+
+def test_only_what_it_was_fitted_to_counts():
+    backbone = TextBackbone.fit(TEXTS)
+    assert "cat" not in backbone.vocabulary
+    np.testing.assert_array_equal(backbone.encode(["cat", ""]), 0)
+    np.testing.assert_array_equal(backbone.encode(["red fox cat"]), backbone.encode(["red fox"]))
+    assert backbone.encode([]).shape == (0, backbone.feature_dim)
+
+
+def test_it_is_the_same_each_time_and_in_a_file(tmp_path):
+    texts = [" ".join(np.random.default_rng(i).choice(["one", "two", "three", "four", "five"], 6)) for i in range(120)]
+    backbone = TextBackbone.fit(texts)
+    assert TextBackbone.fit(texts).weights_id() == backbone.weights_id()
+    classifier = Classifier(backbone, ["a", "b"])
+    save_model(tmp_path, classifier, plain([0.0, 0.0]))
+    again, _ = load_model(tmp_path)
+    np.testing.assert_array_equal(again.backbone.encode(texts), backbone.encode(texts))
+    assert TextBackbone.fit(texts[:60]).weights_id() != backbone.weights_id()
+
+
+@pytest.mark.parametrize("texts", [[""], ["", "!", "?"], ["a b"], ["one", "one"]])
+def test_without_words_there_is_a_sentence(texts):
+    with pytest.raises(DataError, match="the texts of the training rows hold"):
+        TextBackbone.fit(texts)
+
+
+BOOST, SIZE = 5.0, 24
+
+
+@pytest.fixture
+def classifier():
+    torch.manual_seed(0)
+    backbone = create_backbone("small-cnn", weights="none", image_size=SIZE)
+    return Classifier(backbone, ["a", "b", "c"], boost=BOOST).eval()
+
+
+@pytest.fixture
+def images():
+    return torch.randn(2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
+
+
+def slow_logits(classifier, images):
+    """Place by place: the linear layer, what is above 0 times the boost, and the mean."""
+    features = classifier.backbone.network.forward_features(images)
+    total, places = torch.zeros(len(images), len(classifier.classes)), 0
+    for row in range(features.shape[2]):
+        for column in range(features.shape[3]):
+            for image in range(len(images)):
+                for label, logit in enumerate(classifier.head(features[image, :, row, column])):
+                    total[image, label] += BOOST * logit if logit > 0 else logit
+            places += 1
+    return total / places
+
+
+def test_equals_the_definition(classifier, images):
+    torch.testing.assert_close(classifier(images), slow_logits(classifier, images))
+
+
+def test_without_a_boost_it_is_the_plain_classifier(classifier, images):
+    plain_one = Classifier(classifier.backbone, classifier.classes)
+    plain_one.head.load_state_dict(classifier.head.state_dict())
+    classifier.boost = 1 + 1e-9
+    torch.testing.assert_close(classifier(images), plain_one(images))
+
+
+def test_the_mean_of_a_map_is_the_logit(classifier, images):
+    maps = activation_maps(classifier, images)
+    torch.testing.assert_close(maps.mean((2, 3)), classifier(images))
+
+
+def test_it_comes_back_from_its_files(classifier, images, tmp_path):
+    save_model(tmp_path, classifier, plain([0.0] * 3))
+    loaded, _ = load_model(tmp_path)
+    assert loaded.boost == BOOST
+    torch.testing.assert_close(loaded(images), classifier(images))
+
+
+def test_it_may_be_cut(classifier, images):
+    cut = split_at(classifier.backbone, "6")
+    torch.testing.assert_close(TrainableSuffix(classifier, cut)(cut.backbone(images)), slow_logits(classifier, images))
+
+
+def test_only_torch_computes_it(classifier, tmp_path):
+    engines = EngineSelector(classifier, devices=[torch.device("cpu")], cache=tmp_path)
+    assert engines(MANY) is engines(1)
