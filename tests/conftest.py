@@ -25,3 +25,12 @@ def images(tmp_path_factory):
 def cache(tmp_path_factory):
     """A cache of features that all tests share."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def searched(images, cache, tmp_path_factory):
+    """A study with a search, and what came of its table; tests only read it."""
+    from tests.experiments.small import TABLE, make_study
+
+    study = make_study(images, tmp_path_factory.mktemp("searched"), cache, search=True)
+    return study, study.run(TABLE)

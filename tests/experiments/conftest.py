@@ -1,13 +1,6 @@
 import pytest
 
-from tests.experiments.small import TABLE, make_study
-
-
-@pytest.fixture(scope="session")
-def searched(images, cache, tmp_path_factory):
-    """A study with a search, and what came of its table; tests only read it."""
-    study = make_study(images, tmp_path_factory.mktemp("searched"), cache, search=True)
-    return study, study.run(TABLE)
+from tests.experiments.small import make_study
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def scored(labels):
     scores = np.random.default_rng(0).normal(np.where(known == 1, 4, -4), 0.3).astype(np.float32)
     table = SimpleNamespace(asked=None, classes=("cat", "dog"), files=[f"{row}.jpg" for row in range(ROWS)])
     config = SimpleNamespace(data=SimpleNamespace(process="auto"))
-    run = SimpleNamespace(table=table, config=config, known=LabelMatrix.of(known))
+    run = SimpleNamespace(table=table, config=config, known=LabelMatrix.of(known), audit=None)
     nothing, zeros = np.empty((5, 0, 2), np.float32), np.zeros(ROWS, np.intp)
     bias = np.zeros((1, 2), np.float32)
     return OutOfSample(run, np.arange(ROWS), [scores.__getitem__], zeros, bias, known[:0], nothing, folds=5)
