@@ -20,6 +20,7 @@ OUTPUTS = {  # by command: the words before the option, the option, and the suff
     "find": (("run",), "--out", ".csv"),
     "labels": (("run",), "--out", ".csv"),
     "predict": (("run", "photos"), "--out", ".csv"),
+    "report": (("run",), "--out", ".html"),
 }
 FOLDERS = {"demo", "reproduce", "start", "train", "tune"}  # whose --out is a folder
 INPUTS = {"table": "photos/labels.csv", "image": "photos/03.png", "weights": "net.safetensors"}

@@ -136,7 +136,7 @@ def test_mistakes_end_in_a_sentence_and_leave_nothing(command, images, tmp_path,
 
 
 def test_mistakes_that_typer_finds(command):
-    for arguments in (["digits", "--mode", "linaer"], ["digits", "--epochs", "3"]):
+    for arguments in (["digits", "--mode", "linaer"], ["digits", "--epoch", "3"]):
         code, _, errors = command("train", *arguments)
         assert code == 2
         assert "Usage: " in errors

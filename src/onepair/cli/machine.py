@@ -173,7 +173,7 @@ def size() -> None:
 
 def clean(
     parts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PART ...]", help="Parts, for example features; by default all.")
+        list[str] | None, typer.Argument(metavar="PART", help="Parts, for example features; by default all.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:

@@ -35,7 +35,7 @@ def _paragraphs(command: Callable[..., Any]) -> str:
 
 
 _TYPES = {"<bool>": "", "<int>": "N", "<int range>": "N", "<float>": "X", "<float range>": "X"}
-_TYPES |= {"<path>": "PATH", "<str>": "NAME"}
+_TYPES |= {"<path>": "PATH", "<str>": "NAME", "<list[str]>": "NAME"}
 
 
 class _Short:

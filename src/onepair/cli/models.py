@@ -312,8 +312,8 @@ def export(
 ) -> None:
     """Write a run's model as an ONNX file, to be used without torch.
 
-    Its input are scaled images; its outputs are logits, calibrated probabilities and labels. The file is compared with
-    torch before it is written.
+    It takes scaled images, and gives logits, calibrated probabilities and labels. It is compared with torch before it
+    is written.
     """
     require_extra("onnx")
     from onepair.inference.model_files import read_description
@@ -340,7 +340,8 @@ def explain(
     run: FinishedRunFolder,
     images: Annotated[list[str], typer.Argument(help="Images: files, or row numbers of the run's dataset, from 0.")],
     labels: Annotated[
-        str | None, typer.Option(help="Which labels, for example dog,person; by default the predicted ones.")
+        str | None,
+        typer.Option(metavar="NAMES", help="Which labels, for example dog,person; by default the predicted ones."),
     ] = None,
     out: Annotated[Path, typer.Option(help="The picture to write, a .png file.")] = Path("explanation.png"),
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from onepair.cli.console import make_table
 from onepair.cli.interruption import NOTHING, on_interrupt
-from onepair.cli.options import FinishedRunFolder, Workers, open_run
+from onepair.cli.options import MODES, FinishedRunFolder, Workers, open_run
 from onepair.errors import UserError, require_extra
 from onepair.words import counted
 
@@ -42,13 +42,14 @@ def reproduce(
     ] = None,
     mode: Annotated[
         Literal["linear", "finetune", "linear-init"],
-        typer.Option(help="Train a linear classifier on fixed features, the whole network, or one after the other."),
+        typer.Option(metavar="MODE", help=MODES),
     ] = "finetune",
     backbone: Annotated[
         str | None, typer.Option(help="A network of timm; by default that of the dataset's preset.")
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Rows of these methods, for example bce,opml-sp; by default all.")
+        str | None,
+        typer.Option(metavar="NAMES", help="Rows of these methods, for example bce,opml-sp; by default all."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each row, for mean and standard deviation.")] = 3,
     search: Annotated[

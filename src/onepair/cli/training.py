@@ -267,7 +267,8 @@ def methods(
         table = make_table("method", "in the papers", "what it does")
         usual = MethodConfig().name
         for info in sorted(METHODS.values(), key=lambda info: info.name != usual):  # the default first
-            table.add_row(info.name, info.title, escape(info.description))
+            is_default = " (the default)" if info.name == usual else ""
+            table.add_row(f"{info.name}{is_default}", info.title, escape(info.description))
         console.print(table)
         return
     info = find_method(name)
