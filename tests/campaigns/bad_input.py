@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
         """What is wrong with it, if anything."""
         if self.code is None:
             return f"hangs for {SECONDS} s"
-        if self.code not in (0, 2) or "Traceback" in self.said:
+        if self.code not in (0, 1, 2) or "Traceback" in self.said:
             return f"ends with {self.code}"
         if self.code == 2 and not self.said.strip():
             return "says nothing"
