@@ -20,7 +20,6 @@ from onepair.data.images.blocks import pixels_of
 from onepair.data.label_table import LabelTable
 from onepair.dataset import MEMORY, Dataset
 from onepair.errors import DataError, ReviewError, UserError, import_pandas, require_extra
-from onepair.finding.find import find_labels
 from onepair.finding.suggestions import Finding
 from onepair.inference.prediction import Model, load
 from onepair.labels import NEGATIVE, POSITIVE
@@ -35,8 +34,6 @@ from onepair.runs.finished import FinishedRun, protect_inputs
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.task import RunCache, Split
 from onepair.training.callbacks import Callback, ProgressCallback
-from onepair.training.hardware import Hardware
-from onepair.training.run import train as train_run
 from onepair.words import command, counted
 
 if TYPE_CHECKING:
@@ -45,6 +42,7 @@ if TYPE_CHECKING:
 
     from onepair.report.explain_images import Explained
     from onepair.review.session import ReviewSession
+    from onepair.training.hardware import Hardware
 
 TABLE, VECTORS = "dataset.parquet", "vectors.npy"  # a dataset that was in memory, in the folder of its run
 _SHOWN = 12  # suggestions or predictions in a notebook
@@ -61,7 +59,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
     restart: bool = False,
-    hardware: Hardware | None = None,
+    hardware: "Hardware | None" = None,
     **settings: Any,
 ) -> "Run":
     """Train a classifier, or go on with a run that was stopped.
@@ -93,6 +91,9 @@ def train(
         >>> run.find().to_frame().columns.tolist()
         ['file', 'label', 'probability', 'kind']
     """
+    from onepair.training.hardware import Hardware
+    from onepair.training.run import train as train_run
+
     folder = Path(tempfile.mkdtemp(prefix="onepair-") if out is None else out)
     dataset = data if isinstance(data, Dataset) else None
     if isinstance(data, Config):
@@ -137,11 +138,20 @@ class Run:
         RunError: there is no finished run in the folder, or its dataset has changed.
     """
 
-    def __init__(self, path: str | Path, *, data: Dataset | None = None, hardware: Hardware | None = None) -> None:
-        self.hardware = hardware or Hardware()
-        self._opened = FinishedRun(Path(path), shared=self.hardware.shared)
+    def __init__(self, path: str | Path, *, data: Dataset | None = None, hardware: "Hardware | None" = None) -> None:
+        self._hardware, self._shared = hardware, RunCache() if hardware is None else hardware.shared
+        self._opened = FinishedRun(Path(path), shared=self._shared)
         if data is not None:
-            _keep(self.hardware.shared, data, self.config)
+            _keep(self._shared, data, self.config)
+
+    @property
+    def hardware(self) -> "Hardware":
+        """What it computes on."""
+        if self._hardware is None:
+            from onepair.training.hardware import Hardware  # and torch
+
+            self._hardware = Hardware(shared=self._shared)
+        return self._hardware
 
     @property
     def path(self) -> Path:
@@ -200,6 +210,8 @@ class Run:
             maps: also compute heat maps, for the review page.
             callbacks, progress: as for `train`.
         """
+        from onepair.finding.find import find_labels
+
         with _shown(progress) as shown:
             found = find_labels(
                 self._opened,
