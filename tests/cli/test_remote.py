@@ -56,7 +56,7 @@ def test_a_run_on_a_bucket_is_audited_and_its_labels_written(bucket, in_process,
     assert "sheet.csv has 3 images" in in_process("audit", "run", "--images", "3", "--sheet", "sheet.csv").stdout
     audited = in_process("audit", "run", "--images", "3", "--answers", "sheet.csv")
     assert "complete: 3 of 3 images" in audited.stdout, audited.stderr
-    written = in_process("labels", "run", "--out", "completed.csv").stdout
+    written = in_process("labels", "run", "--out", "completed.csv", "--as", "csv").stdout
     assert written.endswith(f"to train on it: onepair train completed.csv --folder {bucket}/data\n")
     assert f"\n{bucket}/data/00.png,train,1,0,1,1" in (tmp_path / "completed.csv").read_text().replace("\r", "")
     assert in_process("explain", "run", "0").returncode == 0

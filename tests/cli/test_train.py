@@ -84,8 +84,9 @@ def test_without_any_option_it_is_what_start_does(command, images, tmp_path, mon
     assert "everything is in runs/labels-opml-plus-linear-small-cnn" in output
     config = RunFolder(tmp_path / "here" / "runs" / "labels-opml-plus-linear-small-cnn").config()
     assert config.model.backbone == "small-cnn"
-    code, _, errors = command("start", images, "--no-page")
-    assert (code, "labels-opml-plus-linear-small-cnn holds this run already" in errors) == (0, True)
+    assert command("start", images, "--no-page")[0] == 0
+    started = RunFolder(images.with_name("labels.onepair") / "runs" / "1").config()
+    assert (started.model, started.method, started.linear) == (config.model, config.method, config.linear)
 
 
 def test_a_table_that_was_changed_is_not_taken_for_done(command, images):

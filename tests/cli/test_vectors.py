@@ -89,7 +89,7 @@ def test_the_whole_way_on_vectors(folder, in_process):
     client = TestClient(app)
     assert "has neither a text nor an image to show" in client.get("/suggestion/1").text
     session.record([Answer(session.suggestion(1).file, session.suggestion(1).label, "yes", 0)], who="Ann")
-    run("labels", "run", "--out", "completed.csv")
+    run("labels", "run", "--out", "completed.csv", "--as", "csv")
     completed = read_dataset("completed.csv", features="v.npy")
     np.testing.assert_array_equal(completed.vectors.take(np.arange(ROWS - 1)), vectors[kept])
 
@@ -204,9 +204,10 @@ def texts(folder):
 
 
 def test_the_whole_way_on_texts(texts, in_process):
-    code, output, errors = in_process("start", "texts.csv", "--complete-split", "test", "--no-page")
-    assert code == 0, errors
     folder = texts / "runs" / "texts-opml-plus-linear-tfidf"
+    for words in (("train", "texts.csv", "--complete-split", "test"), ("find", folder)):
+        code, output, errors = in_process(*words)
+        assert code == 0, errors
     run = FinishedRun(folder)
     assert run.results.test_map > 0.7
     assert not list(folder.rglob("*.pkl"))
@@ -258,7 +259,7 @@ def test_the_whole_way_on_texts(texts, in_process):
     code, _, errors = in_process("explain", folder, "0")
     assert (code, "in which no label has a place" in errors) == (2, True)
 
-    code, _, errors = in_process("labels", folder, "--out", "completed.csv")
+    code, _, errors = in_process("labels", folder, "--out", "completed.csv", "--as", "csv")
     assert code == 0, errors
     assert read_dataset("completed.csv").texts == run.table.texts
     changed = (texts / "texts.csv").read_text().replace("the", "thee", 1)
@@ -315,7 +316,7 @@ def test_an_image_in_two_splits_is_asked_about_once_and_answered_for_both(folder
     assert len(set(cells)) == len(cells)
     _, session = open_app(folder / "run")
     session.record([Answer("id 0", "dog", "yes", 0), Answer("id 1", "sofa", "no", 0)], who="Ann")
-    code, output, errors = in_process("labels", "run", "--out", "completed.csv")
+    code, output, errors = in_process("labels", "run", "--out", "completed.csv", "--as", "csv")
     assert "confirmed: 2, rejected: 2" in output
     completed = [row for row in read_csv(folder / "completed.csv") if row["file"] in ("id 0", "id 1")]
     assert [(row["file"], row["split"], row["dog"], row["sofa"]) for row in completed] == [
