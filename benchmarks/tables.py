@@ -96,23 +96,28 @@ def maps() -> dict[tuple[str, str], dict[str, dict[str, float]]]:
     return found
 
 
-def mean_map(name: str, known: str, method: str) -> float | None:
-    """Mean over the draws of a method."""
-    draws = maps().get((name, known), {}).get(method)
-    return statistics.mean(draws.values()) if draws else None
-
-
-def against_base(name: str, known: str, method: str) -> float | None:
-    """How far a method is ahead of OPML+, as a mean over the draws that both have."""
+def ahead(name: str, known: str, method: str, other: str = BASE) -> float | None:
+    """How far a method is ahead of another one, OPML+ by default: the mean over the draws that both have."""
     by_method = maps().get((name, known), {})
-    shared = by_method.get(method, {}).keys() & by_method.get(BASE, {}).keys()
-    return statistics.mean(by_method[method][each] - by_method[BASE][each] for each in shared) if shared else None
+    shared = by_method.get(method, {}).keys() & by_method.get(other, {}).keys()
+    return statistics.mean(by_method[method][each] - by_method[other][each] for each in shared) if shared else None
+
+
+def means_of(name: str, known: str, methods: Sequence[str]) -> list[float | None]:
+    """Test mAP of methods: the mean over the draws that all of them have, or all that have any."""
+    by_method = maps().get((name, known), {})
+    there = [by_method[each].keys() for each in methods if by_method.get(each)]
+    shared = set.intersection(*map(set, there)) if there else set()
+    return [
+        statistics.mean(by_method[each][draw] for draw in shared) if shared and by_method.get(each) else None
+        for each in methods
+    ]
 
 
 def full_sets(method: str) -> list[str]:
     """The sets on which a method and OPML+ have all four kinds of labels."""
     names = dict.fromkeys(name for name, _ in maps())
-    return [name for name in names if all(against_base(name, known, method) is not None for known in KNOWN)]
+    return [name for name in names if all(ahead(name, known, method) is not None for known in KNOWN)]
 
 
 class Mean(NamedTuple):
@@ -135,7 +140,7 @@ def differences() -> dict[str, list[Mean]]:
     for method in methods:
         sets = full_sets(method)
         if len(sets) >= LEAST_SETS:
-            found[method] = [over_sets([against_base(name, known, method) or 0.0 for name in sets]) for known in KNOWN]
+            found[method] = [over_sets([ahead(name, known, method) or 0.0 for name in sets]) for known in KNOWN]
     return dict(sorted(found.items(), key=lambda item: (-len(full_sets(item[0])), -sum(each.mean for each in item[1]))))
 
 
@@ -143,7 +148,7 @@ def differences() -> dict[str, list[Mean]]:
 def summary() -> Lines:
     yield "method", "datasets", *(f"{words} known" if words.endswith("%") else words for words in KNOWN.values())
     sets = full_sets(BASE)
-    base = [statistics.mean(mean_map(name, known, BASE) or 0.0 for name in sets) for known in KNOWN]
+    base = [statistics.mean(means_of(name, known, [BASE])[0] or 0.0 for name in sets) for known in KNOWN]
     lines = [("OPML+, test mAP", str(len(sets)), *(f"{each:.1f}" for each in base))]
     for method, means in differences().items():
         cells = (f"{signed(each.mean)} ± {each.half:.1f}" for each in means)
@@ -157,10 +162,11 @@ def readme() -> Lines:
     shown = ("opml-plus", "ridge", "bce-known", "entmax", "opml", "bce")
     yield "method", *(f"{words} known" if words.endswith("%") else words for words in KNOWN.values())
     sets = [name for name in full_sets(BASE) if all(name in full_sets(method) for method in shown[1:])]
-    means = {
-        method: [statistics.mean(mean_map(name, known, method) or 0.0 for name in sets) for known in KNOWN]
-        for method in shown
-    }
+    columns = [
+        [statistics.mean(each or 0.0 for each in own) for own in zip(*cells, strict=True)]
+        for cells in ([means_of(name, known, shown) for name in sets] for known in KNOWN)
+    ]
+    means = {method: [column[place] for column in columns] for place, method in enumerate(shown)}
     top = [max(column) for column in zip(*means.values(), strict=True)]
     for method in sorted(shown, key=lambda each: -sum(means[each])):
         cells = [
@@ -175,7 +181,7 @@ def one_solver_sets() -> Lines:
     yield "dataset", "known", *(METHODS[each].title for each in methods)
     for name in sorted({name for name, _ in maps()}):
         for known, words in KNOWN.items():
-            numbers = [mean_map(name, known, each) for each in methods]
+            numbers = means_of(name, known, methods)
             if any(each is not None for each in numbers):
                 cells = [NOTHING if each is None else f"{each:.2f}" for each in numbers]
                 yield name, words, *best(cells, numbers)
@@ -197,8 +203,7 @@ def one_solver_behind() -> Lines:
 
 def _behind(name: str, known: str, method: str) -> float:
     """By how many points the best method of a set is ahead of this one."""
-    top = max(mean_map(name, known, each) or 0.0 for each in maps()[name, known])
-    return top - (mean_map(name, known, method) or 0.0)
+    return max(0.0, *(ahead(name, known, each, method) or 0.0 for each in maps()[name, known]))
 
 
 # The published protocol: results/voc2012 and results/digits
