@@ -12,7 +12,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import scale
 import torch
 from coverage import EACH_KIND, OVER_ALL
 from coverage import chart as draw_coverage
@@ -170,19 +169,14 @@ def coverage() -> Drawing:
     return draw_coverage(rows, aims=(OVER_ALL, EACH_KIND), broken=BROKEN)
 
 
-@chart
-def scale_() -> Drawing:
-    return scale.draw_steps(records("scale"))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     out: Path = parser.parse_args().out
     for name, make in CHARTS.items():
         _, files = draw(make)
-        write_atomically((out / name.strip("-")).with_suffix(".svg"), files.svg)
-        print(out / f"{name.strip('-')}.svg")
+        write_atomically((out / name).with_suffix(".svg"), files.svg)
+        print(out / f"{name}.svg")
 
 
 if __name__ == "__main__":

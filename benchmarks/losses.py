@@ -1,4 +1,8 @@
-"""OPML, forward and backward, against torch's fused binary cross entropy. Run with `make bench`."""
+"""OPML, forward and backward, against torch's fused binary cross entropy. Run with `make bench`.
+
+On small shapes the time is that of some thirty calls of torch: the bare equation, without checks or protection from
+overflow, takes three times as long as the one fused call.
+"""
 
 import torch
 from timing import interleaved_seconds

@@ -1,4 +1,9 @@
-"""How quick the review page is with 100,000 suggestions over 10,000 images: seconds, on loopback, against the aims."""
+"""How quick the review page is with 100,000 suggestions over 10,000 images: seconds, on loopback, against the aims.
+
+    python benchmarks/review.py
+
+Needs no data; where chromium is installed, a browser is timed too.
+"""
 
 import csv
 import os

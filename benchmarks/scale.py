@@ -8,8 +8,7 @@ table of lists in Parquet. Then the commands as a user would give them, each a p
 regression, the missing labels by its out-of-fold models, predictions for all images, and the evaluation. Of every
 command the wall-clock seconds, those of processors, which others on the machine change less, and the peak memory.
 Lines are added to the .csv file as they come. A size of which all steps are in it is not measured again, and another
-goes on where it stopped if --scratch still has its runs, and else from the start. The chart has for each step the line
-that it is nearest to: so many seconds to begin, and so many for each cell and each observed label. Aims at a million
+goes on where it stopped if --scratch still has its runs, and else from the start. Aims at a million
 images and ten thousand classes: 6 GB, a minute for training, and ten minutes in all on two cores.
 
 With --reading, a table of that size with one to three labels for each image, as CSV and as Parquet: to read it, and all
@@ -31,24 +30,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from onepair.data.formats.read import read_dataset
 from onepair.data.quality.check import find_problems, take_census
-from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing
 from onepair.labels import Indices
-from onepair.report.style import MUTED
 
 Vectors = NDArray[np.float32]
 
 WIDTH_OF_VECTORS, TRUE_LABELS, VALIDATION = 128, 3, 0.02
 COLUMNS = ("rows", "classes", "step", "seconds", "cpu_seconds", "gigabytes", "figure")
-AIM_GIGABYTES = 6.0
 STEPS = ("train", "find", "predict", "evaluate")
 
 
@@ -157,47 +151,6 @@ def read_tables(rows: int, classes: int) -> list[str]:
                 f"({problems:,} problems)"
             )
     return sentences
-
-
-def work(record: dict[str, str]) -> int:
-    """What time should be linear in: the cells that are scored, and the entries that are observed, one an image."""
-    return int(record["rows"]) * (int(record["classes"]) + 1)
-
-
-def fit(own: Sequence[dict[str, str]]) -> tuple[float, float]:
-    """The seconds of a processor that a step takes to begin, and for each piece of work, by what its relative error is
-    least with."""
-    seconds = np.array([float(r["cpu_seconds"]) for r in own])
-    design = np.column_stack([np.ones(len(own)), [work(r) for r in own]]) / seconds[:, None]
-    scale = design.max(0)
-    begin, each = nnls(design / scale, np.ones(len(own)))[0] / scale
-    return float(begin), float(each)
-
-
-def draw_steps(records: Sequence[dict[str, str]]) -> Drawing:
-    """Seconds of a processor and memory over the work, and the line that each step would be on if time were linear."""
-    figure, panels = plt.subplots(1, 2, figsize=(2 * WIDTH, 1.15 * HEIGHT), layout="constrained")
-    steps = [step for step in STEPS if step != "evaluate" and any(record["step"] == step for record in records)]
-    for look, step in zip(LOOKS, steps, strict=False):
-        own = sorted((r for r in records if r["step"] == step), key=work)
-        pieces = [work(r) for r in own]
-        marks = look | {"linestyle": "", "markersize": 4.5}
-        if len(own) > 2:
-            begin, each = fit(own)
-            line = np.geomspace(pieces[0], pieces[-1], 100)
-            panels[0].plot(line, begin + each * line, color=look["color"], linewidth=0.9, alpha=0.6)
-            step += f": {begin:.0f} s + {1e9 * each:.0f} ns"
-        panels[0].plot(pieces, [float(r["cpu_seconds"]) for r in own], **marks, label=step)
-        panels[1].plot(pieces, [float(r["gigabytes"]) for r in own], **marks)
-    for panel, title in zip(panels, ("seconds of a processor", "gigabytes, at most"), strict=True):
-        panel.set(xscale="log", yscale="log", xlabel="images × classes + observed labels", ylabel=title)
-    panels[1].axhline(AIM_GIGABYTES, color=MUTED, linewidth=0.8, linestyle=":")
-    panels[1].set_ylim(0.5, 12)
-    panels[1].set_yticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
-    panels[1].minorticks_off()
-    panels[0].set_ylim(top=8 * panels[0].get_ylim()[1])  # room for the legend, on an axis that is logarithmic
-    panels[0].legend(loc="upper left")
-    return Drawing(figure, records, [])
 
 
 def read(path: Path) -> list[dict[str, str]]:
