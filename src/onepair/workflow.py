@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from onepair.data.formats.xmp import Written
 from onepair.data.images.blocks import pixels_of
 from onepair.data.label_table import LabelTable
 from onepair.dataset import MEMORY, Dataset
@@ -25,7 +26,13 @@ from onepair.inference.prediction import Model, load
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.probability.evaluation import Evaluation
 from onepair.review.answers import Answer, Entry, Reply, Store
-from onepair.review.completion import Completion, completed_table, keeps_form, write_completed
+from onepair.review.completion import (
+    Completion,
+    completed_table,
+    keeps_form,
+    write_completed,
+    write_photo_keywords,
+)
 from onepair.review.image_answers import has_answers, open_answers
 from onepair.review.queue import answers_file, read_queue
 from onepair.runs.config import Config, nested, resolve_config, with_preset
@@ -349,6 +356,20 @@ class Run:
         entries, added = (store.entries(), store.classes()) if store else ([], [])
         chosen = "same" if form == "auto" and keeps_form(self._opened, out) else form
         return write_completed(self._opened, entries, out, added=added, format=chosen)
+
+    def write_keywords(self, folder: str | Path, *, copies: bool = False) -> Written:
+        """Write the labels with what people answered as keywords of the photos.
+
+        Args:
+            folder: where to, by the names of the photos: for example a.jpg.xmp; it may be the photos' own folder.
+            copies: copies of JPEGs with the keywords in them, in place of .xmp files.
+
+        Returns:
+            How many photos got others, and what was left out.
+        """
+        store = self._stored()
+        entries, added = (store.entries(), store.classes()) if store else ([], [])
+        return write_photo_keywords(self._opened, entries, Path(folder), added=added, copies=copies)
 
     def explain(self, images: Sequence[str | Path | int], *, labels: Sequence[str] = ()) -> "Explanations":
         """Show where in images the model sees its labels.

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from onepair.cli.first_steps import ask_of_names
 from onepair.data.formats.read import read_dataset
+from onepair.data.images.walk import skipped_files
 from onepair.review.answers import Answer
 from onepair.review.image_answers import open_answers
 from onepair.review.queue import open_run, read_queue
@@ -206,6 +208,11 @@ def test_answers_of_two_machines_merge(photos, start, in_process, tmp_path, monk
         line.split(",", 1)[1] for line in both[1].splitlines()
     }
 
+    german = tmp_path / "german.csv"
+    file = sorted(photos.tags)[20]
+    german.write_bytes(f"File;Label;Answer;Notiz\r\n{file};red;Not sure;schön\r\n".encode("cp1252"))
+    assert "1 answer taken in" in in_process("answers", "import", german).stdout
+    assert in_process("answers", "export", "photos.sqlite").stderr.endswith("are written as .csv; name it so\n")
     strange = tmp_path / "strange.csv"
     for text, sentence in {
         "file,label,answer\nelse.jpg,red,yes\n": "not one of its images is in this project (else.jpg)",
@@ -217,7 +224,7 @@ def test_answers_of_two_machines_merge(photos, start, in_process, tmp_path, monk
         result = in_process("answers", "import", strange)
         assert (result.returncode, result.stderr.count("\n")) == (2, 1)
         assert sentence in result.stderr
-    assert len(session_of().store.entries()) == 7
+    assert len(session_of().store.entries()) == 8
 
 
 def test_runs_of_before_are_taken_over_and_broken_projects_are_told_of(photos, start, in_process):
@@ -243,3 +250,27 @@ def test_runs_of_before_are_taken_over_and_broken_projects_are_told_of(photos, s
     start("--out", "runs/old")
     assert session_of(project).run.path.name == "2"
     assert len(session_of(project).store.entries()) == 1
+
+
+def test_near_names_are_asked_once_on_a_terminal(monkeypatch):
+    asked = []
+    monkeypatch.setattr("typer.confirm", lambda question, default: asked.append(question) or "motor" in question)
+    names = ("motorbike", "motor-bike", "traffic light", "trafic light", "cat")
+    assert ask_of_names(names, ()) == ([], ())  # no terminal here
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}", type("Terminal", (), {"isatty": lambda self: True})())
+    same, different = ask_of_names(names, ())
+    assert same == ["motor-bike=motorbike"]
+    assert different == (("traffic light", "trafic light"),)
+    assert len(asked) == 2
+    assert ask_of_names(("traffic light", "trafic light"), different) == ([], different)
+    assert len(asked) == 2
+
+
+def test_videos_and_raw_photos_are_named(tmp_path):
+    (tmp_path / "a").mkdir()
+    for name in ("a/clip.MOV", "b.nef", "c.jpg", ".hidden"):
+        (tmp_path / name).touch()
+    assert skipped_files(tmp_path) == (
+        "left out: 1 video (clip.MOV) and 1 RAW photo (b.nef); photos are JPEG, PNG and the like"
+    )

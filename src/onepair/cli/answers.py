@@ -8,6 +8,7 @@ import typer
 from onepair.cli.finding import login_name
 from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.cli.options import Reviewer
+from onepair.errors import UserError
 from onepair.words import counted, listed
 
 if TYPE_CHECKING:
@@ -38,13 +39,15 @@ def export(
     from onepair.runs.finished import protect_inputs
 
     found, store = _opened(project)
+    if out.suffix.lower() != ".csv":
+        raise UserError(f"{out}: answers are written as .csv; name it so")
     protect_inputs(out, run=found.newest_run())
     typer.echo(f"{counted(export_answers(store, out), 'answer')} in {out}")
 
 
 @on_interrupt(NOTHING)
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="A .csv file with file, label and answer.")],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A .csv or .xlsx file with file, label and answer.")],
     project: Folder = None,
     name: Reviewer = None,
 ) -> None:

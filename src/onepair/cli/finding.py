@@ -29,7 +29,7 @@ from onepair.cli.options import (
     say_where_images_are,
 )
 from onepair.errors import require_extra
-from onepair.words import command, counted
+from onepair.words import command, counted, itemised
 
 if TYPE_CHECKING:
     from onepair.finding.suggestions import Finding
@@ -241,16 +241,20 @@ def login_name() -> str:
 @on_interrupt(NOTHING)
 def labels(
     out: Annotated[
-        Path, typer.Option(help="The file to write: named as your table, .csv or .parquet; .json with --as.")
+        Path,
+        typer.Option(
+            help="The file to write: named as your table, .csv or .parquet; .json with --as, a folder for xmp and jpeg."
+        ),
     ],
     form: Annotated[
-        Literal["auto", "same", "csv", "parquet", "coco", "label-studio", "fiftyone"],
+        Literal["auto", "same", "csv", "parquet", "coco", "label-studio", "fiftyone", "xmp", "jpeg"],
         typer.Option(
             "--as",
             metavar="FORM",
             help="same: your own table with what was answered; csv and parquet: a table of all labels with a column "
             "per class; auto: same if the file ends as your table does, else by the suffix; coco, label-studio and "
-            "fiftyone: for those programs, the last with positive labels only.",
+            "fiftyone: for those programs, the last with positive labels only; xmp: keywords in .xmp files, named as "
+            "your photos; jpeg: copies of photos with keywords.",
         ),
     ] = "auto",
     run: CurrentRun = None,
@@ -272,6 +276,12 @@ def labels(
     from onepair.runs.finished import protect_inputs
 
     run = folder_to_review(newest_run(run))
+    if form in ("xmp", "jpeg"):
+        written = open_run(run).write_keywords(out, copies=form == "jpeg")
+        typer.echo(f"{out}: keywords of {counted(written.changed, 'photo')}; {written.same:,} say all of it already")
+        if written.left_out:
+            typer.echo(itemised(f"{len(written.left_out):,} left out:", written.left_out, rest="mend them"), err=True)
+        return
     protect_inputs(out, run=run)
     opened = open_run(run)
     found = opened.write_labels(out, form=form)

@@ -3,6 +3,8 @@
 import glob
 import os
 import shlex
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,6 +70,7 @@ def start(
     from onepair.cli.data import check
     from onepair.cli.finding import find, review
     from onepair.cli.training import complete_config, default_folder, train
+    from onepair.data.images.walk import skipped_files
     from onepair.files import locked, writing
     from onepair.runs.folder import RunFolder
     from onepair.runs.project import Project, project_folder, project_here
@@ -103,6 +106,13 @@ def start(
     from onepair.review.next_run import carry_audit, photos_without_rows, prepare_run, with_photos  # and torch
 
     table = dataset_of(complete.data, shared)
+    same, different = ask_of_names(table.classes, () if record is None or restart else record.different)
+    if same:
+        reading = replace(reading, same=",".join(filter(None, (reading.same, *same))))
+        complete = complete_config("start", data, given, reading, shared)
+        table = dataset_of(complete.data, shared)
+    if not (table.ids or table.pixels is not None or is_url(str(table.root))) and (left := skipped_files(table.root)):
+        typer.echo(left)
     more = photos_without_rows(table)
     wanted = new_photos if new_photos is not None else record is not None and record.new_photos and not restart
     if more:
@@ -125,6 +135,8 @@ def start(
             new_photos=wanted,
             earlier=earlier,
         )
+        if (stored := project.record()) is not None and stored.different != different:
+            project.write(stored.model_copy(update={"different": different}))
         if prepared.change is not None and str(prepared.change):
             typer.echo(f"since the last time: {prepared.change}")
         if prepared.answers:
@@ -148,6 +160,34 @@ def start(
     elif page:
         say_command("review", newest, "--port", port, "--open")
         review(newest, port=port, browse=True)
+
+
+def ask_of_names(
+    classes: Sequence[str], different: Sequence[tuple[str, str]]
+) -> tuple[list[str], tuple[tuple[str, str], ...]]:
+    """Ask on a terminal of classes with much the same name whether they are one.
+
+    Args:
+        classes: the names.
+        different: pairs that are two, by an earlier answer.
+
+    Returns:
+        Those that are one, as words of --same, and all that are two.
+    """
+    from onepair.data.quality.check import near_names
+
+    same: list[str] = []
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return same, tuple(different)
+    apart = list(different)
+    for one, other in near_names(classes):
+        if (one, other) in apart or any(set("=,;") & set(name) for name in (one, other)):
+            continue
+        if typer.confirm(f"Are {one} and {other} the same class?", default=False):
+            same.append(f"{other}={one}")
+        else:
+            apart.append((one, other))
+    return same, tuple(apart)
 
 
 def earlier_runs(folder: Path, source: str | None) -> list[Path]:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from onepair.data.formats.read import recognise
 from onepair.data.formats.write import SAME, named_from, write_labels, written_format
+from onepair.data.formats.xmp import Written, write_keywords
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.cell_values import guard
 from onepair.data.tables.same_form import Said, SameForm, complete_same
@@ -128,6 +129,16 @@ def write_completed(
         form=format,
         source=own_dataset(run).source,
     )
+
+
+def write_photo_keywords(
+    run: FinishedRun, entries: Sequence[Entry], folder: Path, *, added: Sequence[str] = (), copies: bool = False
+) -> Written:
+    """Write the completed labels as keywords of the photos; see `write_keywords`, and `write_completed`."""
+    own = _project_table(run)
+    completed = own[2] if own else completed_table(run, entries, added=added)[1]
+    with writing(folder):
+        return write_keywords(completed, folder, copies=copies)
 
 
 def keeps_form(run: FinishedRun, out: Path) -> bool:

@@ -15,7 +15,9 @@ import numpy as np
 from onepair.data.images.blocks import images_of
 from onepair.data.images.digests import SIZE, digests_of
 from onepair.data.label_table import LabelTable
+from onepair.data.problems import raise_problem
 from onepair.data.tables.cell_values import guard, unguard
+from onepair.data.tables.sheet import read_sheet
 from onepair.errors import OnepairError, ReviewError
 from onepair.files import cache_folder, write_atomically
 from onepair.remote import is_remote
@@ -295,25 +297,25 @@ def export_answers(store: ImageAnswers, path: Path) -> int:
 
 
 def read_answer_file(path: Path, *, who: str) -> list[ImportedAnswer]:
-    """Read a CSV file of answers: file, label, answer, and if known who, when and image.
+    """Read a table of answers, CSV of any kind or .xlsx: file, label, answer, and if known who, when and image.
 
     Args:
         path: the file.
         who: whose answers they are where it does not say.
 
     Raises:
-        ReviewError: the file is none of answers; the sentence names the line.
+        OnepairError: the file is none of answers; the sentence names the line.
     """
-    header, *rows = read_csv(path)
-    column = {name.strip().lower(): place for place, name in enumerate(header)}
+    sheet = read_sheet(path, lambda problem: None if problem.kind == "encoding" else raise_problem(problem))
+    column = {name.strip().lower(): place for place, name in enumerate(sheet.header)}
     if missing := [name for name in _COLUMNS[:3] if name not in column]:
         raise ReviewError(f"{path}: has no column {missing[0]}; answers have {', '.join(_COLUMNS[:3])}")
     found = []
-    for number, row in enumerate(rows, start=2):
-        cells = {name: unguard(row[place].strip()) if place < len(row) else "" for name, place in column.items()}
+    for row, where in enumerate(sheet.places):
+        cells = {name: sheet.columns[place].texts[row].strip() for name, place in column.items()}
         if not any(cells.values()):
             continue
-        where, reply = f"{path}, line {number}", _WORDS.get(cells["answer"].lower())
+        reply = _WORDS.get(cells["answer"].lower())
         if reply is None:
             raise ReviewError(f"{where}: the answer {cells['answer']!r} is not yes, no or not sure")
         if not (cells["label"] and (cells["file"] or cells.get("image"))):

@@ -132,6 +132,7 @@ def prepare_run(
         ProjectRecord(
             source=project.named(source),
             reading=project.named_reading(reading),
+            different=record.different,
             new_photos=new_photos,
             run=run.name,
             given=given,

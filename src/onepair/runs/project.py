@@ -33,6 +33,7 @@ class ProjectRecord(BaseModel):
 
     source: str  # the dataset: a path from the project's folder, a URL, or the name of an embedded one
     reading: dict[str, str] = {}  # how it is read: settings of data as they were given; paths as of `source`
+    different: tuple[tuple[str, str], ...] = ()  # classes of much the same name that somebody said are two
     new_photos: bool = False  # whether photos that the table lacks are taken in
     run: str = ""  # the run that was begun last
     given: str = ""  # what tells the dataset and the settings that it was begun with from any others

@@ -18,6 +18,7 @@ from onepair.data.formats import (  # noqa: F401 (importing a module registers i
     scenes,
     voc,
     webdataset,
+    xmp,
 )
 from onepair.data.formats.readers import READERS, Reader
 from onepair.data.images.walk import walk

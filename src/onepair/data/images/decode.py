@@ -24,6 +24,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 _OF_PHONES = ("AVIF", "HEIF")  # where Pillow or pillow-heif brings them
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif"}
 
+VIDEOS = {".mp4", ".mov", ".m4v", ".avi", ".mkv", ".webm", ".wmv", ".mpg", ".mpeg", ".mts", ".3gp"}
+RAW = {".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".pef", ".srw"}
+
 SETTING = "ONEPAIR_MAX_PIXELS"  # the variable of the environment that sets the limit, for worker processes too
 MOST_PIXELS = (
     89_478_485  # to decode, which is where Pillow begins to warn: WebP, the hungriest format, takes 1.4 GB then

@@ -2,13 +2,17 @@
 
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
-from onepair.data.images.decode import FORMATS, SUFFIXES
+from onepair.data.images.decode import FORMATS, RAW, SUFFIXES, VIDEOS
 from onepair.data.images.tar import SUFFIX, images_in_tar, in_tar
 from onepair.data.text_files import is_file
 from onepair.errors import DataError
 from onepair.remote import NonLocalPath
+from onepair.words import counted, listed
+
+MOST_FOLDERS = 10_000  # that are looked through for files that are no images
 
 
 def image_files(path: Path) -> Iterator[Path]:
@@ -38,6 +42,23 @@ def walk(folder: Path) -> Iterator[Path]:
             yield from walk(folder / name)
         else:
             yield folder / name
+
+
+def skipped_files(folder: Path) -> str:
+    """Return a sentence on the videos and RAW photos in a folder and below, which are no images here; "" without any.
+
+    >>> skipped_files(Path("there is no such folder"))
+    ''
+    """
+    found: dict[str, list[str]] = {"video": [], "RAW photo": []}
+    for _, folders, files in islice(os.walk(folder), MOST_FOLDERS):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        for file in sorted(files):
+            suffix = Path(file).suffix.lower()
+            if suffix in VIDEOS or suffix in RAW:
+                found["video" if suffix in VIDEOS else "RAW photo"].append(file)
+    parts = [f"{counted(len(files), what)} ({listed(files)})" for what, files in found.items() if files]
+    return f"left out: {' and '.join(parts)}; photos are JPEG, PNG and the like" if parts else ""
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, bool]]:
