@@ -173,6 +173,12 @@ def test_a_row_per_label_gets_rows_below_those_of_the_image(tmp_path):
     assert found.unsaid == 1
 
 
+def test_a_row_that_is_there_twice_makes_no_table_of_rows_per_label(tmp_path):
+    path = table_at(tmp_path, b"file,tags\na.jpg,dog\nb.jpg,cat\na.jpg,dog\nc.jpg,dog\n")
+    found = completed(path, ("a.jpg", "cat", POSITIVE))
+    assert found == (b"file,tags\na.jpg,dog;cat\nb.jpg,cat\na.jpg,dog;cat\nc.jpg,dog\n", 0)
+
+
 def test_a_row_per_label_with_values_says_no(tmp_path):
     path = table_at(tmp_path, b"file,label,value\na.jpg,dog,1\na.jpg,cat,0\nb.jpg,dog,1\n")
     said = [("a.jpg", "cat", POSITIVE), ("b.jpg", "dog", NEGATIVE), ("b.jpg", "cat", NEGATIVE)]

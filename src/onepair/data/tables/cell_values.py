@@ -297,9 +297,9 @@ class Column(Sequence[Any]):
 
     @cached_property
     def glue(self) -> str:
-        """What most cells have between two names; by default a semicolon."""
+        """What most cells have between two names; "" if none has two."""
         found = Counter(own for cell in self.cells if isinstance(cell, str) and (own := own_glue(cell)) is not None)
-        return found.most_common(1)[0][0] if found else ";"
+        return found.most_common(1)[0][0] if found else ""
 
     @property
     def texts(self) -> list[str]:

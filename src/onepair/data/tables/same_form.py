@@ -44,6 +44,7 @@ class _Edits:
     columns: dict[str, dict[int, Any]] = field(default_factory=lambda: defaultdict(dict))  # new ones, cells by row
     rows: dict[int, list[dict[int | str, Any]]] = field(default_factory=lambda: defaultdict(list))
     """New ones, by the row above them: copies of that one, but for some cells, by the column or a new one's name."""
+    glue: str = ";"  # between two names, where no list of the table has two
     unsaid: int = 0  # negatives that the form has no place for
 
     def __bool__(self) -> bool:
@@ -96,7 +97,7 @@ def complete_same(
     listed = len(rows.images.names)
     if rows.images.names != list(zip(table.files[:listed], table.split[:listed].tolist(), strict=True)):
         raise DataError(f"{source}: has changed while it was read; run the command again")
-    edits = _edits(rows, table, said, asked)
+    edits = _edits(rows, table, said, asked, glue=_new_glue(source, content))
     if not edits:
         return SameForm(content, edits.unsaid)
     render = {".parquet": _render_parquet, ".jsonl": _render_lines, ".xlsx": _render_xlsx}
@@ -106,8 +107,16 @@ def complete_same(
 # What changes
 
 
-def _edits(rows: Rows, table: LabelTable, said: Sequence[Said], asked: LabelMatrix | None) -> _Edits:
-    edits, position = _Edits(), {name: column for column, name in enumerate(table.classes)}
+def _new_glue(source: Path, content: bytes) -> str:
+    """What comes between two names where no list of the table has two: not what comes between its columns."""
+    if source.suffix.lower() in (".parquet", ".jsonl", ".xlsx"):
+        return ";"
+    text = content.decode(encoding_of(source, content)[0]).removeprefix("\ufeff")
+    return ", " if csv_layout(text).delimiter == ";" else ";"
+
+
+def _edits(rows: Rows, table: LabelTable, said: Sequence[Said], asked: LabelMatrix | None, *, glue: str) -> _Edits:
+    edits, position = _Edits(glue=glue), {name: column for column, name in enumerate(table.classes)}
     new = [
         each
         for each in dict.fromkeys(said)
@@ -129,7 +138,7 @@ def _edits(rows: Rows, table: LabelTable, said: Sequence[Said], asked: LabelMatr
     form: _Wide | _Long | _Lists
     if rows.lists is None:
         form = _Wide(rows, edits, spellings)
-    elif rows.is_long and (rows.images.repeated or rows.columns.value is not None):
+    elif rows.is_long and (rows.columns.value is not None or _has_rows_per_label(rows)):
         form = _Long(rows, edits, spellings)
     else:
         form = _Lists(rows, edits, spellings)
@@ -144,6 +153,13 @@ def _edits(rows: Rows, table: LabelTable, said: Sequence[Said], asked: LabelMatr
             names = {table.classes[i] for i in np.flatnonzero(asked[image] == POSITIVE) if i < len(table.classes)}
             _edit_list(rows, edits, rows.columns.asked, own, names, exactly=True)
     return edits
+
+
+def _has_rows_per_label(rows: Rows) -> bool:
+    """Whether rows of one image have different labels; a row that is there twice has the same."""
+    lists = rows.lists or []
+    said = {(image, *(lists[row] or ())) for row, image in enumerate(rows.images.of_row.tolist()) if lists[row]}
+    return len(said) > len({image for image, *_ in said})
 
 
 _Cells = dict[int | str, Any]  # of a new row, by the column or the name of a new one
@@ -216,9 +232,9 @@ class _Lists:
         denied = sorted(each.name for each in answers if each.label == NEGATIVE)
         columns, cells = self.rows.columns, _Cells()
         if names:
-            cells[columns.names or 0] = _list_like(self.rows.sheet.columns[columns.names or 0], names)
+            cells[columns.names or 0] = _list_like(self.rows.sheet.columns[columns.names or 0], names, self.edits.glue)
         if denied and columns.negatives is not None:
-            cells[columns.negatives] = _list_like(self.rows.sheet.columns[columns.negatives], denied)
+            cells[columns.negatives] = _list_like(self.rows.sheet.columns[columns.negatives], denied, self.edits.glue)
         elif denied:
             self.edits.unsaid += len(denied)
         return [cells] if cells else []
@@ -327,13 +343,13 @@ def _edit_list(
         kept = [name for name in before if name in names or not (exactly or name in without)]
         added = sorted(names - set(before))
         if added or len(kept) < len(before):
-            edits.cells[row, column] = relist(cells[row], kept, added, cells.glue)
+            edits.cells[row, column] = relist(cells[row], kept, added, cells.glue or edits.glue)
 
 
-def _list_like(column: Column, names: list[str]) -> Any:
+def _list_like(column: Column, names: list[str], glue: str) -> Any:
     """A list as a column writes them."""
     like = next((cell for cell in column if not is_blank(cell)), "")
-    return relist(like[:0] if isinstance(like, list) else like, [], names, column.glue)
+    return relist(like[:0] if isinstance(like, list) else like, [], names, column.glue or glue)
 
 
 # Files
