@@ -306,7 +306,7 @@ def write_keywords(table: LabelTable, folder: Path, *, copies: bool = False) -> 
         DataError: the images are no files here, or `folder` is theirs, and copies would replace them.
     """
     if table.pixels is not None or table.ids or isinstance(table.root, NonLocalPath):
-        raise DataError("keywords are written for photos that are files on this machine; choose another --format")
+        raise DataError("keywords are written for photos that are files on this machine; choose another form")
     if copies and folder.resolve() == table.root.resolve():
         raise DataError(f"{folder}: holds the photos themselves, which copies would replace; name another folder")
     spelled: dict[str, set[str]] = {name: {fold(name)} for name in table.classes}
@@ -367,7 +367,7 @@ def _write_one(
         return
     content = photo.read_bytes()
     if not content.startswith(b"\xff\xd8"):
-        raise DataError("is no JPEG; --format xmp writes a file beside it")
+        raise DataError("is no JPEG; --as xmp writes a file beside it")
     if place.exists() and (place.samefile(photo) or not _same_picture(place.read_bytes(), content)):
         raise DataError(f"{place} is there already, and would be overwritten")
     write_atomically(place, with_xmp(content, edited.encode(), without=remove))
