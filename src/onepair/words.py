@@ -1,9 +1,8 @@
-"""Counts, lists, numbers and times as sentences have them."""
+"""Counts, lists and numbers as sentences have them."""
 
 import math
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 MOST_NAMED = 5  # in a sentence
 LONGEST_NAME = 28  # characters of a name in a chart or over a picture
@@ -140,26 +139,3 @@ def number(value: int) -> str:
     '12,345'
     """
     return f"{value:,}"
-
-
-def time_left(seconds: float) -> str:
-    """
-    >>> time_left(10), time_left(300), time_left(5400), time_left(3600 * 20)
-    ('about 1 min left', 'about 5 min left', 'about 1.5 h left', 'about 20 h left')
-    """
-    if seconds < 3600:
-        return f"about {max(1, round(seconds / 60))} min left"
-    return f"about {round(seconds / 1800) / 2:g} h left"
-
-
-def ago(time: datetime, *, now: datetime | None = None) -> str:
-    """
-    >>> ago(datetime(2024, 1, 1, 12, 0, tzinfo=UTC), now=datetime(2024, 1, 1, 12, 5, tzinfo=UTC))
-    '5 minutes ago'
-    """
-    seconds = ((now or datetime.now(UTC)) - time).total_seconds()
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        count = int(seconds // size)
-        if count:
-            return f"{count} {unit}{'s' if count > 1 else ''} ago"
-    return "just now"

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from onepair.report.explain_images import Explained
+    from onepair.review.app import Application
     from onepair.review.session import ReviewSession
     from onepair.training.hardware import Hardware
 
@@ -551,18 +552,19 @@ class ReviewPage:
 
     def __init__(self, session: "ReviewSession", host: str, port: int, name: str) -> None:
         from onepair.files import cache_folder
-        from onepair.review.app import create_app
+        from onepair.review.app import Application
         from onepair.review.pictures import Pictures
         from onepair.review.server import listen, make_server
 
         self._session, listener = session, listen(host, port)
         self.url = listener.url
         pictures = Pictures(session.table, cache=cache_folder() / "thumbnails", follow_links=False)
-        self._server = make_server(create_app(session, pictures, name=name), listener.rules)
+        app = Application(session, pictures, name=name)
+        self._server = make_server(app, listener.rules)
         self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         self._thread = threading.Thread(target=self._serve, args=(listener.socket,), daemon=True, name="onepair review")
         self._thread.start()
-        self.stop = weakref.finalize(self, _stop, self._server, self._thread, session, listener.socket)
+        self.stop = weakref.finalize(self, _stop, self._server, self._thread, app, listener.socket)
 
     def _serve(self, listening: Any) -> None:
         import asyncio
@@ -588,11 +590,11 @@ class ReviewPage:
         return f"<a href='{escape(self.url)}' target='_blank'>Review {self.left:,} suggestions</a>"
 
 
-def _stop(server: Any, thread: threading.Thread, session: "ReviewSession", listening: Any) -> None:
+def _stop(server: Any, thread: threading.Thread, app: "Application", listening: Any) -> None:
     server.should_exit = True
     thread.join(timeout=10)
     listening.close()
-    session.retraining.stop()
+    app.close()
 
 
 # A dataset in memory

@@ -11,7 +11,7 @@ from onepair.data.label_table import LabelTable
 from onepair.data.tables.write_table import write_table
 from onepair.inference.model_files import Description, write_description
 from onepair.labels import POSITIVE, UNKNOWN, observe_positives
-from onepair.review.app import create_app
+from onepair.review.app import Application
 from onepair.review.audit_session import AuditSession, open_store
 from onepair.review.pictures import Pictures
 from onepair.runs.audit import audit_folder, draw
@@ -58,7 +58,7 @@ def open_audit(run: Path, *, images: int = 6, seed: int = 0) -> AuditSession:
 
 def open_audit_app(run: Path, *, name: str | None = "Ann", **options):
     session = open_audit(run, **options)
-    return create_app(session, Pictures(session.table, cache=run.parent / "cache"), name=name), session
+    return Application(session, Pictures(session.table, cache=run.parent / "cache"), name=name), session
 
 
 def shown_in(session: AuditSession, number: int, **options) -> set[str]:

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.answers import Store
-from onepair.review.app import create_app
+from onepair.review.app import Application
 from onepair.review.pictures import Pictures
 from onepair.review.queue import answers_file, open_run, read_queue
 from onepair.review.session import ReviewSession
@@ -101,7 +101,7 @@ def open_session(run: Path) -> ReviewSession:
 
 def open_app(run: Path, *, name: str | None = "Ann"):
     session = open_session(run)
-    return create_app(session, Pictures(session.table, cache=run.parent / "cache"), name=name), session
+    return Application(session, Pictures(session.table, cache=run.parent / "cache"), name=name), session
 
 
 def truth_of(session: ReviewSession, cell) -> str:

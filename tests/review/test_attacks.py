@@ -13,7 +13,7 @@ from tests.review.wire import PAGES, ask, connect, post, read
 
 pytestmark = pytest.mark.usefixtures("no_stumbling")
 
-FORMS = ("/answer", "/complete", "/undo", "/grid", "/training", "/class", "/name")
+FORMS = ("/answer", "/complete", "/undo", "/grid", "/training", "/class", "/name", "/run", "/alike")
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,17 @@ STEPS = (
     "..\\..\\etc\\passwd", "..%5c..%5cetc%5cpasswd", "%2fetc%2fpasswd", "/etc/passwd", "file:%2f%2f%2fetc%2fpasswd",
     "%00", "1%00.png", "0%0d%0aSet-Cookie:%20a=b", "%c0%ae%c0%ae%c0%afetc", "-1", "1e1", "0x1", "9" * 4999, "%ff",
 )  # fmt: skip
-REVIEW_PATHS = ("/static/{}", "/image/{}", "/thumbnail/{}", "/map/{}", "/suggestion/{}", "/suggestion/{}/labels", "/{}")
+REVIEW_PATHS = (
+    "/static/{}",
+    "/image/{}",
+    "/photo/{}",
+    "/download/{}",
+    "/thumbnail/{}",
+    "/map/{}",
+    "/suggestion/{}",
+    "/suggestion/{}/labels",
+    "/{}",
+)
 
 
 @pytest.mark.parametrize("path", REVIEW_PATHS)
@@ -205,7 +215,17 @@ def test_paths_of_an_audit_lead_nowhere_else(audit):
         assert ask(audit.url, f"GET /image-{step} HTTP/1.1").status in (400, 404, 422), step
 
 
-@pytest.mark.parametrize("path", ["/?label={}", "/?order={}", "/grid?label={}", "/grid?label=bar&suggested={}"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/?label={}",
+        "/?order={}",
+        "/grid?label={}",
+        "/grid?label=bar&suggested={}",
+        "/photos?page={}",
+        "/photos?only={}",
+    ],
+)
 def test_queries_lead_nowhere_else(review, path):
     for step in STEPS:
         assert ask(review.url, f"GET {path.format(step)} HTTP/1.1").status in (400, 404, 422), step
@@ -221,6 +241,53 @@ def test_fields_of_an_answer(review, field):
         body = "&".join(f"{name}={value}" for name, value in {**fields, field: step}.items())
         assert post(review.url, "/answer", body.encode()).status in (400, 404, 422), step
     assert untouched(review)
+
+
+@pytest.mark.parametrize("field", ["label", "without", "folder", "by", "text"])
+def test_what_is_searched_is_only_ever_compared(review, field):
+    hostile = (
+        "%27%20OR%201=1--",
+        "%00",
+        "%0d%0aSet-Cookie:%20a=b",
+        "../../etc/passwd",
+        "(a+)+$",
+        "%25s%7B7*7%7D",
+        "%ff",
+    )
+    for words in (*hostile, "%3Cscript%3Ealert(1)%3C/script%3E", "%22%3E%3Cimg%20src=x%20onerror=alert(1)%3E"):
+        reply = ask(review.url, f"GET /photos?{field}={words} HTTP/1.1")
+        assert reply.status == 200, words
+        assert b"<script>alert" not in reply.body
+        assert b"<img src=x" not in reply.body
+        assert (b'<li><a href="/photo/' in reply.body) == (field == "without")  # nothing is called so
+        assert "set-cookie" not in reply.head
+    assert ask(review.url, f"GET /photos?{field}={'x' * 5000} HTTP/1.1").status == 422
+    assert ask(review.url, "GET /photos?page=" + "9" * 9 + " HTTP/1.1").status == 422
+
+
+@pytest.mark.parametrize(
+    "run", [b"..", b".", b"", b"%2e%2e%2f", b"/etc", b"run%00", b"run%2f..", b"images", b"x" * 90_000]
+)
+def test_only_runs_that_belong_together_are_shown(review, run):
+    assert post(review.url, "/run", b"run=" + run).status in (404, 422)
+    assert ask(review.url, "GET /suggestion/1 HTTP/1.1").status == 200
+
+
+@pytest.mark.parametrize(
+    "languages", ["de" * 30_000, "de;q=1e999", "de\x00,es", "../de", "de;q=" + "1" * 5000, ",".join(["a;q=0.1"] * 9000)]
+)
+def test_languages_lead_nowhere_else(review, languages):
+    reply = ask(review.url, "GET /help HTTP/1.1", f"Accept-Language: {languages}")
+    assert reply.status in (0, 200, 400, 431)
+    assert b"root:" not in reply.body
+
+
+def test_labels_are_for_those_who_may_read_them(review):
+    for form in ("same", "csv", "json", "answers"):
+        foreign = "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"
+        assert ask(review.url, f"GET /download/{form} HTTP/1.1", *foreign).status == 403
+        assert ask(review.url, f"GET /download/{form} HTTP/1.1", "Host: evil.example").status == 403
+        assert post(review.url, f"/download/{form}", b"").status == 405
 
 
 def test_answers_of_an_audit_about_what_it_does_not_have(audit):

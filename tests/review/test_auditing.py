@@ -58,7 +58,7 @@ def test_after_undo_the_ticks_are_still_there(session):
     assert ticked == {"square"}
 
 
-def test_likely_labels_come_first_and_known_and_predicted_ones_are_ticked(session):
+def test_likely_labels_come_first_and_only_known_ones_are_ticked(session):
     for number in range(1, len(session) + 1):
         likely, others = session.toggles(number)
         row = session.table.labels[session.rows[number - 1]]
@@ -69,7 +69,8 @@ def test_likely_labels_come_first_and_known_and_predicted_ones_are_ticked(sessio
         for each in likely + others:
             known = row[session.table.classes.index(each.label)] == POSITIVE
             assert each.known == known
-            assert each.ticked == (known or each.predicted)
+            assert each.ticked == known  # what is only predicted is for a person to say
+            assert each.predicted == (each.probability >= 0.5 and not known)
             assert not each.ticked or each in likely
 
 

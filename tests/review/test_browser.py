@@ -70,6 +70,15 @@ def test_keys_that_come_faster_than_pages_are_all_answers(review, tab):
     assert answers(session) == ["yes", "no"] * 5 + [None] * 2
 
 
+def test_ten_quick_keys_with_undo_are_ten_answers(review, tab):
+    session, page = review(most=12), tab()
+    page.goto(session.url)
+    press_at_once(page, "yynuysuny")  # the undone ones are answered again
+    page.wait_for_url(re.compile("/suggestion/6"))
+    assert answers(session) == ["yes", "yes", "yes", "no", "yes"] + [None] * 7
+    assert len(session.store.entries()) == 9
+
+
 def test_keys_that_wait_are_forgotten_where_somebody_contradicts(review, tab):
     tab.refusals = True
     session, page = review(most=6), tab()
@@ -329,7 +338,7 @@ def test_what_has_the_focus_is_outlined_and_keeps_it(review, tab):
     session, page = review(), tab()
     page.goto(session.url)
     visited = set()
-    for _ in range(30):
+    for _ in range(45):
         page.keyboard.press("Tab")
         name, style, width = page.evaluate(
             "(() => { const e = document.activeElement, s = getComputedStyle(e);"

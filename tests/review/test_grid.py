@@ -74,7 +74,7 @@ def test_unlikely_suggestions_are_asked_about_the_other_way_round_and_at_the_end
     page = site.answer(session.suggestion(1), "yes")
     assert site.url.path == "/done"
     assert "All 1 suggestions are answered" in page.text
-    assert "Go on with 1 unlikely ones" in page.text
+    assert "Go on with 1 unlikely one" in page.text
     assert page.ids()["coming"]["href"] == "/suggestion/2"
     assert "Perhaps missing" in site.get("/suggestion/2").text
     page = site.get(f"/grid?label={unlikely.label}&likely=0")

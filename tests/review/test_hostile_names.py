@@ -10,6 +10,7 @@ from tests.report.summaries import found, summary
 from tests.review.audits import audit_run, open_audit_app
 from tests.review.browsers import press, served
 from tests.review.runs import open_app, write_images, write_run, write_suggestions
+from tests.review.test_audit_browser import complete
 
 CLASSES = (
     "<script>window.hacked = 1</script>",
@@ -124,7 +125,7 @@ def test_every_page_of_an_audit(open_pages, tmp_path):
         page = open_pages(url)
         assert CLASSES[0] in page.locator("#toggles").inner_text()
         page.locator(".toggles .toggle").first.click()
-        press(page, "Control+Enter")
+        complete(page)
         open_pages()
         for address in ("/image-1", "/done", "/help", "/name"):
             open_pages(f"{url[:-1]}{address}")

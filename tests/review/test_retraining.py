@@ -14,11 +14,10 @@ from onepair.errors import ReviewError
 from onepair.probability import fit_decisions
 from onepair.review import retraining
 from onepair.review.answers import Answer
-from onepair.review.app import create_app
-from onepair.review.before_after import compare
+from onepair.review.app import Application
 from onepair.review.pictures import Pictures
 from onepair.review.queue import open_run
-from onepair.review.retraining import Command, Retraining, planned_commands
+from onepair.review.retraining import Command, Retraining, compare, planned_commands
 from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
 from tests.review.runs import CLASSES, TEST, open_app, open_session, small_run, write_images, write_run
@@ -52,10 +51,7 @@ def plan(monkeypatch, run):
     def use(*commands, made=()):
         for step in made:
             run.with_name(f"result-{step}").touch()
-        chosen = [
-            Command(f"Step {step}", words or endless, run.with_name(f"result-{step}"))
-            for step, words in enumerate(commands)
-        ]
+        chosen = [Command(words or endless, run.with_name(f"result-{step}")) for step, words in enumerate(commands)]
         monkeypatch.setattr(retraining, "planned_commands", lambda opened, new: chosen)
 
     return use
@@ -176,7 +172,7 @@ def test_a_run_that_was_put_aside_is_told_on_the_page(answered, plan):
     """No thread may die in silence: where the run's folder is gone, the page says so."""
     session, _ = answered
     plan(FAILING)
-    app = create_app(session, Pictures(session.table, cache=session.run.path.parent / "cache"), name="Ann")
+    app = Application(session, Pictures(session.table, cache=session.run.path.parent / "cache"), name="Ann")
     client = TestClient(app)
     assert "Train again with these answers" in client.get("/training").text
     session.run.path.rename(session.run.path.with_name("run.old"))
@@ -213,7 +209,7 @@ def test_the_page_says_what_it_would_do_and_how_far_it_is(run, plan):
     assert "1 answer so far" in page.text
     plan(None, LISTING)
     page = site.post("/training", wish="start")
-    assert "Step 0 …" in page.text
+    assert "Writing the labels …" in page.text
     assert "Training: 0 %" in site.get("/suggestion/2").text  # on every page
     site.answer(session.suggestion(2), "no")  # the review goes on
     assert session.suggestion(2).answer == "no"
@@ -221,8 +217,7 @@ def test_the_page_says_what_it_would_do_and_how_far_it_is(run, plan):
     assert "The training has stopped" in page.text
     plan(FAILING)
     site.post("/training", wish="start")
-    again = Retraining(session.run, session.store)
-    while "no-such-run" not in again.progress().sentence:
+    while session.retraining.progress().state != "stopped":
         time.sleep(0.05)
     page = site.get("/training")
     assert "no-such-run: holds no run with suggestions" in page.text
@@ -261,7 +256,13 @@ def test_photos_that_changed_and_figures_of_both(tmp_path):
     assert found.before.map.value < 1
     wrong = decisions["before"].labels(noisy.astype(np.float32)) != (truth == 1)
     kites = np.arange(TEST) == 2
+    assert found.verdict == "better"
+    assert found._replace(before=found.after, after=found.before).verdict == "worse"
+    assert found._replace(after=found.before).verdict == "alike"
     assert found.changed == (wrong.any(1) | kites).sum()
+    for label, gained, lost in found.most:
+        changes = [each.gained for photo in found.photos for each in photo.changes if each.label == label]
+        assert (gained, lost) == (sum(changes), len(changes) - sum(changes))
     (kite,) = [change for photo in found.photos for change in photo.changes if change.label == "kite"]
     assert (kite.before, kite.gained) == (None, True)
     for photo in found.photos:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 PAGES = ("/", "/suggestion/1", "/suggestion/1/labels", "/grid?label=bar", "/classes", "/training", "/done", "/help",
-         "/name", "/image/0", "/thumbnail/0", "/map/1", "/static/review.js")  # fmt: skip
+         "/name", "/photos", "/photo/0", "/runs", "/download", "/download/csv", "/image/0", "/thumbnail/0", "/map/1",
+         "/static/review.js")  # fmt: skip
 
 
 class Reply(NamedTuple):

@@ -177,18 +177,15 @@ def review(
     opened = open_run(run)
     session = ReviewSession(opened, read_queue(opened), open_answers(opened))
     total = int(session.goal.sum())
-    try:
-        serve_pages(
-            session,
-            words=f"{total:,} suggestions, {total - session.left:,} of them answered",
-            port=port,
-            host=host,
-            name=name,
-            follow_links=follow_links,
-            browse=browse,
-        )
-    finally:
-        session.retraining.stop()
+    serve_pages(
+        session,
+        words=f"{total:,} suggestions, {total - session.left:,} of them answered",
+        port=port,
+        host=host,
+        name=name,
+        follow_links=follow_links,
+        browse=browse,
+    )
     session.refresh()
     writes = command("labels", run, "--out", "completed.csv")
     typer.echo(f"\n{total - session.left:,} of {total:,} answered; {writes} writes the labels")
@@ -206,21 +203,24 @@ def serve_pages(
 ) -> None:
     """Serve the pages of a review or an audit until Ctrl-C."""
     from onepair.files import cache_folder
-    from onepair.review.app import create_app
+    from onepair.review.app import Application
     from onepair.review.pictures import Pictures
     from onepair.review.server import listen, serve
 
     pictures = Pictures(session.table, cache=cache_folder() / "thumbnails", follow_links=follow_links)
     listener = listen(host, port)
     alone = listener.rules.token is None
-    app = create_app(session, pictures, name=name or (login_name() if alone else None))
+    app = Application(session, pictures, name=name or (login_name() if alone else None))
     typer.echo(words)
     typer.echo(f"Open {listener.url} in a browser. Ctrl-C ends; every answer is stored at once.")
     if browse and has_screen():
         import webbrowser
 
         webbrowser.open(listener.url)  # which waits: the socket listens already
-    serve(app, listener)
+    try:
+        serve(app, listener)
+    finally:
+        app.close()
 
 
 def has_screen() -> bool:

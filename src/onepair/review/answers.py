@@ -36,6 +36,13 @@ CREATE TABLE IF NOT EXISTS classes ( -- that the dataset does not have
     who TEXT NOT NULL,
     at TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS apart ( -- classes with names much alike that are two all the same
+    one TEXT NOT NULL,
+    other TEXT NOT NULL,
+    who TEXT NOT NULL,
+    at TEXT NOT NULL,
+    PRIMARY KEY (one, other)
+);
 CREATE INDEX IF NOT EXISTS by_cell ON decisions (file, label, id);
 CREATE INDEX IF NOT EXISTS by_action ON decisions (action);
 -- The plus signs keep SQLite from looking through all that is not undone; files of earlier versions have other views.
@@ -176,6 +183,16 @@ class Store:
         """Return the classes that people have added, in the order in which they did."""
         with self._reading():
             return [name for (name,) in self._db.execute("SELECT name FROM classes ORDER BY id")]
+
+    def keep_apart(self, one: str, other: str, *, who: str) -> None:
+        """Store that two classes with names much alike are two."""
+        with self._transaction():
+            self._db.execute("INSERT OR IGNORE INTO apart VALUES (?, ?, ?, ?)", (*sorted((one, other)), who, _now()))
+
+    def kept_apart(self) -> set[tuple[str, str]]:
+        """Return the pairs that `keep_apart` has stored, each in the order of the alphabet."""
+        with self._reading():
+            return set(self._db.execute("SELECT one, other FROM apart"))
 
     def _last_action(self, who: str) -> list[Entry]:
         last = self._select("SELECT * FROM stands_last WHERE who = ? ORDER BY id DESC LIMIT 1", who)
@@ -324,7 +341,7 @@ class NewClass(NamedTuple):
     name: str
     taken: str | None = None  # the class that has the name already, perhaps in another spelling
     near: tuple[str, ...] = ()  # classes with nearly the same name; only a person knows whether they are the same
-    impossible: str = ""  # why no class can have the name
+    impossible: Literal["", "blank", "reserved"] = ""  # why no class can have the name: it is that of a column
 
 
 def new_class(name: str, classes: Sequence[str]) -> NewClass:
@@ -335,9 +352,9 @@ def new_class(name: str, classes: Sequence[str]) -> NewClass:
     """
     name = tidy(name)
     if not name:
-        return NewClass(name, impossible="A class needs a name.")
+        return NewClass(name, impossible="blank")
     if name.lower() in RESERVED:
-        return NewClass(name, impossible=f"In a table of labels, “{name}” means something else. Choose another name.")
+        return NewClass(name, impossible="reserved")
     taken = next((other for other in classes if same_names([other, name]) or other == name), None)
     near = () if taken else tuple(other for other in classes if near_names([other, name]))
     return NewClass(name, taken, near)

@@ -1,5 +1,6 @@
 """The web application of a review or an audit: routes, and what is sent to them."""
 
+import threading
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -7,37 +8,77 @@ from urllib.parse import quote, unquote
 
 from fastapi import Cookie, Depends, FastAPI, Form, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
 
 from onepair.errors import DataError, OnepairError
 from onepair.labels import POSITIVE
 from onepair.review.answers import Answer, Reply, new_class, tidy
 from onepair.review.audit_session import AuditSession
+from onepair.review.completion import FORMS, download
+from onepair.review.image_answers import open_answers
+from onepair.review.language import best_language, language
 from onepair.review.pages import GRID, AuditPages, Pages, ReviewPages, address, grid_address
+from onepair.review.photos import Filter, Only
 from onepair.review.pictures import LARGE, SMALL, Picture, Pictures, heat_map
-from onepair.review.queue import Order
+from onepair.review.queue import Order, read_queue
+from onepair.review.retraining import runs_beside
 from onepair.review.session import Cell, ReviewSession
+from onepair.runs.finished import FinishedRun
+
+LONGEST_WORD = 4096  # bytes of a file name with its folders
 
 Found = TypeVar("Found")
 Text = Annotated[str, Form()]
 Number = Annotated[int, Form()]
+Word = Annotated[str, Query(max_length=LONGEST_WORD)]
 
 _STATIC = {path.name: path.read_bytes() for path in (Path(__file__).parent / "static").iterdir()}
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
-def create_app(session: ReviewSession | AuditSession, pictures: Pictures, *, name: str | None) -> FastAPI:
-    """Make the application of a session.
+class Application:
+    """The pages of a session, in the language of whoever reads them.
 
     Args:
-        session: the review or the audit.
+        session: the review or the audit that is shown first; a review can go on to another run of its project.
         pictures: its images.
         name: who answers until somebody says otherwise; None asks everybody first.
-
-    Returns:
-        The application, which belongs behind `onepair.review.server.Guard`.
     """
+
+    def __init__(self, session: ReviewSession | AuditSession, pictures: Pictures, *, name: str | None) -> None:
+        self.name = name
+        self._shown = session, pictures
+        self._sessions = {session.run.path: self._shown}
+        self._routes = _routes(self, *self._shown)
+        self._opening = threading.Lock()
+
+    def show(self, run: Path) -> None:
+        """Show the review of another run from now on, to everybody."""
+        with self._opening:
+            if run not in self._sessions:
+                opened, pictures = FinishedRun(run), self._shown[1]
+                session = ReviewSession(opened, read_queue(opened), open_answers(opened))
+                others = Pictures(session.table, cache=pictures.cache, follow_links=pictures.follow_links)
+                self._sessions[run] = session, others
+            self._shown = self._sessions[run]
+            self._routes = _routes(self, *self._shown)
+
+    def close(self) -> None:
+        """Stop what is trained; it goes on where it was another time."""
+        for session, _ in self._sessions.values():
+            if isinstance(session, ReviewSession):
+                session.retraining.stop()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        language.set(best_language(Headers(scope=scope).get("accept-language", "")))
+        await self._routes(scope, receive, send)
+
+
+def _routes(application: Application, session: ReviewSession | AuditSession, pictures: Pictures) -> FastAPI:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.exception_handler(OnepairError)(_explain)
+    name = application.name
 
     def known_name(onepair_name: Annotated[str, Cookie()] = "") -> str:
         return tidy(unquote(onepair_name)) or name or ""
@@ -56,11 +97,23 @@ def create_app(session: ReviewSession | AuditSession, pictures: Pictures, *, nam
         _add_audit(app, session, pages, Depends(reviewer))
     else:
         pages = ReviewPages(session, pictures)
-        _add_review(app, session, pages, Depends(reviewer))
+        _add_review(app, application, session, pages, Depends(reviewer))
 
     @app.get("/done")
     def done(who: Annotated[str, Depends(reviewer)]) -> Response:
         return HTMLResponse(pages.done(who))
+
+    @app.get("/download")
+    def downloads(who: Annotated[str, Depends(reviewer)]) -> Response:
+        return HTMLResponse(pages.downloads(who))
+
+    @app.get("/download/{form}")
+    def send_labels(who: Annotated[str, Depends(reviewer)], form: str) -> Response:
+        """The labels as they are now, as a file to keep."""
+        ensure(form in FORMS)
+        file = download(session.run, form)
+        named = f"attachment; filename*=UTF-8''{quote(file.name, safe='')}"
+        return Response(file.content, media_type=file.media_type, headers={"Content-Disposition": named})
 
     @app.get("/help")
     def help(who: Annotated[str, Depends(reviewer)]) -> Response:
@@ -126,7 +179,9 @@ def _send(picture: Picture) -> Response:
     return Response(picture.content, media_type=picture.media_type, headers=headers)
 
 
-def _add_review(app: FastAPI, session: ReviewSession, pages: ReviewPages, reviewer: Any) -> None:
+def _add_review(
+    app: FastAPI, application: Application, session: ReviewSession, pages: ReviewPages, reviewer: Any
+) -> None:
     Who = Annotated[str, reviewer]  # noqa: N806 (a type)
 
     def cell_of(file: str, label: str) -> Cell:
@@ -136,7 +191,9 @@ def _add_review(app: FastAPI, session: ReviewSession, pages: ReviewPages, review
         """On to the next open suggestion; before the unlikely ones begin, to the page that says so."""
         coming = session.next_open(order, after=after, who=who)
         if coming is None or (
-            order != "second" and not session.goal[coming - 1] and (after is None or session.goal[after - 1])
+            order not in ("second", "wrong")
+            and not session.goal[coming - 1]
+            and (after is None or session.goal[after - 1])
         ):
             return redirect("/done")
         session.hold([coming], who=who)  # from now on, not from when the page is asked for: others come in between
@@ -167,13 +224,20 @@ def _add_review(app: FastAPI, session: ReviewSession, pages: ReviewPages, review
         order: Annotated[Order, Form()],
         answer: Annotated[Reply | None, Form()] = None,
     ) -> Response:
-        """Take an answer from the page of suggestion `number`, to its question or on another label of the image."""
+        """Take an answer from the page of suggestion `number`, to its question or on another label of the image.
+
+        Number 0 is the page of the image itself.
+        """
         cell = cell_of(file, label)
-        ensure(1 <= number <= len(session))
+        ensure(0 <= number <= len(session))
         clashes = session.record([Answer(file, label, answer, seen)], who=who)
+        if clashes and number == 0:
+            return HTMLResponse(pages.photo(who, cell.row, clash=clashes[0]), HTTPStatus.CONFLICT)
         if clashes:
             page = pages.suggestion(who, cell.number or number, order, clash=clashes[0])
             return HTMLResponse(page, HTTPStatus.CONFLICT)
+        if number == 0:
+            return redirect(f"/photo/{cell.row}")
         if cell.number == number and answer is not None:
             return next_open(who, order, after=number)
         return redirect(f"/suggestion/{number}", order=order)
@@ -202,8 +266,10 @@ def _add_review(app: FastAPI, session: ReviewSession, pages: ReviewPages, review
         cell = session.find(undone[0].file, undone[0].label) if undone else None
         if cell is not None and cell.number and len({entry.file for entry in undone}) > 1:
             return redirect(grid_address(cell.label, cell.suggested, cell.likely))
-        number = None if cell is None else cell.number or session.first_of_image(cell.row)
-        return next_open(who, order) if number is None else redirect(f"/suggestion/{number}", order=order)
+        if cell is None:
+            return next_open(who, order)
+        number = cell.number or session.first_of_image(cell.row)
+        return redirect(f"/photo/{cell.row}") if number is None else redirect(f"/suggestion/{number}", order=order)
 
     # Many at once
 
@@ -243,7 +309,36 @@ def _add_review(app: FastAPI, session: ReviewSession, pages: ReviewPages, review
             return HTMLResponse(pages.grid(who, label, suggested, likely, clashes=len(clashes)), HTTPStatus.CONFLICT)
         return redirect(grid_address(label, suggested, likely))
 
-    # Training again
+    # All images
+
+    @app.get("/photos")
+    def photos(
+        who: Who,
+        label: Word = "",
+        without: Word = "",
+        folder: Word = "",
+        by: Word = "",
+        only: Only = "",
+        text: Word = "",
+        page: Annotated[int, Query(ge=1, le=10**6)] = 1,
+    ) -> Response:
+        return HTMLResponse(pages.photos(who, Filter(label, without, folder, by, only, text), page))
+
+    @app.get("/photo/{row}")
+    def photo(who: Who, row: int) -> Response:
+        ensure(session.has(row))
+        return HTMLResponse(pages.photo(who, row))
+
+    # Training again, and other runs
+
+    @app.get("/runs")
+    def runs(who: Who) -> Response:
+        return HTMLResponse(pages.runs(who))
+
+    @app.post("/run")
+    def show_run(who: Who, run: Text) -> Response:
+        application.show(or_404({each.name: each for each in runs_beside(session.run.path)}.get(run)))
+        return redirect("/")
 
     @app.get("/training")
     def training(who: Who) -> Response:
@@ -281,6 +376,16 @@ def _add_review(app: FastAPI, session: ReviewSession, pages: ReviewPages, review
         cell = or_404(session.find(session.suggestion(number).file, label))
         session.record([Answer(cell.file, label, "yes", cell.version)], who=who)
         return redirect(f"/suggestion/{number}", order=order)
+
+    @app.post("/alike")
+    def decide_alike(who: Who, one: Text, other: Text, name: Text = "", number: Number = 0) -> Response:
+        """Take two classes for one by one of their names, or without a name for two."""
+        ensure((one, other) in session.alike() and name in ("", one, other) and 0 <= number <= len(session))
+        if name:
+            session.merge(other if name == one else one, name)
+        else:
+            session.store.keep_apart(one, other, who=who)
+        return redirect(f"/suggestion/{number}" if number else "/classes")
 
     @app.get("/class")
     def back_to_classes(who: Who) -> Response:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.errors import RunError
+from onepair.finding.suggestions import LIKELY
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.review.answers import Answer, Entry, Reply, Store
 from onepair.review.image_answers import open_answers
@@ -29,7 +30,7 @@ class Toggle(NamedTuple):
     label: str
     probability: float
     known: bool  # the dataset has it
-    predicted: bool
+    predicted: bool  # to be there rather than not
     ticked: bool
 
 
@@ -48,7 +49,7 @@ class AuditSession(Session):
         places = [place_of[file] for file in sample.files]
         self.rows = rows[places]
         scores = run.scores(sample.split)[places]
-        self.probabilities, self.predicted = run.decisions.probabilities(scores), run.decisions.labels(scores)
+        self.probabilities = run.decisions.probabilities(scores)
         self._number_of = {file: number for number, file in enumerate(sample.files, start=1)}
         self._column_of = {name: column for column, name in enumerate(self.table.classes)}
         shape = (len(sample.files), len(self.table.classes))
@@ -107,17 +108,17 @@ class AuditSession(Session):
         place = number - 1
         known = self.table.labels[self.rows[place]]
         said = np.where(self.answers[place] != UNKNOWN, self.answers[place], self._taken_back[place])
-        guess = (known == POSITIVE) | (self.predicted[place] & (known == UNKNOWN))
-        ticked = np.where(said != UNKNOWN, said == POSITIVE, guess)
+        ticked = np.where(
+            said != UNKNOWN, said == POSITIVE, known == POSITIVE
+        )  # what a model says, people have to tick
         chance = self.probabilities[place]
+        expected = (chance >= LIKELY) & (known == UNKNOWN)
         order = np.lexsort((-chance, known != POSITIVE))
         possible = [column for column in order.tolist() if not ticked[column] and chance[column] >= POSSIBLE]
         likely = set(np.flatnonzero(ticked | (known == POSITIVE)).tolist()) | set(possible[:MOST_POSSIBLE])
         everything = [
             Toggle(name, float(chance[column]), bool(known[column] == POSITIVE), bool(predicted), bool(tick))
-            for column, (name, predicted, tick) in enumerate(
-                zip(self.table.classes, self.predicted[place], ticked, strict=True)
-            )
+            for column, (name, predicted, tick) in enumerate(zip(self.table.classes, expected, ticked, strict=True))
         ]
         others = [each for column, each in enumerate(everything) if column not in likely]
         by_name = sorted(others, key=lambda each: each.label.lower())

@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 from onepair.remote import as_path
 from onepair.review.answers import Entry, Reply
+from onepair.review.image_answers import has_answers, open_answers
 from onepair.review.next_run import current_answers, photos_without_rows, with_photos
 from onepair.runs.audit import Audit
 from onepair.runs.config import DataConfig
@@ -213,6 +215,47 @@ def _same_form(
         images=None if data.images is None else as_path(data.images),
         label_columns=data.label_columns or None,
     )
+
+
+class Download(NamedTuple):
+    """A file to send."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
+FORMS = {"same": "", "csv": "csv", "json": "coco", "answers": ""}
+"""What labels can be downloaded as, and the format of `onepair.data.formats.write` for it: the user's own table, a
+column per class, COCO's JSON; and who answered what and when."""
+_MEDIA_TYPES = {".csv": "text/csv; charset=utf-8", ".json": "application/json"}
+
+
+def own_table(run: FinishedRun) -> Path | None:
+    """The owner's table, if labels can be written in its form."""
+    source = as_path(own_dataset(run).source)
+    return source if keeps_form(run, source) else None
+
+
+def download(run: FinishedRun, form: str) -> Download:
+    """The labels with all answers up to now, in one of `FORMS`; file names are those of the dataset."""
+    store = open_answers(run, read_only=True) if has_answers(run) else None
+    entries, added = (store.entries(), store.classes()) if store else ([], [])
+    with TemporaryDirectory(prefix="onepair-") as folder:
+        if form == SAME:
+            source = own_table(run)
+            if source is None:
+                raise ReviewError(f"{run.config.data.source}: is no table, so labels cannot be written in its form")
+            out = Path(folder) / source.name
+            write_completed(run, entries, out, added=added, format=SAME)
+        else:
+            before, completed, decided = completed_table(run, entries, added=added)
+            out = Path(folder) / {"csv": "labels.csv", "json": "labels.json", "answers": "answers.csv"}[form]
+            if form == "answers":
+                out.write_bytes(_render_decisions(completed.files, before.labels, decided))
+            else:
+                write_labels(completed, out, format=FORMS[form])
+        return Download(out.name, _MEDIA_TYPES.get(out.suffix, "application/octet-stream"), out.read_bytes())
 
 
 def completed_table(

@@ -6,20 +6,27 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onepair import words
 from onepair.errors import DataError, OnepairError
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN
+from onepair.review import language
 from onepair.review.answers import Entry, NewClass
 from onepair.review.audit_session import AuditSession
-from onepair.review.before_after import BeforeAfter, compare
+from onepair.review.completion import own_table
+from onepair.review.photos import Filter, PhotoList
 from onepair.review.pictures import Frame, Passage, Pictures
 from onepair.review.queue import Order, estimated_missing
+from onepair.review.retraining import BeforeAfter, compare, runs_beside
 from onepair.review.session import Kind, ReviewSession
 from onepair.runs.finished import FinishedRun
+from onepair.runs.project import project_of
 
-GRID = 24  # thumbnails on a page
+GRID = 24  # thumbnails on a page of the grid
+PHOTOS = 48  # and of the list of all images
 MANY = 60  # classes from which on their names need more room than the photo
 
 
@@ -31,6 +38,9 @@ def address(path: str, **query: object) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
+_FIELDS = ("label", "without", "folder", "by", "only", "text")  # of a `Filter`, in the address
+
+
 def grid_address(label: str, suggested: int | None, likely: bool) -> str:
     return address("/grid", label=label, suggested=suggested, likely=int(likely))
 
@@ -40,8 +50,8 @@ class Pages:
 
     base: ClassVar[str]  # the template of the frame around every page
 
-    def __init__(self, pictures: Pictures, **facts: Any) -> None:
-        self.pictures = pictures
+    def __init__(self, run: FinishedRun, pictures: Pictures, **facts: Any) -> None:
+        self.run, self.pictures = run, pictures
         self._environment = Environment(
             loader=PackageLoader("onepair.review"),
             autoescape=True,
@@ -49,23 +59,32 @@ class Pages:
             auto_reload=False,
             trim_blocks=True,
             lstrip_blocks=True,
+            extensions=["jinja2.ext.i18n"],
         )
-        filters = {name: getattr(words, name) for name in ("points", "number", "time_left", "ago")}
+        self._environment.install_gettext_callables(  # type: ignore[attr-defined]
+            language.gettext, language.ngettext, newstyle=True
+        )
+        filters = {name: getattr(language, name) for name in ("points", "number", "time_left", "ago")}
         self._environment.filters.update(filters, percent=words.probability)
-        texts = pictures.table.ids and pictures.table.texts is not None
+        texts = bool(pictures.table.ids and pictures.table.texts is not None)
         self._environment.globals.update(
             base=self.base,
             address=address,
             grid_address=grid_address,
             POSITIVE=POSITIVE,
             UNKNOWN=UNKNOWN,
-            thing="text" if texts else "image",
+            texts=texts,
+            run=run.path.name,
             **facts,
         )
 
     def done(self, who: str) -> str:
         """What is said once everything is answered."""
         raise NotImplementedError
+
+    def downloads(self, who: str) -> str:
+        own = own_table(self.run)
+        return self._page("download.html.j2", who, here="/download", own=own and own.name)
 
     def help(self, who: str) -> str:
         return self._page("help.html.j2", who, here="/help")
@@ -78,7 +97,7 @@ class Pages:
         raise NotImplementedError
 
     def _page(self, template: str, who: str, **facts: Any) -> str:
-        known = {"who": who, "ahead": [], **self._common(who), **facts}
+        known = {"who": who, "ahead": [], "tab": "", "language": language.language.get(), **self._common(who), **facts}
         return self._environment.get_template(template).render(known)
 
     def _frame(self, row: int) -> Frame | Passage | str:
@@ -99,8 +118,10 @@ class ReviewPages(Pages):
 
     def __init__(self, session: ReviewSession, pictures: Pictures) -> None:
         # Heat maps are kept for good by the version `started`: others may be there after a restart.
-        super().__init__(pictures, run=session.run.path, started=secrets.token_hex(4))
-        self.session, self._estimated = session, estimated_missing(session.run)
+        super().__init__(
+            session.run, pictures, started=secrets.token_hex(4), has_maps=session.suggestions.maps is not None
+        )
+        self.session, self._estimated, self.list = session, estimated_missing(session.run), PhotoList(session)
         self._compared: dict[Path, BeforeAfter] = {}  # by the run after
 
     def suggestion(self, who: str, number: int, order: Order, *, clash: Entry | None = None) -> str:
@@ -108,27 +129,91 @@ class ReviewPages(Pages):
         session = self.session
         session.hold([number], who=who)
         cell, coming = session.suggestion(number), session.next_open(order, after=number, who=who)
-        others = [each for each in session.cells(cell.row) if each.label != cell.label]
         place, places = session.place(order, number)
         return self._page(
             "suggestion.html.j2",
             who,
             here=address(f"/suggestion/{number}", order=order),
+            tab="wrong" if order == "wrong" else "questions",
             cell=cell,
-            version=session.version(cell.row),
             blind=order == "second" and bool(session.second(who)[number - 1]),
-            frame=self._frame(cell.row),
-            labelled=[each for each in others if not each.number and (each.shown or each.answer)],
-            suggested=sorted((each for each in others if each.number), key=lambda each: each.number or 0),
             order=order,
             place=place,
             places=places,
             before=session.neighbour(order, number, -1),
             after=session.neighbour(order, number, 1),
-            has_maps=session.suggestions.maps is not None,
             ahead=[] if coming is None else self._image("image", session.suggestion(coming).row),
             clash=clash,
+            alike=[pair for pair in session.alike() if cell.label in pair][:1],
+            examples=[(row, self._frame(row)) for row in session.examples(cell.label, beside=cell.row)],
+            **self._about(cell.row, apart=cell.label),
         )
+
+    def photo(self, who: str, row: int, *, clash: Entry | None = None) -> str:
+        """One image and all its labels, with no question."""
+        return self._page(
+            "photo.html.j2", who, here=f"/photo/{row}", tab="photos", row=row, clash=clash, **self._about(row)
+        )
+
+    def _about(self, row: int, *, apart: str | None = None) -> dict[str, Any]:
+        """What there is to show and to say of an image, without one of its labels."""
+        session, file = self.session, self.session.table.files[row]
+        others = [each for each in session.cells(row) if each.label != apart]
+        return {
+            "file": file,
+            "version": session.version(row),
+            "frame": self._frame(row),
+            "labelled": [each for each in others if not each.number and (each.shown or each.answer)],
+            "suggested": sorted((each for each in others if each.number), key=lambda each: each.number or 0),
+            "unlabelled": [each for each in others if not each.number and not each.shown and not each.answer],
+            "facts": self.list.facts.get(file, ()),
+        }
+
+    def photos(self, who: str, wanted: Filter, page: int) -> str:
+        """The images that fit, some at a time."""
+        rows = self.list.find(wanted)
+        last = max(1, -(-len(rows) // PHOTOS))
+        page = min(page, last)
+        labels = self.session.labels()
+        shown = rows[PHOTOS * (page - 1) : PHOTOS * page].tolist()
+        classes = self.session.classes
+        fields = {name: value for name, value in zip(_FIELDS, wanted, strict=True) if value}
+        return self._page(
+            "photos.html.j2",
+            who,
+            here=address("/photos", **fields, **({"page": page} if page > 1 else {})),
+            tab="photos",
+            wanted=wanted,
+            fields=fields,
+            found=len(rows),
+            page=page,
+            last_page=last,
+            photos=[
+                (row, self.session.table.files[row], self._frame(row), [classes[i] for i in _positives(labels, row)])
+                for row in shown
+            ],
+            ahead=[
+                each
+                for row in rows[PHOTOS * page : PHOTOS * (page + 1)].tolist()
+                for each in self._image("thumbnail", row)
+            ],
+            classes=sorted(classes, key=str.lower),
+            folders=self.list.folders,
+            people=self.list.people,
+        )
+
+    def runs(self, who: str) -> str:
+        """The runs that can be shown in place of this one."""
+        return self._page(
+            "runs.html.j2",
+            who,
+            here="/runs",
+            others=[each.name for each in self._runs()],
+            in_project=project_of(self.run.path) is not None,
+        )
+
+    def _runs(self) -> list[Path]:
+        return runs_beside(self.session.run.path)
 
     def grid(self, who: str, label: str, suggested: int, likely: bool, *, clashes: int = 0) -> str:
         """Many images with the same suggestion; `clashes` counts the answers on the last page that were not stored."""
@@ -139,6 +224,7 @@ class ReviewPages(Pages):
             "grid.html.j2",
             who,
             here=grid_address(label, suggested, likely),
+            tab="questions",
             label=label,
             suggested=suggested,
             likely=likely,
@@ -174,20 +260,17 @@ class ReviewPages(Pages):
         for kind in self.session.kinds():
             kinds_of.setdefault(kind.label, []).append(kind)
         some_likely = bool(self.session.likely.any())
-        groups: dict[str, list[tuple[str, int, int, list[Kind]]]] = {
-            "Still open": [],
-            "Less likely": [],
-            "Answered": [],
-        }
+        groups: dict[str, list[tuple[str, int, int, list[Kind]]]] = {"open": [], "unlikely": [], "answered": []}
         for label, kinds in kinds_of.items():
             asked = [kind for kind in kinds if kind.likely or not some_likely]
             open, total = (sum(getattr(kind, what) for kind in asked or kinds) for what in ("open", "total"))
-            heading = "Answered" if not open else "Still open" if asked else "Less likely"
+            heading = "answered" if not open else "open" if asked else "unlikely"
             groups[heading].append((label, open, total, kinds))
         return self._page(
             "classes.html.j2",
             who,
             here="/classes",
+            alike=self.session.alike(),
             groups=[(heading, sorted(found, key=lambda each: -each[1])) for heading, found in groups.items() if found],
             added=[(label, self.session.shown_by(label)) for label in self.session.added],
         )
@@ -223,6 +306,7 @@ class ReviewPages(Pages):
             comparison=comparison,
             failure=failure,
             photos=[(photo, self._frame(photo.row)) for photo in comparison.photos] if comparison else [],
+            new_run=None if now is None else now.run.name,
             planned=self.session.retraining.plan(),
             answered=len(answers),
             answers_since=sum(now is not None and entry.id > now.newest for entry in answers),
@@ -233,6 +317,9 @@ class ReviewPages(Pages):
         return {
             "order": "probability",
             "total": int(session.goal.sum()),
+            "wrong": int((session.open & session.suggestions.wrong).sum()),
+            "soon": session.soon(),
+            "several_runs": len(self._runs()) > 1,
             "open": session.left,
             "unlikely": int((session.open & ~session.goal).sum()),
             "seconds_left": session.seconds_left(who=who),
@@ -246,7 +333,7 @@ class AuditPages(Pages):
 
     def __init__(self, session: AuditSession, pictures: Pictures) -> None:
         sample, many = session.sample, len(session.table.classes) >= MANY
-        super().__init__(pictures, run=session.run.path, split=sample.split, population=sample.population, many=many)
+        super().__init__(session.run, pictures, split=sample.split, population=sample.population, many=many)
         self.session = session
 
     def image(self, who: str, number: int, *, clashes: Sequence[Entry] = ()) -> str:
@@ -283,3 +370,8 @@ class AuditPages(Pages):
             "seconds_left": session.seconds_left(who=who),
             "last": session.last_file(who=who),
         }
+
+
+def _positives(labels: LabelMatrix, row: int) -> list[int]:
+    found: list[int] = np.flatnonzero(labels[row] == POSITIVE).tolist()
+    return found

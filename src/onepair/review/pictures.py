@@ -23,8 +23,8 @@ LARGE = 1600  # pixels along the longer side of the photo on the page
 SMALL = 320  # of a thumbnail
 TINY = 64  # up to here an image is drawn pixel by pixel, and kept without loss
 MAP = 128  # pixels along both sides of a heat map, which the browser stretches
-SHADE = (24, 32, 96)  # what an image is dimmed with where a heat map is low; dark ink stays visible through blue
-DIMMED = 0.75  # how much, where it is 0
+DIMMED = 0.72  # how much darker an image is where a heat map is 0
+LIT = (0.35, 0.75)  # the shares of its highest value from which on it is less dark, and as it is
 
 
 class Picture(NamedTuple):
@@ -125,11 +125,15 @@ class Pictures:
 
 
 def heat_map(values: NDArray[np.uint8]) -> Picture:
-    """A map (h, w) as an overlay to stretch over the image: clear where the map is 255, dim where it is 0."""
-    smooth = Image.fromarray(np.ascontiguousarray(values)).resize((MAP, MAP), Image.Resampling.BICUBIC)
-    overlay = Image.new("RGBA", smooth.size, SHADE)
-    overlay.putalpha(smooth.point(lambda value: round((255 - value) * DIMMED)))
-    return Picture(_save(overlay, "image/png"), "image/png")
+    """A map (h, w) as a spotlight to lay over the image: clear where the map is high, dark elsewhere."""
+    smooth = np.asarray(
+        Image.fromarray(np.ascontiguousarray(values)).resize((MAP, MAP), Image.Resampling.BICUBIC), float
+    )
+    low, high = (share * max(smooth.max(), 1) for share in LIT)
+    lit = np.clip((smooth - low) / (high - low), 0, 1)
+    overlay = np.zeros((MAP, MAP, 4), np.uint8)
+    overlay[..., 3] = np.rint(255 * DIMMED * (1 - lit * lit * (3 - 2 * lit)))  # smooth at both ends
+    return Picture(_save(Image.fromarray(overlay, "RGBA"), "image/png"), "image/png")
 
 
 def _encode(pixels: NDArray[np.uint8], side: int, media_type: str) -> bytes:

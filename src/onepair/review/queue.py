@@ -16,7 +16,7 @@ from onepair.labels import NEGATIVE, POSITIVE, Indices
 from onepair.runs.finished import FinishedRun
 from onepair.words import command
 
-Order = Literal["probability", "worth", "class", "image", "second"]
+Order = Literal["probability", "worth", "class", "image", "second", "wrong"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 
 
@@ -45,8 +45,17 @@ class Queue:
         likely: NDArray[np.bool_] = self.probability >= LIKELY
         return likely
 
+    @cached_property
+    def wrong(self) -> NDArray[np.bool_]:
+        """Which suggestions take a label away."""
+        wrong: NDArray[np.bool_] = self.suggested == NEGATIVE
+        return wrong
+
     def ordered(self, order: Order) -> Indices:
-        """All suggestions, likely ones first: by probability, by worth, class by class, or image by image."""
+        """All suggestions, likely ones first: by probability, by worth, class by class, or image by image.
+
+        In the order "wrong", those that take a label away come before all others.
+        """
         rank = np.arange(len(self))
         if order == "worth":
             return np.lexsort((rank, self._turns(), ~self.likely))
@@ -55,6 +64,8 @@ class Queue:
         if order == "image":
             _, first, image = np.unique(self.rows, return_index=True, return_inverse=True)
             return np.lexsort((rank, first[image], ~self.likely))
+        if order == "wrong":
+            return np.lexsort((rank, ~self.wrong))
         return rank
 
     def _turns(self) -> NDArray[np.float64]:

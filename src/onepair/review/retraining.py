@@ -1,26 +1,37 @@
-"""Training again with the answers, beside the review: three commands of onepair, which go on where they were."""
+"""Training again with the answers, beside the review, by three commands of onepair; and what it has changed."""
 
+import glob
 import os
 import re
 import shlex
 import subprocess
 import sys
 import threading
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from onepair.data.class_names import spelling_groups
 from onepair.errors import BusyError, OnepairError, ReviewError
 from onepair.files import locked, write_atomically, writing
+from onepair.labels import POSITIVE, Indices, Labels
+from onepair.probability.evaluation import evaluate
+from onepair.probability.intervals import Interval, bootstrap_figures
 from onepair.remote import is_remote
 from onepair.review.answers import Store
 from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
+from onepair.runs.project import project_of
+from onepair.runs.task import Split
 
 State = Literal["running", "elsewhere", "stopped", "done"]  # elsewhere: in another process
 
@@ -30,9 +41,8 @@ _PATIENCE = 20.0  # seconds for a command to save what it has, and end
 
 
 class Command(NamedTuple):
-    """A command of onepair, what it does, and the file that is there once it has done it."""
+    """A command of onepair, and the file that is there once it has done its work."""
 
-    what: str
     words: list[str]
     makes: Path
 
@@ -219,13 +229,16 @@ def planned_commands(run: FinishedRun, new: Path) -> list[Command]:
         settings += ["--set", "data.spellings=keep"]
     if is_remote(run.table.root):  # or the URLs of the completed labels would not be followed
         settings += ["--set", f"data.images={run.table.root}"]
+    project = project_of(run.path)
+    record = project.record() if project else None
+    if record and (same := record.reading.get("same")):  # perhaps since the run
+        settings += ["--set", f"data.same={same}"]
     maps = [] if (run.path / "finding" / "maps.npy").exists() else ["--no-maps"]
     config = ["--config", _word(run.path / "config.toml")]
     return [
-        Command("Writing the labels", ["labels", folder, "--out", labels, "--as", "csv"], _labels_file(new)),
-        Command("Training", ["train", labels, *config, *settings, "--out", _word(new)], new / "results.json"),
+        Command(["labels", folder, "--out", labels, "--as", "csv"], _labels_file(new)),
+        Command(["train", labels, *config, *settings, "--out", _word(new)], new / "results.json"),
         Command(
-            "Looking for what is still missing",
             ["find", _word(new), "--folds", str(folds_of(run)), *maps],
             new / "finding" / "summary.json",
         ),
@@ -243,6 +256,16 @@ def _sibling(path: Path) -> Path:
     path = _named_folder(path)
     others = (path.with_name(f"{_stem(path.name)}-{number}") for number in count(2))
     return next(each for each in others if not each.exists() and not _labels_file(each).exists())
+
+
+def runs_beside(path: Path) -> list[Path]:
+    """The runs that belong together with one, itself included, oldest first: finished, and with suggestions."""
+    path = _named_folder(path)
+    project = project_of(path)
+    others = project.runs.iterdir() if project else path.parent.glob(f"{glob.escape(_stem(path.name))}*")
+    alike = [each for each in others if project or _stem(each.name) == _stem(path.name)]
+    ready = [each for each in alike if (each / "finding" / "suggestions.csv").exists() and RunFolder(each).finished]
+    return sorted(ready, key=lambda each: [int(number) for number in re.findall(r"\d+", each.name)])
 
 
 def _stem(name: str) -> str:
@@ -289,3 +312,129 @@ def _last_line(log: Path) -> str:
             if line.strip():
                 return line.strip().removeprefix("onepair: ")
     return ""
+
+
+# Before and after people's answers: the same images, the same labels, the same classes
+
+
+MOST_PHOTOS = 24
+MOST_CLASSES = 3
+
+Scores = NDArray[np.float32]  # (N, L)
+
+
+class Judged(NamedTuple):
+    """A run, by name, and how good it is."""
+
+    name: str
+    map: Interval
+    f1: Interval
+    assumption: str  # what the figures rest on, where labels are unknown
+
+
+class Change(NamedTuple):
+    """A label that is predicted of an image by one run and not by the other, and how sure each is."""
+
+    label: str
+    before: float | None  # None: the run before did not know the class
+    after: float
+    gained: bool
+
+
+class Photo(NamedTuple):
+    """An image of which the two runs say different things."""
+
+    row: int  # of the table of the run before
+    file: str
+    changes: list[Change]
+
+
+class BeforeAfter(NamedTuple):
+    """What training again has changed."""
+
+    before: Judged
+    after: Judged
+    split: Split
+    images: int
+    changed: int  # images that the two say different things of
+    photos: list[Photo]  # the first of them, those that changed most first
+    most: list[tuple[str, int, int]]  # the classes that changed most, with how many images got them and lost them
+
+    @property
+    def verdict(self) -> Literal["better", "worse", "alike"]:
+        """Whether the F1, or without it the mAP, has left the interval of before, and the one of before that of now."""
+        before, after = (each.f1 if each.f1.is_informative else each.map for each in (self.before, self.after))
+        if not (before.is_informative and after.is_informative):
+            return "alike"
+        if after.value > before.high and before.value < after.low:
+            return "better"
+        return "worse" if after.value < before.low and before.value > after.high else "alike"
+
+
+def compare(before: FinishedRun, after: FinishedRun) -> BeforeAfter:
+    """Judge both runs by what is known now, on test images or, without labels on these, on validation images.
+
+    The tables of the two have the same rows, since the second was written from the first; what the second has more are
+    labels, and perhaps classes at the end, which are in no figure, as the first run knows nothing of them.
+    """
+    tested = len(after.task.test) and (after.labels("test") == POSITIVE).any()
+    split: Split = "test" if tested else "validation"
+    rows, of_before, of_after = np.intersect1d(before.rows(split), after.rows(split), return_indices=True)
+    classes = len(before.classes)
+    labels, asked = after.labels(split)[of_after, :classes], after.asked(split)
+    asked = None if asked is None else asked[of_after, :classes]
+    first, second = before.scores(split)[of_before], after.scores(split)[of_after]
+    photos = _photos(before, first, after, second, rows)
+    return BeforeAfter(
+        before=_judge(before, first, labels, asked),
+        after=_judge(after, second, labels, asked),
+        split=split,
+        images=len(rows),
+        changed=len(photos),
+        photos=photos[:MOST_PHOTOS],
+        most=_most(change for photo in photos for change in photo.changes),
+    )
+
+
+def _most(changes: Iterable[Change]) -> list[tuple[str, int, int]]:
+    gained, lost = Counter[str](), Counter[str]()
+    for each in changes:
+        (gained if each.gained else lost)[each.label] += 1
+    return [(label, gained[label], lost[label]) for label, _ in (gained + lost).most_common(MOST_CLASSES)]
+
+
+def _judge(run: FinishedRun, scores: Scores, labels: Labels, asked: NDArray[np.bool_] | None) -> Judged:
+    """The figures of a run on its first classes: measured where all labels are known, and estimated elsewhere."""
+    classes, name = labels.shape[1], run.path.name
+    predicted, scores = run.decisions.labels(scores)[:, :classes], scores[:, :classes]
+    thresholds = replace(run.decisions, thresholds=run.decisions.thresholds[:classes])  # no calibration is asked of it
+    names, process = run.classes[:classes], run.config.data.process
+    found = evaluate(scores, labels, thresholds, names, process=process, asked=asked).estimated
+    if found is not None:
+        return Judged(name, found.map, found.f1, found.assumption)
+    measured = bootstrap_figures(scores, labels, predicted)
+    return Judged(name, measured.map, measured.f1, "")
+
+
+def _photos(before: FinishedRun, first: Scores, after: FinishedRun, second: Scores, rows: Indices) -> list[Photo]:
+    """The images of which the two say different things, those whose probabilities moved farthest first."""
+    known = first.shape[1]
+    wider = ((0, 0), (0, second.shape[1] - known))
+    was, now = before.decisions.probabilities(first), after.decisions.probabilities(second)
+    predicted = after.decisions.labels(second)
+    differs = np.pad(before.decisions.labels(first), wider) != predicted
+    moved = np.where(differs, np.abs(now - np.pad(was, wider)), 0).max(1)
+    changed = np.flatnonzero(differs.any(1))
+
+    def change(image: int, column: int) -> Change:
+        chance = float(was[image, column]) if column < known else None
+        return Change(after.classes[column], chance, float(now[image, column]), bool(predicted[image, column]))
+
+    return [
+        Photo(
+            int(rows[image]),
+            before.table.files[int(rows[image])],
+            [change(image, column) for column in np.flatnonzero(differs[image]).tolist()],
+        )
+        for image in changed[np.argsort(-moved[changed], kind="stable")].tolist()
+    ]

@@ -7,21 +7,32 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
+from functools import cached_property
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onepair.data.quality.check import near_names
+from onepair.data.tables.cell_values import names_in, write_names
+from onepair.errors import ReviewError
+from onepair.files import locked
+from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.answers import Answer, Entry, Opinions, Place, Reply, Store
+from onepair.review.image_answers import ImageAnswers
 from onepair.review.queue import ORDERS, Order, Queue
 from onepair.review.retraining import Retraining
 from onepair.runs.finished import FinishedRun
+from onepair.runs.project import Project, ProjectRecord, project_of
 
 BREAK = 120.0  # seconds without an answer that are a break, not time spent on one
 RECENT = 200  # answers that the pace is measured on
 FEWEST = 5  # gaps between them
+EXAMPLES = 5  # images that show a class, of which one may be in question itself
+MOST_CLASSES = 2000  # whose names are compared with one another
+SOON = 100  # answers of which it is said what they will bring
 HOLD = 120.0  # seconds for which what one person looks at is not given to another
 
 
@@ -175,10 +186,12 @@ class ReviewSession(Session):
         self._suggestion_of = {
             (self.table.files[row], self.table.classes[column]): index for index, (row, column) in enumerate(cells)
         }
-        self._row_of = {self.table.files[row]: row for row in run.searched.tolist()}
+        self.rows = run.searched
+        self._row_of = {self.table.files[row]: row for row in self.rows.tolist()}
         self.added: tuple[str, ...] = ()  # classes that the dataset does not have
         self._entry_of: dict[Place, Entry] = {}
         self._taken_back: dict[Place, Reply | None] = {}
+        self._labels: tuple[tuple[int, int], LabelMatrix] | None = None  # as they were after how many answers
         self.opinions = Opinions()
         self.refresh()
 
@@ -221,6 +234,10 @@ class ReviewSession(Session):
             return None
         return self._cell(self._row_of[file], self.classes.index(label))
 
+    def has(self, row: int) -> bool:
+        """Whether a row of the table is an image that the review is about."""
+        return bool(np.isin(row, self.rows))
+
     def cells(self, row: int) -> list[Cell]:
         """All labels of an image, in the order of the classes."""
         return [self._cell(row, column) for column in range(len(self.classes))]
@@ -250,6 +267,39 @@ class ReviewSession(Session):
         likely, before = bool(self.likely[index]), self._taken_back.get((file, label))
         return Cell(row, file, label, observed, entry, index + 1, suggested, probability, likely, before)
 
+    def standing(self) -> list[tuple[int, Entry]]:
+        """What was answered last about every cell, with the row of its image."""
+        with self._lock:
+            return [(self._row_of[file], each) for (file, _), each in self._entry_of.items() if file in self._row_of]
+
+    def labels(self) -> LabelMatrix:
+        """What is known of all images and classes (N, L) now; whoever was not sure has not changed it."""
+        key = self._newest, len(self.added)
+        if self._labels is None or self._labels[0] != key:
+            column_of = {name: column for column, name in enumerate(self.classes)}
+            cells = [
+                (row, column_of[each.label], POSITIVE if each.answer == "yes" else NEGATIVE)
+                for row, each in self.standing()
+                if each.answer in ("yes", "no") and each.label in column_of
+            ]
+            known = self.run.known.with_classes(len(self.added)) if self.added else self.run.known
+            self._labels = key, known.with_entries(*np.array(cells, np.int64).reshape(-1, 3).T)
+        return self._labels[1]
+
+    def shows(self, label: str) -> NDArray[np.bool_]:
+        """Which rows (N,) are images of the review that show a class, as far as anybody has said."""
+        shows = np.zeros(len(self.table), bool)
+        if label in self.classes:
+            rows, columns = self.labels().positives()
+            shows[np.intersect1d(rows[columns == self.classes.index(label)], self.rows)] = True
+        return shows
+
+    def examples(self, label: str, *, beside: int) -> list[int]:
+        """Rows of a few other images that show a class: those that people have confirmed, then those labelled so."""
+        said = (row for row, each in reversed(self.standing()) if (each.label, each.answer) == (label, "yes"))
+        labelled = np.flatnonzero(self.shows(label))[:EXAMPLES].tolist()
+        return [row for row in dict.fromkeys((*islice(said, EXAMPLES), *labelled)) if row != beside][: EXAMPLES - 1]
+
     # The queue
 
     def next_open(self, order: Order, *, after: int | None = None, who: str = "") -> int | None:
@@ -260,7 +310,9 @@ class ReviewSession(Session):
         start = 0 if after is None else int(self._position[order][after - 1]) + 1
         turned = np.roll(self._order[order], -start)
         free = self._free(who)
-        for wanted in [self.second(who)] if order == "second" else (free & self.likely, free, self.open):
+        wrong = self.suggestions.wrong
+        choices = {"second": [self.second(who)], "wrong": [free & wrong, self.open & wrong]}
+        for wanted in choices.get(order, [free & self.likely, free, self.open]):
             waiting = turned[wanted[turned]]
             if len(waiting):
                 return int(waiting[0]) + 1
@@ -287,6 +339,8 @@ class ReviewSession(Session):
 
     def place(self, order: Order, number: int) -> tuple[int, int]:
         """Where a suggestion stands among those of the goal, or those beyond it; class by class, within its class."""
+        if order == "wrong":
+            return int(self._position[order][number - 1]) + 1, int(self.suggestions.wrong.sum())
         if order != "class":
             place, asked = int(self._position[order][number - 1]) + 1, int(self.goal.sum())
             return (place, asked) if self.goal[number - 1] else (place - asked, len(self) - asked)
@@ -295,8 +349,15 @@ class ReviewSession(Session):
 
     def neighbour(self, order: Order, number: int, step: int) -> int | None:
         """The suggestion before (-1) or after (1) another one, answered or not."""
-        position = int(self._position[order][number - 1]) + step
-        return int(self._order[order][position]) + 1 if 0 <= position < len(self) else None
+        position, last = int(self._position[order][number - 1]) + step, len(self)
+        if order == "wrong":
+            last = int(self.suggestions.wrong.sum())
+        return int(self._order[order][position]) + 1 if 0 <= position < last else None
+
+    def soon(self) -> tuple[int, float]:
+        """How many answers come next, `SOON` at most, and how many of them probably change a label."""
+        coming = np.flatnonzero(self.open)[:SOON]
+        return len(coming), float(self.suggestions.probability[coming].sum())
 
     def waiting(self, label: str, suggested: int, likely: bool, *, most: int, who: str = "") -> list[Cell]:
         """The most probable open suggestions of one kind; those before another person only when there are no others."""
@@ -318,11 +379,11 @@ class ReviewSession(Session):
         ]
 
     def next_kind(self, label: str, suggested: int, likely: bool) -> Kind | None:
-        """The kind to go on with after another one: of those with open suggestions a likely one, if there is any."""
+        """The kind to go on with after another one: if possible with likely suggestions, and of the same class."""
         kinds = self.kinds()
         here = next((place for place, kind in enumerate(kinds) if kind[:3] == (label, suggested, likely)), -1)
         waiting = (kind for kind in kinds[here + 1 :] + kinds[: here + 1] if kind.open)
-        return min(waiting, key=lambda kind: not kind.likely, default=None)
+        return min(waiting, key=lambda kind: (not kind.likely, kind.label != label), default=None)
 
     # People
 
@@ -342,6 +403,37 @@ class ReviewSession(Session):
     def add_class(self, name: str, *, who: str) -> None:
         self.store.add_class(name, who=who)
         self.refresh()
+
+    def alike(self) -> list[tuple[str, str]]:
+        """Classes of a project that may be one, by their names, with nothing said of them; the larger one first."""
+        record = self._project.record() if self._project else None
+        if record is None or not self._near:
+            return []
+        said = {_pair(*each.split("=")) for each in names_in(record.reading.get("same")) or []}
+        said |= self.store.kept_apart()
+        return [pair for pair in self._near if _pair(*pair) not in said]
+
+    def merge(self, other: str, name: str) -> None:
+        """Take a class for another one from the next run on, whose name also answers of before get."""
+        if self._project is None or not isinstance(self.store, ImageAnswers):
+            raise ReviewError("only a project keeps which classes are one; onepair start makes it")
+        with locked(self._project.path / ".lock"):
+            record = self._project.record() or ProjectRecord(source="")
+            same = [*(names_in(record.reading.get("same")) or []), f"{other}={name}"]
+            reading = {**record.reading, "same": write_names(same)}
+            self.store.recognise({}, {other: name}, {})
+            self._project.write(record.model_copy(update={"reading": reading}))
+
+    @cached_property
+    def _project(self) -> Project | None:
+        return project_of(self.run.path)
+
+    @cached_property
+    def _near(self) -> list[tuple[str, str]]:
+        classes = [name for name in self.table.classes if "=" not in name]
+        number = dict(zip(self.table.classes, self.run.known.count(POSITIVE).tolist(), strict=True))
+        near = near_names(classes) if len(classes) <= MOST_CLASSES else []
+        return [(one, other) if number[one] >= number[other] else (other, one) for one, other in near]
 
     def shown_by(self, label: str) -> int:
         """How many images people have given a class."""
@@ -377,6 +469,10 @@ class ReviewSession(Session):
 def _kind(column: Any, suggested: Any, likely: Any) -> Any:
     """A number for every kind of suggestions."""
     return 4 * column + 2 * likely + suggested
+
+
+def _pair(one: str, other: str) -> tuple[str, str]:
+    return min(one, other), max(one, other)
 
 
 def _first(chosen: NDArray[np.bool_]) -> int | None:

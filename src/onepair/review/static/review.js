@@ -10,7 +10,7 @@ let waiting = []; // keys that were pressed meanwhile, one by one, for the pages
 
 async function load(address, options) {
   const response = await fetch(address, options).catch(() => {
-    throw new Error("No answer. Is onepair review still running? What you did last was not stored.");
+    throw new Error(document.body.dataset.lost);
   });
   const text = await response.text();
   const loaded = new DOMParser().parseFromString(text, "text/html");
@@ -90,12 +90,15 @@ addEventListener("popstate", () => visit(location.href));
 document.addEventListener("submit", (event) => {
   event.preventDefault();
   const form = event.target;
-  visit(form.action, { method: "POST", body: new URLSearchParams(new FormData(form, event.submitter)) });
+  if (isUndecided(form)) return;
+  const fields = new URLSearchParams(new FormData(form, event.submitter));
+  if (form.method === "get") visit(`${form.action}?${new URLSearchParams([...fields].filter(([, value]) => value))}`);
+  else visit(form.action, { method: "POST", body: fields });
 });
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[href]");
-  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  if (!link || "download" in link.attributes || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   if ("dialog" in link.dataset) openDialog(link.href);
   else visit(link.href);
@@ -130,6 +133,10 @@ function choose(index) {
   chosen?.scrollIntoView({ block: "nearest" });
 }
 
+document.addEventListener("change", (event) => {
+  if ("submit" in event.target.dataset) event.target.form.requestSubmit();
+});
+
 document.addEventListener("input", (event) => {
   if (event.target.id === "single-keys") localStorage.setItem("keys", event.target.checked ? "on" : "off");
   if (event.target.name === "marked" || event.target.name === "unsure") countMarked();
@@ -140,7 +147,8 @@ document.addEventListener("input", (event) => {
   const name = (entry) => entry.dataset.name.toLowerCase();
   for (const entry of document.querySelectorAll(".list li")) entry.hidden = !name(entry).includes(wanted);
   document.querySelector(".list .nothing").hidden = Boolean(document.querySelector(".list li:not([hidden])"));
-  document.getElementById("new-class").value = event.target.value; // what is not in the list can be added to it
+  const added = document.getElementById("new-class");
+  if (added) added.value = event.target.value; // what is not in the list can be added to it
   choose(entries().findIndex((entry) => name(entry).startsWith(wanted)));
 });
 
@@ -206,8 +214,9 @@ function countMarked() {
   const { total, rest, marked } = words.dataset;
   const unsure = document.querySelectorAll("[name=unsure]:checked").length;
   const count = document.querySelectorAll("li:not(:has([name=unsure]:checked)) [name=marked]:checked").length;
-  const parts = [`${total - count - unsure} ${rest}`, count && `${count} ${marked}`, unsure && `${unsure} not sure`];
-  words.textContent = count || unsure ? parts.filter(Boolean).join(", ") : `All ${total} ${rest}`;
+  const say = (sentence, number) => number && sentence.replace("{n}", number);
+  const parts = [say(rest, total - count - unsure), say(marked, count), say(words.dataset.unsure, unsure)];
+  words.textContent = count || unsure ? parts.filter(Boolean).join(", ") : say(words.dataset.all, total);
 }
 
 // An audit: letters find a label by its name, Enter ticks it, arrows move among all of them
@@ -233,7 +242,7 @@ function filter(text) {
 
 function tick(box) {
   box.click();
-  spoken.textContent = `${box.value} ${box.checked ? "ticked" : "not ticked"}`;
+  spoken.textContent = `${box.value} ${document.body.dataset[box.checked ? "ticked" : "unticked"]}`;
 }
 
 function moveInAudit(event) {
@@ -282,7 +291,18 @@ function countTicked() {
   const words = document.getElementById("count-ticked");
   if (!words) return;
   const count = document.querySelectorAll("[name=ticked]:checked").length;
-  words.textContent = count ? `Complete with ${count === 1 ? "1 label" : `${count} labels`}` : "Complete: none of these";
+  const { none, one, many } = words.dataset;
+  words.textContent = count > 1 ? many.replace("{n}", count) : count ? one : none;
+}
+
+// What a model expects and nobody has ticked is pointed at once before an image is complete without it
+function isUndecided(form) {
+  const notice = form.querySelector("#undecided");
+  const expected = form.querySelector(".predicted input:not(:checked)");
+  if (!notice?.hidden || !expected || form.querySelector("[name=seen]").value !== "0") return false;
+  notice.hidden = false;
+  expected.focus();
+  return true;
 }
 
 // Zoom: the photo under the pointer, or moved by the arrows
@@ -320,6 +340,37 @@ function moveInPhoto(event) {
   event.preventDefault();
   look(centre[0] + step[0], centre[1] + step[1]);
   return true;
+}
+
+// Swipe: on a screen that is touched, the photo to the right is yes, to the left no
+
+const FAR = 90; // pixels
+let touch = null;
+
+document.addEventListener("pointerdown", (event) => {
+  const photo = event.target.closest?.(".stage:not(.zoomed) .photo");
+  const asks = document.querySelector(".answers #yes");
+  touch = photo && asks && event.pointerType === "touch" ? { photo, x: event.clientX, y: event.clientY } : null;
+});
+
+document.addEventListener("pointermove", (event) => {
+  if (!touch) return;
+  const [x, y] = [event.clientX - touch.x, event.clientY - touch.y];
+  const shift = Math.abs(x) > 1.5 * Math.abs(y) ? x : 0;
+  touch.answer = Math.abs(shift) < FAR ? "" : shift > 0 ? "yes" : "no";
+  touch.photo.style.transform = shift ? `translateX(${shift}px) rotate(${shift / 40}deg)` : "";
+  touch.photo.closest(".stage").dataset.swipe = touch.answer;
+});
+
+for (const kind of ["pointerup", "pointercancel"]) {
+  document.addEventListener(kind, () => {
+    if (!touch) return;
+    const { photo, answer } = touch;
+    touch = null;
+    photo.style.transform = "";
+    delete photo.closest(".stage").dataset.swipe;
+    if (answer && kind === "pointerup") document.getElementById(answer).click();
+  });
 }
 
 // Heat maps: under the pointer or the focus, or for as long as the button is pressed
