@@ -55,7 +55,7 @@ def test_from_a_messy_folder_to_confirmed_labels_and_a_better_model(folder, tab,
     monkeypatch.chdir(folder)
     table = folder / "my tags.csv"
     with serving(table, "--backbone", "small-cnn", command="start") as server:
-        (skipped,) = (folder / "runs").glob("*/skipped.csv")
+        (skipped,) = folder.glob("my tags.onepair/runs/*/skipped.csv")
         assert {"p02.jpg", "gone.png"} <= set(re.findall(r"\w+\.\w+", skipped.read_text().replace("\\", "/")))
         page = tab()
         page.goto(server.url)

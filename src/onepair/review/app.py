@@ -183,20 +183,23 @@ def _add_review(
     app: FastAPI, application: Application, session: ReviewSession, pages: ReviewPages, reviewer: Any
 ) -> None:
     Who = Annotated[str, reviewer]  # noqa: N806 (a type)
+    taking = threading.Lock()
 
     def cell_of(file: str, label: str) -> Cell:
         return or_404(session.find(file, label))
 
     def next_open(who: str, order: Order, *, after: int | None = None) -> Response:
         """On to the next open suggestion; before the unlikely ones begin, to the page that says so."""
-        coming = session.next_open(order, after=after, who=who)
+        with taking:  # or two people at once are sent to the same one
+            coming = session.next_open(order, after=after, who=who)
+            if coming is not None:
+                session.hold([coming], who=who)  # from now on, not from when the page is asked for
         if coming is None or (
             order not in ("second", "wrong")
             and not session.goal[coming - 1]
             and (after is None or session.goal[after - 1])
         ):
             return redirect("/done")
-        session.hold([coming], who=who)  # from now on, not from when the page is asked for: others come in between
         return redirect(f"/suggestion/{coming}", order=order)
 
     # One by one
@@ -405,12 +408,15 @@ def _add_review(
 
 def _add_audit(app: FastAPI, session: AuditSession, pages: AuditPages, reviewer: Any) -> None:
     Who = Annotated[str, reviewer]  # noqa: N806 (a type)
+    taking = threading.Lock()
 
     def next_open(who: str, *, after: int = 0) -> Response:
-        coming = session.next_open(after=after, who=who)
+        with taking:  # or two people at once are sent to the same one
+            coming = session.next_open(after=after, who=who)
+            if coming is not None:
+                session.hold([coming], who=who)  # from now on, not from when the page is asked for
         if coming is None:
             return redirect("/done")
-        session.hold([coming], who=who)  # from now on, not from when the page is asked for: others come in between
         return redirect(f"/image-{coming}")
 
     @app.get("/")
