@@ -79,7 +79,8 @@ def test_from_a_messy_folder_to_confirmed_labels_and_a_better_model(folder, tab,
         page.get_by_role("button", name="Stop").wait_for()
         page.get_by_role("heading", name="Before and after").wait_for(timeout=600_000)
         page.wait_for_load_state("networkidle")  # its photos are there, before the server is gone
-        first, second = sorted(path.parent for path in (folder / "runs").glob("*/config.toml"))
+        first, second = sorted(path.parent for path in folder.glob("my tags.onepair/runs/*/config.toml"))
+        page.get_by_text("Show the figures").click()
         assert page.locator("tbody th").all_inner_texts() == [first.name, second.name]
         assert all(re.fullmatch(r"([\d.]+|–) +[\d.]+ to [\d.]+", cell) for cell in page.locator("td").all_inner_texts())
 
