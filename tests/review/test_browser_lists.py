@@ -127,11 +127,15 @@ def test_another_run_is_shown_in_place_of_this_one(review, tab):
         assert f"{done} of 8 answered" in page.locator("header").inner_text()
 
 
-@pytest.mark.parametrize("path", ["photos", "photo/1", "download", "runs", "suggestion/8?order=wrong"])
-def test_a_narrow_screen_shows_everything(review, tab, path):
-    page = tab(PHONE, has_touch=True, is_mobile=True)
-    page.goto(review.url + path)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+@pytest.mark.parametrize("locale", ["en", "de", "es"])
+def test_a_narrow_screen_shows_everything(review, tab, locale):
+    page = tab(PHONE, has_touch=True, is_mobile=True, locale=locale)
+    page.goto(review.url)
+    page.locator("#yes").tap()
+    page.wait_for_url(re.compile("/suggestion/2"))
+    for path in ("photos", "photo/1", "download", "runs", "suggestion/8?order=wrong", "classes", "training"):
+        page.goto(review.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
