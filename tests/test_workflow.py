@@ -6,13 +6,18 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas
+import polars
 import pytest
+import torch
 from PIL import Image
+from scipy.sparse import csr_array
 
 import onepair as op
 from onepair.errors import DataError, OnepairError
@@ -173,31 +178,47 @@ def test_the_same_call_goes_on_and_other_data_are_refused(run: op.Run, frame: pa
         op.train(photo_data(frame[:100], photos), out=run.path, **SMALL)
 
 
-@pytest.mark.parametrize("form", ["array", "float64", "half", "sparse", "frame", "tensor", "mapped"])
-def test_vectors_in_every_form(form: str, features: np.ndarray, observed: np.ndarray, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def vector_run(features: np.ndarray, observed: np.ndarray) -> op.Run:
+    return op.train(op.Dataset.from_arrays(features, observed, classes=CLASSES), seed=3, penalty=0.3)
+
+
+@pytest.mark.parametrize("form", ["bfloat16", "float64", "half", "sparse", "pandas", "polars", "tensor", "lists"])
+def test_vectors_in_every_form(form: str, features: np.ndarray, observed: np.ndarray, vector_run: op.Run) -> None:
+    rounded = torch.from_numpy(features).bfloat16()
+    given: Any = {
+        "bfloat16": rounded,
+        "float64": features.astype(np.float64),
+        "half": features.astype(np.float16),
+        "sparse": csr_array(features),
+        "pandas": pandas.DataFrame(features),
+        "polars": polars.DataFrame(features),
+        "tensor": torch.from_numpy(features).requires_grad_(),
+        "lists": features.tolist(),
+    }[form]
+    data = op.Dataset.from_arrays(given, observed, classes=CLASSES)
+    found = data.table.vectors.take(np.arange(120))
+    assert np.allclose(found, rounded.float() if form == "bfloat16" else features, rtol=1e-3, atol=1e-4)
+    predicted = vector_run.model.predict(given).to_frame()
+    assert np.allclose(predicted[CLASSES], vector_run.model.predict(found).to_frame()[CLASSES], atol=1e-3)
+    assert vector_run.model.predict(data).to_frame().file.tolist() == list(data.files)
+
+
+@pytest.mark.parametrize("form", ["array", "mapped"])
+def test_vectors_come_back_with_their_run(
+    form: str, features: np.ndarray, observed: np.ndarray, tmp_path: Path
+) -> None:
     given: Any = features
-    if form == "float64":
-        given = features.astype(np.float64)
-    elif form == "half":
-        given = features.astype(np.float16)
-    elif form == "sparse":
-        from scipy.sparse import csr_array
-
-        given = csr_array(features)
-    elif form == "frame":
-        given = pandas.DataFrame(features)
-    elif form == "tensor":
-        import torch
-
-        given = torch.from_numpy(features)
-    elif form == "mapped":
+    if form == "mapped":
         np.save(tmp_path / "X.npy", features)
         given = np.load(tmp_path / "X.npy", mmap_mode="r")
     run = op.train(op.Dataset.from_arrays(given, observed, classes=CLASSES), out=tmp_path / "run")
-    assert not (tmp_path / "run" / "vectors.npy").exists() or form != "mapped"
     reopened = op.Run(tmp_path / "run")
     pandas.testing.assert_frame_equal(reopened.find().to_frame(), run.find().to_frame())
-    assert len(run.model.predict(given if form != "sparse" else features)) == 120
+    card = (tmp_path / "run" / "README.md").read_text("utf-8")
+    for part in ("license: unknown", "120 rows to learn from", "mAP", "| blue | ", "best F1", "op.load("):
+        assert part in card, part
+    assert (tmp_path / "run" / "vectors.npy").exists() == (form != "mapped")
 
 
 @pytest.mark.parametrize("unknown", [-1, np.nan, None])
@@ -205,7 +226,35 @@ def test_labels_in_every_form(unknown: Any, features: np.ndarray, observed: np.n
     given = [[unknown if value == UNKNOWN else int(value) for value in row] for row in observed]
     assert np.array_equal(op.Dataset.from_arrays(features, given).labels, observed)
     wide = pandas.DataFrame(given, columns=CLASSES)
-    assert op.Dataset.from_arrays(features, wide).classes == tuple(CLASSES)
+    for frame in (wide, wide.astype("Int8"), polars.DataFrame(given, schema=CLASSES, orient="row")):
+        data = op.Dataset.from_arrays(features, frame)
+        assert data.classes == tuple(CLASSES)
+        assert np.array_equal(data.labels, observed)
+
+
+def test_many_labels_in_a_sparse_matrix() -> None:
+    rows, classes = 2**16, 2**16  # 4 GB, if it were written out
+    labels = csr_array((np.array([1, 0]), ([3, 5], [7, 9])), shape=(rows, classes))
+    data = op.Dataset.from_arrays(np.zeros((rows, 1), np.float32), labels)
+    assert data.table.labels[3, 7] == POSITIVE
+    assert data.table.labels[5, 9] == 0
+    assert data.table.labels.entries == 2
+
+
+def test_a_frame_of_polars_equals_one_of_pandas(frame: pandas.DataFrame, photos: Path) -> None:
+    expected = photo_data(frame, photos)
+    other = polars.DataFrame({"photo": frame.photo.tolist(), "tags": frame.tags.tolist()})
+    for each in (other, other.lazy(), frame.assign(photo=frame.photo.map(Path)), frame.assign(tags=frame.tags.str[0])):
+        assert photo_data(each, photos).table.fingerprint() == expected.table.fingerprint()
+
+
+def test_spellings_are_one_class_as_in_a_file(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"file": ["a.jpg", "b.jpg", "c.jpg", "d.jpg"], "tags": ["dog", "dog", "Dog", "hund"]})
+    assert op.Dataset.from_frame(frame).classes == ("dog", "hund")
+    assert op.Dataset.from_frame(frame, spellings="keep").classes == ("Dog", "dog", "hund")
+    data = op.Dataset.from_frame(frame, same=["hund=dog"])
+    assert data.classes == ("dog",)
+    assert "1 remark in .problems" in repr(data)
 
 
 def test_texts(observed: np.ndarray, truth: np.ndarray) -> None:
@@ -235,38 +284,25 @@ def test_pictures_of_other_libraries(truth: np.ndarray, observed: np.ndarray, tm
     assert op.Dataset.from_torch(Pictures(), targets=truth[:40]).labels.tolist() == truth[:40].tolist()
 
 
-class Huggingface:
-    """As far as we use them: the columns and features of `datasets.Dataset`."""
-
-    class Names:
-        names = CLASSES
-
-    class List:
-        def __init__(self, feature: Any) -> None:
-            self.feature = feature
-
-    def __init__(self, truth: np.ndarray, kind: str) -> None:
-        self.truth, self.kind = truth, kind
-        self.column_names = ["image", "objects"]
-        lists = [np.flatnonzero(row).tolist() for row in truth]
-        self.lists: list[Any] = lists
-        feature: Any = self.List(self.Names())
-        if kind == "names":
-            self.lists, feature = [[CLASSES[i] for i in row] for row in lists], None
-        elif kind == "objects":
-            self.lists, feature = [{"category": row, "bbox": []} for row in lists], {"category": feature}
-        self.features = {"objects": feature}
-
-    def __len__(self) -> int:
-        return len(self.truth)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.lists if key == "objects" else {"image": draw(key, self.truth[key])}
+def huggingface(truth: np.ndarray, kind: str) -> datasets.Dataset:
+    """Pictures with their labels in one of the forms that datasets have them in."""
+    names, lists = datasets.ClassLabel(names=CLASSES), [np.flatnonzero(row).tolist() for row in truth]
+    feature, column = {
+        "numbers": (datasets.List(names), lists),
+        "names": (datasets.List(datasets.Value("string")), [[CLASSES[i] for i in row] for row in lists]),
+        "objects": ({"category": datasets.List(names)}, [{"category": row} for row in lists]),
+        "list of objects": (datasets.List({"category": names}), [[{"category": i} for i in row] for row in lists]),
+        "one for each class": (datasets.List(datasets.Value("int8")), truth.tolist()),
+    }[kind]
+    pictures = [draw(row, labels) for row, labels in enumerate(truth)]
+    features = datasets.Features({"image": datasets.Image(), "objects": feature})
+    return datasets.Dataset.from_dict({"image": pictures, "objects": column}, features=features)
 
 
-@pytest.mark.parametrize("kind", ["numbers", "names", "objects"])
+@pytest.mark.parametrize("kind", ["numbers", "names", "objects", "list of objects", "one for each class"])
 def test_datasets_of_hugging_face(kind: str, truth: np.ndarray) -> None:
-    data = op.Dataset.from_hf(Huggingface(truth[:30], kind), image="image", labels="objects")
+    classes = CLASSES if kind == "one for each class" else None
+    data = op.Dataset.from_hf(huggingface(truth[:30], kind), image="image", labels="objects", classes=classes)
     order = [data.classes.index(name) for name in CLASSES]
     assert np.array_equal(data.labels[:, order] == POSITIVE, truth[:30] == POSITIVE)
     assert data.table.pixels[3].shape == (24, 24, 3)
@@ -282,12 +318,26 @@ def test_a_temporary_run_leaves_nothing_behind(features: np.ndarray, observed: n
     assert not path.exists()
 
 
-def test_settings_are_keywords(features: np.ndarray, observed: np.ndarray) -> None:
+def test_settings_are_keywords(vector_run: op.Run, features: np.ndarray, observed: np.ndarray) -> None:
+    assert (vector_run.config.linear.penalty, vector_run.config.seed) == (0.3, 3)
     data = op.Dataset.from_arrays(features, observed)
-    run = op.train(data, method="bce", linear={"penalty": 2.0}, seed=3)
-    assert (run.config.method.name, run.config.linear.penalty, run.config.seed) == ("bce", 2.0, 3)
-    with pytest.raises(OnepairError, match=r"linear\.penalty"):
-        op.train(data, **{"linear.penalti": 1.0})
+    run = op.train(data, method="bce", linear={"protocol": "epochs"}, epochs=2)
+    assert (run.config.method.name, run.config.linear.epochs) == ("bce", 2)
+
+
+def test_objects_show_themselves_in_a_line(vector_run: op.Run, run: op.Run, photos: Path) -> None:
+    predicted = run.model.predict([photos / "0.png"])
+    shown = [run.model, predicted, vector_run.evaluate("validation"), vector_run.thresholds(precision=0.9)]
+    shown += [op.Dataset.from_arrays(X, Y)[:0], vector_run, vector_run.find()[0]]
+    for each in shown:
+        assert len(repr(each)) < 400
+        assert "\n" not in repr(each)
+    assert "<img" in predicted._repr_html_()
+    assert "precision 0.9" in (vector_run.path / "README.md").read_text("utf-8")
+    frame = vector_run.thresholds().to_frame()
+    assert frame.index.tolist() == CLASSES
+    assert frame.threshold.between(0, 1).all()
+    assert vector_run.model.predict([]).to_frame().columns.tolist() == ["file", "labels", *CLASSES]
 
 
 def test_observing_and_fixing(truth: np.ndarray, features: np.ndarray, observed: np.ndarray) -> None:
@@ -299,21 +349,97 @@ def test_observing_and_fixing(truth: np.ndarray, features: np.ndarray, observed:
     assert twice.fix().classes == ("dog", "cat") or twice.fix().classes == ("Dog", "cat")
 
 
-def test_bad_input_is_one_sentence(frame: pandas.DataFrame, photos: Path, features: np.ndarray) -> None:
-    twice = pandas.concat([frame, frame[["tags"]]], axis=1)
-    three = np.ones((120, 3))
-    cases: list[tuple[Any, str]] = [
-        (lambda: op.Dataset.from_frame(frame, file="fil", labels="tags"), "no column 'fil'"),
-        (lambda: op.Dataset.from_frame(twice, file="photo", labels="tags"), "2 columns 'tags'"),
-        (lambda: op.Dataset.from_arrays(features[:10], three), "labels of 120"),
-        (lambda: op.Dataset.from_arrays(features, three, classes=["a", "a", "b"]), "'a' is there twice"),
-        (lambda: op.Dataset.from_arrays(features, three, classes=["a"]), "1 classes are named|1 class"),
-        (lambda: op.Dataset.from_arrays(features, three * 7), "row 0, column 0 holds 7"),
-        (lambda: op.Dataset.from_arrays(features[0], three), "matrix of numbers"),
-        (lambda: op.Dataset.from_arrays(features, three, split=["dev"] * 120), "split 'dev'"),
-        (lambda: op.Dataset.from_hf(Huggingface(three[:2], "names"), labels="tags"), "no column 'tags'"),
-        (lambda: op.Dataset.read(photos / "none.csv"), "no such file"),
-        (lambda: op.Run(photos), "no finished run|holds"),
+X = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
+Y = np.array([[1, 0], [0, 1], [-1, 1], [1, -1], [0, 0], [1, 1]])
+ROWS = pandas.DataFrame({"file": [f"{row}.jpg" for row in range(6)], "tags": ["dog", "dog;cat"] * 3})
+META = torch.empty(6, 2, device="meta")
+
+
+def from_frame(frame: Any, **options: Any) -> op.Dataset:
+    return op.Dataset.from_frame(frame, **{"file": "file", "labels": "tags", **options})
+
+
+def from_arrays(features: Any = X, labels: Any = Y, **options: Any) -> op.Dataset:
+    return op.Dataset.from_arrays(features, labels, **options)
+
+
+BAD: dict[str, tuple[Callable[[], Any], str]] = {
+    "no such file column": (lambda: from_frame(ROWS, file="fil"), "no column 'fil'; it has file, tags"),
+    "no such label column": (lambda: from_frame(ROWS, labels="tag"), "no column 'tag'"),
+    "one column for both": (lambda: from_frame(ROWS, file="tags"), "both the files and the labels"),
+    "a column twice": (lambda: from_frame(pandas.concat([ROWS, ROWS[["tags"]]], axis=1)), "2 columns 'tags'"),
+    "an empty frame": (lambda: from_frame(ROWS[:0]), "lists no image"),
+    "no frame": (lambda: from_frame({"file": ["a.jpg"]}), "a DataFrame of pandas or polars, not dict"),
+    "a column": (lambda: from_frame(ROWS.tags), "not Series"),
+    "strict with mixed types": (lambda: from_frame(ROWS.assign(tags=["dog", {1: 2}] * 3), strict=True), "row 1"),
+    "fewer features": (lambda: from_arrays(X[:3]), "3 samples, and labels of 6"),
+    "a class twice": (lambda: from_arrays(classes=["a", "a"]), "class 'a' is there twice"),
+    "too few classes": (lambda: from_arrays(classes=["a"]), "2 columns, and 1 classes are named"),
+    "a name twice": (lambda: from_arrays(names=["a"] * 6), "name 'a' is there twice"),
+    "no such split": (lambda: from_arrays(split=["dev"] * 6), "split 'dev'"),
+    "no label": (lambda: from_arrays(labels=Y * 7), "row 0, column 0 holds 7"),
+    "no label in a sparse matrix": (lambda: from_arrays(labels=csr_array(Y * 7)), "a label is 1"),
+    "labels of three axes": (lambda: from_arrays(labels=Y[..., None]), "a non-empty matrix"),
+    "lists of names": (lambda: from_arrays(labels=[["dog"], ["dog", "cat"]] * 3), "read by Dataset.from_frame"),
+    "one feature row": (lambda: from_arrays(X[0]), "matrix of numbers"),
+    "no features": (lambda: from_arrays(None), "matrix of numbers"),
+    "objects that are no numbers": (lambda: from_arrays(np.array([["a", {}]] * 6, object)), "could not convert|float"),
+    "a text that is none": (lambda: from_arrays(["a", None] * 3), "row 1 of the texts is None"),
+    "features without values": (lambda: from_arrays(META), "device meta holds no values"),
+    "labels without values": (lambda: from_arrays(labels=META), "device meta holds no values"),
+    "too large a sparse matrix": (lambda: from_arrays(csr_array((2**20, 2**20))), "too large to be written out"),
+    "splits of Hugging Face": (lambda: op.Dataset.from_hf({"train": 1}), "the splits train"),
+    "no dataset of Hugging Face": (lambda: op.Dataset.from_hf([1]), "a datasets.Dataset, not list"),
+    "no such column of Hugging Face": (lambda: op.Dataset.from_hf(huggingface(Y, "names")), "no column 'labels'"),
+    "a stream": (lambda: op.Dataset.from_torch(iter([1])), "has no length"),
+    "items that are no images": (lambda: op.Dataset.from_torch(X, targets=Y), "image 0: is float32"),
+    "no such file": (lambda: op.Dataset.read("none.csv"), "no such file"),
+    "nothing to hide": (lambda: from_arrays().observe(), "every training label must be known"),
+    "no such process": (lambda: from_arrays(labels=abs(Y)).observe("some"), "single-positive, few-positives or"),
+    "no such share": (lambda: from_arrays(labels=abs(Y)).observe("fraction", known=3), "between 0 and 1"),
+    "train an array": (lambda: op.train(X), "a Dataset or a path, not ndarray"),
+    "train a frame": (lambda: op.train(ROWS), "not DataFrame; make one by"),
+    "train one row": (lambda: op.train(from_arrays()[:1]), "^the dataset: 1 image is too few"),
+    "train nothing": (lambda: op.train(from_arrays()[:0]), "^the dataset: has no training images"),
+    "train without positives": (lambda: op.train(from_arrays(labels=np.minimum(Y, 0))), "positive label"),
+    "train what is unknown": (lambda: op.train(from_arrays(labels=0 * Y - 1)), "^the dataset: none of its 6"),
+    "train objects with None": (
+        lambda: op.train(from_arrays(np.array([[1, None]] * 6, object))),
+        "^the features: row 0 .* holds NaN",
+    ),
+    "no such method": (lambda: op.train(from_arrays(), method="opml-pluss"), "did you mean 'opml-plus'"),
+    "no such setting": (lambda: op.train(from_arrays(), penalti=1.0), "there is no setting penalti"),
+    "a setting of reading": (lambda: op.train(from_arrays(), zeros="unknown"), "give it to Dataset.read"),
+    "load no path": (lambda: op.load(None), "not from NoneType"),
+    "load no model": (lambda: op.load(Path(__file__).parent), "holds no model"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(case: str) -> None:
+    call, sentence = BAD[case]
+    with pytest.raises(OnepairError, match=sentence) as refused:
+        call()
+    assert "\n" not in str(refused.value)
+
+
+def test_bad_input_of_a_run_is_one_sentence(vector_run: op.Run) -> None:
+    run, model = vector_run, vector_run.model
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (lambda: run.answer("x", "red", True), "no image 'x'"),
+        (lambda: run.answer("0", "x", True), "no class 'x'"),
+        (lambda: run.answer("0", "red", "no"), "True, False, or None"),  # type: ignore[arg-type]
+        (lambda: run.evaluate("dev"), "not 'dev'"),  # type: ignore[arg-type]
+        (lambda: run.thresholds(precision=2), "lies above 0"),
+        (lambda: run.apply(3), "no suggestions of run.find"),  # type: ignore[arg-type]
+        (lambda: model.predict(None), "NoneType holds no vectors"),
+        (lambda: model.predict(META), "holds no values"),
+        (lambda: model.predict(X), "2 values, and the model was trained on 3"),
+        (lambda: model.predict(from_arrays(["a"] * 6)), "the dataset has no vectors"),
+        (lambda: model.save(__file__), "cannot be written"),
+        (lambda: model.export("m.txt"), "ends in .onnx"),
+        (lambda: model.export("m.onnx", quantize="int4"), "quantised to int8"),
+        (lambda: model.export("m.onnx", calibration=X), "add quantize='int8'"),
     ]
     for call, sentence in cases:
         with pytest.raises(OnepairError, match=sentence):

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from onepair.data.class_rules import apply_rules, read_rules
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.write import named_from, write_labels
 from onepair.data.images.decode import as_pixels
@@ -16,13 +17,13 @@ from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import Problem, collect
 from onepair.data.quality.check import Progress, find_problems, take_census
 from onepair.data.quality.clean import clean
-from onepair.data.tables.cell_values import Column
-from onepair.data.tables.read_table import Unlisted, Zeros, interpret
+from onepair.data.tables.cell_values import Column, is_vector
+from onepair.data.tables.read_table import Spellings, Unlisted, Zeros, interpret, with_one_spelling
 from onepair.data.tables.sheet import Sheet
 from onepair.data.vectors.align import Numbered, Vectors
 from onepair.errors import DataError, import_pandas
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import UNKNOWN, Indices, Labels, observe_fraction, observe_positives
+from onepair.labels import UNKNOWN, Indices, Labels, is_missing, observe_fraction, observe_positives, to_numpy
 from onepair.words import counted, listed
 
 if TYPE_CHECKING:
@@ -93,8 +94,15 @@ class Dataset:
             complete_splits: splits in which every label that is not listed is negative.
             strict: raise an error at the first row that cannot be used, instead of leaving it out.
 
+        Returns:
+            The dataset; its `problems` say what could not be used, and what became of it.
+
         Raises:
             DataError: the files cannot be read.
+
+        Examples:
+            >>> Dataset.read("digits")[:100]
+            Dataset(100 images, 10 classes, 258 positive, 742 negative, 0 unknown)
         """
         problems: list[Problem] = []
         columns = (labels,) if isinstance(labels, str) else tuple(labels)
@@ -139,6 +147,9 @@ class Dataset:
         features: Any = None,
         unlisted: Unlisted = "unknown",
         zeros: Zeros = "negative",
+        spellings: Spellings = "merge",
+        same: Sequence[str] = (),
+        classes: str | Path | None = None,
         strict: bool = False,
     ) -> "Dataset":
         """Take a DataFrame of pandas or polars, with the columns that a table in a file may have.
@@ -150,16 +161,30 @@ class Dataset:
                 nothing; by default they are recognised.
             folder: that the file names are relative to.
             features: an array (N, D) of vectors in place of images.
-            unlisted, zeros, strict: as for `read`.
+            unlisted, zeros, spellings, same, classes, strict: as for `read`.
+
+        Returns:
+            The dataset; its `problems` say what could not be used, and what became of it.
 
         Raises:
             DataError: a column is missing or twice there, or its cells are no labels.
+
+        Examples:
+            >>> import pandas
+            >>> frame = pandas.DataFrame({"file": ["a.jpg", "b.jpg"], "tags": [["dog"], ["dog", "sofa"]]})
+            >>> Dataset.from_frame(frame, labels="tags", folder="photos/")
+            Dataset(2 images, 2 classes, 3 positive, 0 negative, 1 unknown)
         """
+        frame = frame.collect() if hasattr(frame, "collect") else frame  # a lazy one of polars
+        if not hasattr(frame, "columns"):
+            raise DataError(f"a frame is a DataFrame of pandas or polars, not {type(frame).__name__}")
         names = [str(name) for name in frame.columns]
-        wanted = [labels] if isinstance(labels, str) else list(labels or [])
+        wanted = [labels] if isinstance(labels, str) else list(map(str, labels or []))
         for name in [*wanted, *([] if file is None else [file])]:
             if name not in names:
                 raise DataError(f"the frame has no column {name!r}; it has {listed(names)}")
+        if file in wanted:
+            raise DataError(f"the column {file!r} cannot hold both the files and the labels; name another one")
         if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
             raise DataError(f"the frame has {names.count(twice[0])} columns {twice[0]!r}; rename all but one")
         cells = {name: _cells(frame[column]) for name, column in zip(names, frame.columns, strict=True)}
@@ -175,6 +200,7 @@ class Dataset:
             total=len(frame),
         )
         problems: list[Problem] = []
+        report = collect(problems, strict=strict)
         table = interpret(
             sheet,
             [Path(folder)],
@@ -182,8 +208,13 @@ class Dataset:
             zeros=zeros,
             label_columns=wanted or None,
             with_vectors=features is not None,
-            report=collect(problems, strict=strict),
+            report=report,
         )
+        if spellings == "merge":
+            table = with_one_spelling(table, sheet.source, report)
+        if same or classes is not None:
+            rules = read_rules(same, None if classes is None else Path(classes))
+            table = apply_rules(table, rules, source="the frame", report=report, stated=unlisted == "unknown")
         if features is not None:
             vectors = _vectors(features).of_table(table.files, table.numbered, "the frame")
             table = replace(table, vectors=vectors, ids=True)
@@ -203,7 +234,7 @@ class Dataset:
 
         Args:
             X: an array, a memory-mapped one, which stays on the disk, a torch tensor, a DataFrame, or a sparse matrix;
-                or N strings, each a text.
+                or N strings, each a text; or images (N, H, W, 3) of bytes, or N of PIL.
             Y: 1, 0, and -1, NaN or None for unknown; of a sparse matrix, what is not stored is unknown.
             classes: the names of the columns of Y; by default those of a DataFrame, or their numbers.
             names: of the rows; by default their numbers.
@@ -213,34 +244,53 @@ class Dataset:
             DataError: the sizes do not fit each other, or a cell is no label.
         """
         labels, classes = _labels(Y, classes)
-        if _are_texts(X):
-            return cls(_in_memory(len(X), labels, classes, names, split, texts=tuple(map(str, X))))
+        if (texts := _texts(X)) is not None:
+            return cls(_in_memory(len(texts), labels, classes, names, split, texts=texts))
+        if getattr(X, "ndim", 0) == 4 or (isinstance(X, list | tuple) and X and hasattr(X[0], "convert")):
+            return cls(_in_memory(len(X), labels, classes, names, split, pixels=Images(X.__getitem__, len(X))))
         vectors = _vectors(X)
         return cls(_in_memory(len(vectors), labels, classes, names, split, vectors=vectors))
 
     @classmethod
-    def from_hf(cls, dataset: Any, *, image: str = "image", labels: str = "labels", split: str = "train") -> "Dataset":
+    def from_hf(
+        cls,
+        dataset: Any,
+        *,
+        image: str = "image",
+        labels: str = "labels",
+        classes: Sequence[str] | None = None,
+        split: str = "train",
+    ) -> "Dataset":
         """Take a dataset of Hugging Face's `datasets`; its images are decoded when they are needed.
 
         Args:
             dataset: a `datasets.Dataset`.
             image: its column of images.
-            labels: its column of lists of labels: names, numbers of a `ClassLabel`, or objects with a category.
+            labels: its column of lists of labels: names, numbers of a `ClassLabel`, objects with a category, or one 1
+                or 0 for each class.
+            classes: their names, where each row has one 1 or 0 for each class.
             split: which split its rows belong to.
 
         Raises:
-            DataError: it has no such column.
+            DataError: it has no such column, or is no `datasets.Dataset`.
         """
+        if isinstance(dataset, Mapping):
+            raise DataError(f"these are the splits {listed(list(dataset))} of a dataset; give one of them")
+        if not hasattr(dataset, "column_names") or not hasattr(dataset, "__len__"):
+            raise DataError(f"a dataset of Hugging Face is a datasets.Dataset, not {type(dataset).__name__}")
         for column in (image, labels):
             if column not in dataset.column_names:
                 raise DataError(f"the dataset has no column {column!r}; it has {listed(dataset.column_names)}")
-        lists, known = _hf_lists(dataset[labels], dataset.features.get(labels))
-        classes = known or sorted({name for names in lists for name in names})
-        column_of = {name: column for column, name in enumerate(classes)}
-        rows = np.repeat(np.arange(len(lists)), [len(names) for names in lists])
-        columns = np.array([column_of[name] for names in lists for name in names], np.intp)
-        matrix = LabelMatrix.from_entries((len(lists), len(classes)), rows, columns, 1)
-        images = Images(lambda row: dataset[row][image], len(lists))
+        images, cells = Images(lambda row: dataset[row][image], len(dataset)), list(dataset[labels])
+        lists, known = _hf_lists(cells, dataset.features.get(labels))
+        if not known and (classes is not None or all(is_vector([str(each) for each in _categories(c)]) for c in cells)):
+            matrix, classes = _labels(cells, classes)
+        else:
+            classes = known or sorted({name for names in lists for name in names})
+            column_of = {name: column for column, name in enumerate(classes)}
+            rows = np.repeat(np.arange(len(lists)), [len(names) for names in lists])
+            columns = np.array([column_of[name] for names in lists for name in names], np.intp)
+            matrix = LabelMatrix.from_entries((len(lists), len(classes)), rows, columns, 1)
         return cls(_in_memory(len(lists), matrix, classes, None, [split] * len(lists), pixels=images))
 
     @classmethod
@@ -251,10 +301,16 @@ class Dataset:
 
         Args:
             dataset: gives PIL images, uint8 arrays (H, W, 3), or tensors (3, H, W) of bytes or of numbers in 0 … 1.
-            targets: labels (N, L) as for `from_arrays`; by default the second part of each item.
+            targets: labels (N, L) as for `from_arrays`; by default the second part of each item, for which all items
+                are read once.
             classes: the names of the columns.
             split: which split its rows belong to.
+
+        Raises:
+            DataError: it has no length, or its items are no images.
         """
+        if not hasattr(dataset, "__len__"):
+            raise DataError(f"{type(dataset).__name__} has no length; give a map-style dataset")
 
         def image(row: int) -> Any:
             item = dataset[row]
@@ -332,16 +388,21 @@ class Dataset:
             seed: of the random stream.
 
         Raises:
-            DataError: a training label is unknown already.
+            DataError: a training label is unknown already, or an option has no such value.
         """
+        if process not in ("single-positive", "few-positives", "fraction"):
+            raise DataError(f"process is single-positive, few-positives or fraction, not {process!r}")
         rows = self.table.rows("train")
         full = self.table.labels[rows]
         if (full == UNKNOWN).any():
             raise DataError("to hide labels, every training label must be known")
-        if process == "fraction":
-            seen = observe_fraction(full, known=known, seed=seed)
-        else:
-            seen = observe_positives(full, per_sample=positives if process == "few-positives" else 1, seed=seed)
+        try:
+            if process == "fraction":
+                seen = observe_fraction(full, known=known, seed=seed)
+            else:
+                seen = observe_positives(full, per_sample=positives if process == "few-positives" else 1, seed=seed)
+        except ValueError as error:
+            raise DataError(str(error)) from None
         return self.with_labels(self.table.labels.with_rows(rows, LabelMatrix.of(seen)))
 
     def with_labels(self, labels: "ArrayLike | LabelMatrix") -> "Dataset":
@@ -382,7 +443,8 @@ class Dataset:
             noun = "text"
         values = [int(each.sum()) for each in (census.positive, census.negative, census.unknown)]
         labels = [f"{n:,} {what}" for n, what in zip(values, ("positive", "negative", "unknown"), strict=True)]
-        return [counted(len(table), noun) + more, counted(len(table.classes), "class"), *labels]
+        found = [f"{counted(len(self.problems), 'remark')} in .problems"] if self.problems else []
+        return [counted(len(table), noun) + more, counted(len(table.classes), "class"), *labels, *found]
 
     def _repr_html_(self) -> str:
         census, most = take_census(self.table), 20
@@ -428,19 +490,26 @@ class _SomeImages(NamedTuple):
 def _cells(column: Any) -> list[Any]:
     """The cells of a column, with None for what is missing; lists stay lists."""
     cells = column.to_list() if hasattr(column, "to_list") else list(column)
-    return [
-        None if _is_missing(cell) else list(cell) if isinstance(cell, np.ndarray | tuple | set) else cell
-        for cell in cells
-    ]
+    return [None if is_missing(cell) else _plain(cell) for cell in cells]
 
 
-def _is_missing(cell: Any) -> bool:
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
+def _plain(cell: Any) -> Any:
+    if isinstance(cell, np.ndarray | tuple | set):
+        return list(cell)
+    return str(cell) if isinstance(cell, PurePath) else cell
 
 
-def _are_texts(given: Any) -> bool:
+def _texts(given: Any) -> tuple[str, ...] | None:
+    """The texts of a list, an array or a column, if that is what it has."""
+    if hasattr(given, "to_list"):
+        given = given.to_list()
     cells = given.tolist() if isinstance(given, np.ndarray) and given.dtype.kind in "OU" else given
-    return isinstance(cells, list | tuple) and len(cells) > 0 and all(isinstance(each, str) for each in cells)
+    if not isinstance(cells, list | tuple) or not any(isinstance(each, str) for each in cells):
+        return None
+    for row, cell in enumerate(cells):
+        if not isinstance(cell, str):
+            raise DataError(f"row {row} of the texts is {cell!r}, which is no text; leave the row out")
+    return tuple(map(str, cells))
 
 
 def _vectors(given: Any) -> Vectors:
@@ -453,30 +522,52 @@ def _vectors(given: Any) -> Vectors:
                 f"a sparse matrix of {given.shape} is too large to be written out; fit OPMLClassifier to it"
             )
         given = given.toarray()
-    if hasattr(given, "detach"):
-        given = given.detach().cpu().numpy()
-    array: NDArray[Any] = given if isinstance(given, np.ndarray) else np.asarray(given)
+    try:
+        array = given if isinstance(given, np.ndarray) else to_numpy(given)
+        array = array.astype(np.float64) if array.dtype == object else array
+    except (TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"features are a matrix of numbers (N, D), or N texts: {error}") from None
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not array.size:
         raise DataError(f"features are a matrix of numbers (N, D), not {array.dtype} of shape {array.shape}")
     return Vectors(MEMORY, (array,))
 
 
 def _labels(given: Any, classes: Sequence[str] | None) -> tuple[LabelMatrix, Sequence[str]]:
-    """Labels in the one alphabet, and the names of their columns."""
-    from onepair.linear.estimator import column_names, read_labels
+    """Labels in the one alphabet, by their known entries, and the names of their columns."""
+    from scipy.sparse import issparse
 
-    if hasattr(given, "detach"):
-        given = given.detach().cpu().numpy()
-    elif isinstance(given, Iterable) and not hasattr(given, "shape"):
-        given = [each.tolist() if hasattr(each, "tolist") else each for each in given]
     try:
-        labels = read_labels(given)
-    except (ValueError, TypeError) as error:
+        if issparse(given):
+            entries = given.tocoo()
+            values = np.where(np.isnan(entries.data), UNKNOWN, entries.data)
+            labels = LabelMatrix.from_entries(entries.shape, entries.row, entries.col, values)
+        else:
+            labels = LabelMatrix.of(_label_array(given))
+    except ValueError as error:
         raise DataError(str(error)) from None
     if classes is None:
-        own = column_names(given)
-        classes = [str(name) for name in (range(labels.shape[1]) if own is None else own)]
-    return LabelMatrix.of(labels), [str(name) for name in classes]
+        classes = list(map(str, given.columns if hasattr(given, "columns") else range(labels.shape[1])))
+    return labels, [str(name) for name in classes]
+
+
+def _label_array(given: Any) -> NDArray[Any]:
+    """A matrix of numbers, with NaN for what is missing."""
+    if isinstance(given, Iterable) and not hasattr(given, "shape"):
+        given = [each.tolist() if hasattr(each, "tolist") else each for each in given]
+    try:
+        array = to_numpy(given)
+        if array.dtype == object:
+            array = np.array([[np.nan if is_missing(cell) else cell for cell in row] for row in array], float)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            "labels are a matrix (N, L) of 1, 0, and -1, NaN or None for unknown; lists of names are read by "
+            "Dataset.from_frame"
+        ) from None
+    return array
 
 
 def _in_memory(
@@ -499,6 +590,8 @@ def _in_memory(
         if len(set(each)) < len(each):
             twice = next(name for name in each if list(each).count(name) > 1)
             raise DataError(f"the {what} {twice!r} is there twice; each needs a name of its own")
+    if rows and "pixels" in inputs:
+        inputs["pixels"][0]  # what is no image is refused at once
     table = LabelTable(
         files=tuple(names),
         classes=tuple(classes),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from onepair.errors import DataError
 from onepair.words import counted
 
 if TYPE_CHECKING:
@@ -24,6 +25,25 @@ Labels = NDArray[np.int8]
 Indices = NDArray[np.intp]
 
 
+def to_numpy(values: Any) -> NDArray[Any]:
+    """Return an array of numpy's: of torch, on any device and in any precision, of pandas, polars or lists.
+
+    Raises:
+        DataError: it is a tensor on the device "meta", which holds no values.
+    """
+    if hasattr(values, "detach"):
+        if values.is_meta:
+            raise DataError("a tensor on the device meta holds no values; give one on the CPU or a GPU")
+        values = values.detach().cpu()
+        values = values.float() if str(values.dtype) == "torch.bfloat16" else values
+    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell holds nothing: None, NaN, or what pandas has in their place."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
+
+
 def validate_labels(labels: ArrayLike) -> Labels:
     """Return `labels` as an int8 matrix, or say which row and column holds what.
 
@@ -37,7 +57,7 @@ def validate_labels(labels: ArrayLike) -> Labels:
     Traceback (most recent call last):
     ValueError: labels: row 1, column 1 holds 2; a label is 1 (positive), 0 (negative), or -1 or NaN (unknown)
     """
-    given: NDArray[Any] = np.asarray(labels)
+    given = to_numpy(labels)
     if given.dtype.kind not in "biuf":
         raise ValueError(f"labels: expected a matrix of numbers, got values of type {given.dtype}")
     if given.ndim != 2 or given.size == 0:

@@ -4,14 +4,13 @@ Scores and labels are (N, L) matrices, numpy or torch, or (B, T, L) for B·T row
 follow the alphabet 1 (positive), 0 (negative), -1 or NaN (unknown), and unknown cells are left out of every count.
 """
 
-import sys
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, to_numpy, validate_labels
 from onepair.plugins import Registry
 
 Floats = NDArray[np.float64]
@@ -179,7 +178,7 @@ def top_k(scores: Any, k: int) -> NDArray[np.bool_]:
     >>> top_k(np.array([[0.3, 0.9, 0.9]]), 1)
     array([[False,  True, False]])
     """
-    score_matrix = _score_matrix(_to_numpy(scores), "scores")
+    score_matrix = _score_matrix(to_numpy(scores), "scores")
     if not 1 <= k <= score_matrix.shape[1]:
         raise ValueError(f"k must be between 1 and the {score_matrix.shape[1]} classes, got {k}")
     best = np.argsort(-score_matrix, axis=1, kind="stable")[:, :k]
@@ -256,13 +255,5 @@ def _score_matrix(scores: NDArray[Any], name: str) -> NDArray[Any]:
 
 def _rows(values: Any) -> NDArray[Any]:
     """An array, with everything before its classes as rows: (B, T, L) becomes (B·T, L)."""
-    array = _to_numpy(values)
+    array = to_numpy(values)
     return array.reshape(-1, array.shape[-1]) if array.ndim > 2 and array.size else array
-
-
-def _to_numpy(values: Any) -> NDArray[Any]:
-    torch = sys.modules.get("torch")  # a tensor can only come from a program that has imported torch
-    if torch is not None and isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        return np.asarray(values.float() if values.dtype == torch.bfloat16 else values)
-    return np.asarray(values)

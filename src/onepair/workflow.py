@@ -1,8 +1,6 @@
 """`train` and `Run`: everything the command line does, as objects."""
 
-import base64
 import contextlib
-import io
 import shutil
 import tempfile
 import threading
@@ -11,18 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from onepair.data.formats.xmp import Written
 from onepair.data.images.blocks import pixels_of
-from onepair.data.label_table import LabelTable
+from onepair.data.label_table import SPLITS, LabelTable
 from onepair.dataset import MEMORY, Dataset
-from onepair.errors import DataError, ReviewError, UserError, import_pandas, require_extra
+from onepair.errors import DataError, OnepairError, ReviewError, UserError, import_pandas, require_extra
 from onepair.finding.suggestions import Finding
-from onepair.inference.prediction import Model, load
+from onepair.inference.prediction import SHOWN, Model, as_figure, as_figures, load
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.probability.evaluation import Evaluation
 from onepair.review.answers import Answer, Entry, Reply, Store
@@ -35,7 +33,7 @@ from onepair.review.completion import (
 )
 from onepair.review.image_answers import has_answers, open_answers
 from onepair.review.queue import answers_file, read_queue
-from onepair.runs.config import Config, nested, resolve_config, with_preset
+from onepair.runs.config import Config, all_settings, nested, resolve_config, with_preset
 from onepair.runs.evaluate_run import Chosen, choose_thresholds, evaluate_run
 from onepair.runs.finished import FinishedRun, protect_inputs
 from onepair.runs.folder import Results, RunFolder
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
     from onepair.training.hardware import Hardware
 
 TABLE, VECTORS = "dataset.parquet", "vectors.npy"  # a dataset that was in memory, in the folder of its run
-_SHOWN = 12  # suggestions or predictions in a notebook
+_READING = {"format", "unlisted", "zeros", "spellings", "same", "images", "features", "label_columns", "on_error"}
 
 
 def train(
@@ -84,8 +82,8 @@ def train(
         progress: whether to show messages and a bar; by default in notebooks.
         restart: move an existing run aside, and begin anew.
         hardware: devices, workers and cache.
-        settings: any other setting by its section or its key: `linear={"penalty": 0.3}`, `seed=1`, or
-            `**{"linear.penalty": 0.3}`.
+        settings: any other setting by its own name, or by that of its section: `seed=1`, `penalty=0.3`, or
+            `linear={"penalty": 0.3}`.
 
     Returns:
         The finished run.
@@ -102,32 +100,40 @@ def train(
     from onepair.training.hardware import Hardware
     from onepair.training.run import train as train_run
 
+    if not isinstance(data, Dataset | Config | str | PurePath):
+        raise DataError(
+            f"data is a Dataset or a path, not {type(data).__name__}; make one by Dataset.from_frame or from_arrays"
+        )
     folder = Path(tempfile.mkdtemp(prefix="onepair-") if out is None else out)
     dataset = data if isinstance(data, Dataset) else None
-    if isinstance(data, Config):
-        config = data
-    else:
-        source = {"source": str(data)} if dataset is None else _settings_of(dataset, folder.resolve())
-        given = {
-            "data": source,
-            "model": {name: value for name, value in (("backbone", backbone), ("mode", mode)) if value is not None},
-            "method": {} if method is None else {"name": method},
-        }
-        layers = [given, *(nested(key, value) for key, value in settings.items())]
-        config = resolve_config(*with_preset(preset, *layers))
     hardware = hardware or Hardware()
     hardware = hardware if dataset is None else replace(hardware, shared=RunCache())
-    if dataset is not None:
-        _keep(hardware.shared, dataset, config)
     try:
+        if dataset is not None and (read := _READING & {key.rpartition(".")[2] for key in settings}):
+            raise DataError(f"{min(read)} belongs to how a dataset is read; give it to Dataset.read or from_frame")
+        if isinstance(data, Config):
+            config = data
+        else:
+            given = {
+                "data": {"source": str(data)} if dataset is None else _settings_of(dataset, folder.resolve()),
+                "model": {name: value for name, value in (("backbone", backbone), ("mode", mode)) if value is not None},
+                "method": {} if method is None else {"name": method},
+            }
+            layers = [given, *(nested(_full_name(key, mode), value) for key, value in settings.items())]
+            config = resolve_config(*with_preset(preset, *layers))
+        if dataset is not None:
+            _keep(hardware.shared, dataset, config)
         with _shown(progress) as shown:
             train_run(config, RunFolder(folder), hardware=hardware, callbacks=[*shown, *callbacks], restart=restart)
         if dataset is not None and out is not None and not dataset.settings:
             _write_beside(dataset, folder)
         run = Run(folder, data=dataset, hardware=hardware)
-    except BaseException:
+    except BaseException as error:
         if out is None:
             shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OnepairError) and dataset is not None and not dataset.settings:
+            for name, what in ((TABLE, "the dataset"), (VECTORS, "the features")):  # of a file that is not there
+                error.args = (str(error).replace(str(folder.resolve() / name), what),)
         raise
     if out is None:
         weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
@@ -250,7 +256,19 @@ class Run:
             metrics: further ones, by their registered names.
             threads: that read images; by default one per core.
             strict: raise an error at an image that cannot be read, instead of leaving it out.
+
+        Returns:
+            The figures, with estimates and their intervals where labels are unknown; `to_frame` has those of classes.
+
+        Raises:
+            UserError: there are no such images, or none of them has a label.
+
+        Examples:
+            >>> run.evaluate("validation").estimated.map  # doctest: +SKIP
+            Interval(value=0.81, low=0.74, high=0.86)
         """
+        if split not in SPLITS:
+            raise DataError(f"split is one of {', '.join(SPLITS)}, not {split!r}")
         table = None if data is None else data.table
         source = "the dataset" if data is None else str(data.settings.get("source", "the dataset"))
         return evaluate_run(
@@ -299,8 +317,10 @@ class Run:
         """Store an answer: whether an image has a label; None says that nobody can tell.
 
         Raises:
-            DataError: the dataset has no such image or class.
+            DataError: the dataset has no such image or class, or the value is no answer.
         """
+        if value not in (True, False, None):
+            raise DataError(f"an answer is True, False, or None where nobody can tell, not {value!r}")
         if label not in self.classes:
             raise DataError(f"there is no class {label!r}; there are {', '.join(self.classes[:20])}")
         if file not in self._files:
@@ -415,6 +435,8 @@ class Run:
         Args:
             found: the suggestions, for example `run.find().above(0.95)`.
         """
+        if not isinstance(found, Found):
+            raise DataError(f"these are no suggestions of run.find(), but {type(found).__name__}")
         table, suggestions = self.labels().table, found.finding.suggestions
         values = np.where(suggestions.kind == "missing", POSITIVE, NEGATIVE)
         rows = found.finding.rows[suggestions.row]
@@ -468,6 +490,7 @@ class Found:
         return self[found.probability >= probability]
 
     def __getitem__(self, chosen: Any) -> "Found":
+        chosen = chosen if isinstance(chosen, slice) else np.atleast_1d(np.asarray(chosen))
         return replace(self, finding=replace(self.finding, suggestions=self.finding.suggestions[chosen]))
 
     def write(self, path: str | Path) -> None:
@@ -506,12 +529,18 @@ class Found:
         )
 
     def _repr_html_(self) -> str:
-        found, table = self.finding.suggestions[:_SHOWN], self.table
-        cells = [
-            _figure(table, int(self.finding.rows[row]), f"{table.classes[label]}: {100 * probability:.0f} %", kind)
-            for row, label, probability, kind in zip(found.row, found.label, found.probability, found.kind, strict=True)
+        found, table = self.finding.suggestions[:SHOWN], self.table
+        figures = [
+            as_figure(
+                lambda place=place: pixels_of(table, int(place)),  # type: ignore[misc]
+                table.files[place],
+                f"{table.classes[label]}: {100 * probability:.0f} % {kind}",
+            )
+            for place, label, probability, kind in zip(
+                self.finding.rows[found.row], found.label, found.probability, found.kind, strict=True
+            )
         ]
-        return f"<p>{escape(repr(self))}</p><div style='display:flex;flex-wrap:wrap;gap:8px'>{''.join(cells)}</div>"
+        return as_figures(repr(self), figures)
 
 
 class Answers(list[Entry]):
@@ -597,7 +626,14 @@ def _stop(server: Any, thread: threading.Thread, app: "Application", listening: 
     app.close()
 
 
-# A dataset in memory
+# Settings, and a dataset in memory
+
+
+def _full_name(key: str, mode: str | None) -> str:
+    """A setting as its file has it, by the last part of its name; of several, that of the stage which is trained."""
+    found = [each.key for each in all_settings() if each.key.rpartition(".")[2] == key]
+    section = "linear" if mode in (None, "linear") else "finetune"
+    return found[0] if len(found) == 1 else next((each for each in found if each.startswith(f"{section}.")), key)
 
 
 def _settings_of(data: Dataset, folder: Path) -> dict[str, Any]:
@@ -695,20 +731,3 @@ class _NotebookBar(Callback):
 
     def on_epoch_end(self, record: Mapping[str, Any]) -> None:
         self._show(f"{record['stage']}, epochs", record["epoch"], record.get("epochs", record["epoch"]))
-
-
-def _figure(table: LabelTable, row: int, caption: str, detail: str) -> str:
-    """A photo, or a name, with what is said of it."""
-    picture = f"<code>{escape(table.files[row])}</code>"
-    if table.pixels is not None or not table.ids:
-        from PIL import Image
-
-        with contextlib.suppress(UserError, OSError):
-            image = Image.fromarray(pixels_of(table, row))
-            image.thumbnail((160, 160))
-            content = io.BytesIO()
-            image.save(content, "JPEG", quality=80)
-            data = base64.b64encode(content.getvalue()).decode()
-            picture = f"<img src='data:image/jpeg;base64,{data}' alt='{escape(table.files[row])}'>"
-    said = f"{escape(caption)} <small>{escape(detail)}</small>"
-    return f"<figure style='margin:0'>{picture}<figcaption>{said}</figcaption></figure>"

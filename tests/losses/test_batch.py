@@ -56,6 +56,14 @@ def test_reductions_agree(loss, unknown):
     torch.testing.assert_close(loss(logits, labels, unknown=unknown, reduction="mean"), per_row.mean())
 
 
+@every_loss
+def test_labels_of_numpy_and_of_another_device(loss):
+    logits, labels = random_batch()
+    assert loss(logits, labels.numpy()) == loss(logits, labels)
+    with pytest.raises(ValueError, match="logits are on cpu and labels on meta; move one to the other"):
+        loss(logits, labels.to("meta"))
+
+
 @pytest.mark.parametrize("name", sorted(LOSSES.keys() - {"soft-opml"}))  # whose γ differs by class
 def test_permuting_classes_changes_nothing(name):
     logits, labels = random_batch()

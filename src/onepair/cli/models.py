@@ -309,6 +309,11 @@ def export(
     float_input: Annotated[
         bool, typer.Option("--float-input", help="Take normalised float32 images instead of uint8 pixels.")
     ] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Keep the weights in 8 bits: a quarter of the size.")] = False,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(help="With --int8, a folder of some dozens of photos: compute in 8 bits too, which is faster."),
+    ] = None,
 ) -> None:
     """Write a run's model as an ONNX file, to be used without torch.
 
@@ -325,12 +330,19 @@ def export(
 
     protect_inputs(out, run=run)
     file = out or run / "model.onnx"
-    exported = load(run).export(file, float_input=float_input)
+    quantize = "int8" if int8 else None
+    exported = load(run).export(file, float_input=float_input, quantize=quantize, calibration=calibrate)
     typer.echo(f"{file}: {exported.size / 1e6:,.1f} MB")
     for title, tensors in (("in", exported.inputs), ("out", exported.outputs)):
         for tensor in tensors:
             typer.echo(f"  {title:<3}  {tensor}")
     typer.echo(f"its logits differ from torch's by at most {exported.difference:.1g}")
+    if exported.quantised is not None:
+        images, speed, before, agreement = exported.quantised
+        typer.echo(
+            f"in 8 bits: {100 * agreement:.1f} % of labels as before, on {counted(images, 'image')}; "
+            f"{speed:,.0f} a second, before {before:,.0f}"
+        )
     inputs = "images/" if described.width is None else "vectors.npy"
     typer.echo(f"use it: {command('predict', file, inputs)}")
 

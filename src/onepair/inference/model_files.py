@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OLDEST = 2  # format that can be read
 MIGRATIONS: tuple[Migration, ...] = ()  # each from one format to the next
 FORMAT = OLDEST + len(MIGRATIONS)
-NAME, WEIGHTS = "model.json", "model.safetensors"
+NAME, WEIGHTS, CARD = "model.json", "model.safetensors", "README.md"
 
 
 class Description(NamedTuple):
@@ -107,8 +107,8 @@ def save_model(
     *,
     weights: "State | None" = None,
     precision: str = "32-true",
-) -> None:
-    """Write model.safetensors, and model.json with all that is needed to use it.
+) -> Description:
+    """Write model.safetensors, and model.json with all that is needed to use it, which is returned.
 
     Weights are the classifier's own, unless they are spread over processes and were gathered by the caller.
     """
@@ -125,6 +125,7 @@ def save_model(
         vocabulary = backbone.vocabulary if isinstance(backbone, TextBackbone) else ()
         described = described._replace(width=backbone.feature_dim, vocabulary=vocabulary)
     write_description(folder, described)
+    return described
 
 
 def load_model(folder: Path) -> "tuple[Classifier, Thresholds]":

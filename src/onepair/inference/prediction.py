@@ -1,8 +1,12 @@
 """A trained model in use: the labels of images, from the folder of a run with torch, from an ONNX file without."""
 
+import base64
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.images.blocks import Input, Row, Scored, Source, row_blocks, stream_images, stream_scores
-from onepair.data.images.decode import Preprocessing, as_pixels
+from onepair.data.images.blocks import Input, Row, Scored, Source, images_of, row_blocks, stream_images, stream_scores
+from onepair.data.images.decode import Preprocessing, as_pixels, decode
 from onepair.data.images.walk import image_files
+from onepair.data.label_table import LabelTable
 from onepair.data.problems import Report, raise_problem
 from onepair.data.vectors.vector_files import text_rows, vector_rows
-from onepair.errors import DataError, ModelError, import_pandas, require_extra
-from onepair.files import write_atomically
+from onepair.errors import DataError, ModelError, OnepairError, import_pandas, require_extra
+from onepair.files import write_atomically, writing
 from onepair.inference.engine import MANY, EngineFactory, Float32, OnnxEngine, open_session
-from onepair.inference.model_files import NAME, WEIGHTS, load_model, parse_description, read_description
+from onepair.inference.model_files import CARD, NAME, WEIGHTS, load_model, parse_description, read_description
 from onepair.probability.thresholds import Thresholds
 from onepair.remote import as_path
+from onepair.words import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -44,18 +50,64 @@ class Prediction:
 
 
 class Predictions(list[Prediction]):
-    """Predictions, in the order of what was given."""
+    """Predictions, in the order of what was given.
+
+    Args:
+        each: one for every image, vector or text.
+        classes: of the model.
+    """
+
+    def __init__(self, each: Iterable[Prediction], classes: Sequence[str]) -> None:
+        super().__init__(each)
+        self.classes = classes
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a DataFrame with the columns file and labels, and the probability of each class."""
         pandas = import_pandas()
         names = [str(row) if each.file is None else each.file for row, each in enumerate(self)]
         known = {"file": names, "labels": [list(each.labels) for each in self]}
-        frame = pandas.DataFrame([each.probabilities for each in self])
+        frame = pandas.DataFrame([each.probabilities for each in self], columns=list(self.classes))
         return pandas.concat([pandas.DataFrame(known), frame], axis=1)
 
+    def __repr__(self) -> str:
+        labels = sum(len(each.labels) for each in self)
+        return f"Predictions({len(self):,} with {counted(labels, 'label')} of {counted(len(self.classes), 'class')})"
 
-@dataclass(frozen=True, eq=False)
+    def _repr_html_(self) -> str:
+        figures = [
+            as_figure(
+                lambda path=each.file: decode(Path(path), at_least=THUMBNAIL),  # type: ignore[misc]
+                str(row) if each.file is None else each.file,
+                ", ".join(f"{name} {100 * each.probabilities[name]:.0f} %" for name in each.labels) or "no label",
+            )
+            for row, each in enumerate(self[:SHOWN])
+        ]
+        return as_figures(repr(self), figures)
+
+
+SHOWN, THUMBNAIL = 12, 160  # predictions or suggestions in a notebook, and the pixels of their photos
+
+
+def as_figures(title: str, figures: Sequence[str]) -> str:
+    """Figures beside each other, as HTML."""
+    return f"<p>{escape(title)}</p><div style='display:flex;flex-wrap:wrap;gap:8px'>{''.join(figures)}</div>"
+
+
+def as_figure(read: Callable[[], NDArray[np.uint8]], name: str, caption: str) -> str:
+    """A photo, or its name where it has none that can be read, with what is said of it, as HTML."""
+    from PIL import Image as Picture
+
+    shown = f"<code>{escape(name)}</code>"
+    with suppress(OnepairError, OSError, TypeError):
+        image, content = Picture.fromarray(read()), io.BytesIO()
+        image.thumbnail((THUMBNAIL, THUMBNAIL))
+        image.save(content, "JPEG", quality=80)
+        data = base64.b64encode(content.getvalue()).decode()
+        shown = f"<img src='data:image/jpeg;base64,{data}' alt='{escape(name)}'>"
+    return f"<figure style='margin:0'>{shown}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A trained model, whatever computes it.
 
@@ -78,22 +130,41 @@ class Model:
         """What it takes: "image", "vector" or "text"."""
         return "image" if self.preprocessing is not None else "vector" if self.encode is None else "text"
 
-    def each(self, given: Image | Iterable[Image]) -> Iterator[Input]:
+    def __repr__(self) -> str:
+        return f"Model({str(self.path)!r}: {counted(len(self.classes), 'class')} of {self.noun}s)"
+
+    def each(self, given: Any) -> Iterator[Input]:
         """Give every single image, vector or text."""
+        if (table := getattr(given, "table", None)) is not None:  # of a `Dataset`
+            return self._each_row(table)
+        if not isinstance(given, Iterable) and not hasattr(given, "convert") and not hasattr(given, "toarray"):
+            raise DataError(f"{type(given).__name__} holds no {self.noun}s; give paths, arrays or a Dataset")
         if self.preprocessing is not None:
             return one_by_one(given)
         return vector_rows(given, self.width) if self.encode is None else text_rows(given)
+
+    def _each_row(self, table: LabelTable) -> Iterator[Input]:
+        values: Iterable[Any] | None = table.texts
+        if self.noun == "image":
+            return images_of(table, np.arange(len(table)))
+        if self.noun == "vector":
+            blocks = None if table.vectors is None else table.vectors.blocks()
+            values = None if blocks is None else (vector for _, block in blocks for vector in block)
+        if values is None:
+            raise DataError(f"the dataset has no {self.noun}s, which the model takes")
+        return map(Row, table.files, values)
 
     def predict(self, images: Any) -> "Predictions":
         """Predict the labels and probabilities of images, in their order.
 
         Args:
-            images: one or many of what the model takes; PIL images and torch tensors are images too.
+            images: one or many of what the model takes, or a `Dataset` of them; PIL images and torch tensors are
+                images too.
 
         Raises:
             DataError: an image cannot be read.
         """
-        return Predictions(self.stream(images))
+        return Predictions(self.stream(images), self.classes)
 
     def write(
         self,
@@ -120,25 +191,35 @@ class Model:
         )
 
     def save(self, folder: str | Path) -> Path:
-        """Write the model alone into a folder, from which `onepair.load` gives it back.
+        """Write the model alone, with its model card, into a folder from which `onepair.load` gives it back.
 
         Raises:
             ModelError: the model is an ONNX file, which can be copied as it is.
+            WriteError: the folder cannot be written.
         """
         if self.classifier is None:
             raise ModelError(f"{self.path}: is one file, which can be copied as it is")
         target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        for name in (NAME, WEIGHTS):
-            write_atomically(target / name, (self.path / name).read_bytes())
+        with writing(target):
+            target.mkdir(parents=True, exist_ok=True)
+            for name in (NAME, WEIGHTS, CARD):
+                if (self.path / name).exists():
+                    write_atomically(target / name, (self.path / name).read_bytes())
         return target
 
     def export(self, path: str | Path, **options: Any) -> "Exported":
         """Write the model as an ONNX file, which needs neither torch nor onepair.
 
         Args:
-            path: the file to write.
-            options: of `onepair.inference.export.export_onnx`.
+            path: the file to write, a .onnx; its model card is beside it, a .md.
+            options: `float_input=True`; `quantize="int8"`, and with `calibration=photos` also activations in 8 bits;
+                see `onepair.inference.export.export_onnx`.
+
+        Returns:
+            What was written: its size, inputs and outputs, and how far it agrees with the model.
+
+        Raises:
+            ModelError: the model cannot be an ONNX file.
         """
         require_extra("onnx")
         from onepair.inference.export import export_onnx
@@ -203,6 +284,8 @@ def load(path: str | Path) -> Model:
     Raises:
         ModelError: there is no model at the path, or none that can be used.
     """
+    if not isinstance(path, str | Path):
+        raise ModelError(f"a model is loaded from a path, not from {type(path).__name__}; a Run has it as run.model")
     path = Path(path)
     if path.suffix == ".onnx" and not path.is_dir():
         return _load_onnx(path)

@@ -22,7 +22,7 @@ from sklearn.utils.validation import (
 )
 
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, is_missing, validate_labels
 from onepair.linear.fit import FOLDS, LinearFit, Trial, fit_kernel, fit_linear
 from onepair.methods import METHODS, create_method, find_method
 from onepair.metrics import mean_average_precision
@@ -288,7 +288,11 @@ def read_labels(y: Any) -> Labels:
             y = y.to_numpy()
         y = np.asarray(y)
         if y.dtype == object:  # None for what is unknown, or numbers of several kinds
-            y = np.array([[np.nan if each is None else each for each in row] for row in y], float) if y.ndim == 2 else y
+            y = (
+                np.array([[np.nan if is_missing(each) else each for each in row] for row in y], float)
+                if y.ndim == 2
+                else y
+            )
         given = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", input_name="y")
         if given.ndim != 2:
             raise ValueError(

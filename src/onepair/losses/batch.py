@@ -38,6 +38,7 @@ def check_batch(logits: Tensor, labels: Tensor, *, unknown: Unknown, soft: bool 
     Values are checked where that is cheap, see `can_check_values`; shapes and dtypes always.
     """
     check_choice("unknown", unknown, ("negative", "ignore"))
+    labels = labels if isinstance(labels, Tensor) else torch.as_tensor(labels, device=logits.device)
     if logits.ndim < 2 or logits.shape != labels.shape or logits.shape[-1] == 0:
         raise ValueError(
             "logits and labels must be matrices (batch, classes), or (batch, ..., classes), with a class or more, of "
@@ -45,6 +46,8 @@ def check_batch(logits: Tensor, labels: Tensor, *, unknown: Unknown, soft: bool 
         )
     if not logits.is_floating_point():
         raise ValueError(f"logits must be floating point numbers, got {logits.dtype}")
+    if labels.device != logits.device:
+        raise ValueError(f"logits are on {logits.device} and labels on {labels.device}; move one to the other")
     soft = soft and labels.is_floating_point()
     if labels.is_floating_point():
         labels = torch.where(labels.isnan(), UNKNOWN, labels)

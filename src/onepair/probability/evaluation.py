@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
-from onepair.errors import DataError
+from onepair.errors import DataError, import_pandas
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats, average_precision, coverage, precision_recall_f1, ranking_loss
 from onepair.probability.infer import Inference, infer
@@ -19,6 +19,9 @@ from onepair.probability.intervals import TAILS, WIDEST, Interval, Z
 from onepair.probability.observation import Process
 from onepair.probability.thresholds import Thresholds
 from onepair.words import counted
+
+if TYPE_CHECKING:
+    import pandas
 
 _DRAWS = 80  # for an interval
 _SHARPNESS_SD = 0.3  # of the logarithm of how steeply logits rise with the scores, before any known cell says
@@ -245,6 +248,22 @@ class Evaluation(NamedTuple):
     lacking: str = ""  # a sentence on what is missing to tell all figures
     estimated: Estimated | None = None  # what stands in their place, if labels are unknown
     metrics: Mapping[str, float] = MappingProxyType({})  # others that were asked for, on the known labels
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a DataFrame with a row for each class; its figures are estimates where labels are unknown."""
+        classes = self.classes if self.estimated is None else self.estimated.classes
+        return import_pandas().DataFrame([each._asdict() for each in classes.values()], index=[*classes])
+
+    def __repr__(self) -> str:
+        if self.estimated is None:
+            figures = [f"{name} {100 * getattr(self, name):.1f}" for name in OVERALL]
+        else:
+            found = {name: getattr(self.estimated, name) for name in OVERALL}
+            figures = [
+                f"{name} about {100 * each.value:.0f} ({100 * each.low:.0f} to {100 * each.high:.0f})"
+                for name, each in found.items()
+            ]
+        return f"Evaluation({counted(self.images, 'image')}: {', '.join(figures)} %)"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no NaN: None stands for it."""

@@ -61,6 +61,13 @@ class Thresholds:
         """The labels (N, L) that are predicted."""
         return np.asarray(np.asarray(scores) >= self.thresholds)
 
+    def as_probabilities(self) -> Floats:
+        """The calibrated probability (L,) from which each label is predicted; NaN for one that never is."""
+        used = np.flatnonzero(np.isfinite(self.thresholds))
+        found = np.full(len(self.thresholds), np.nan)
+        found[used] = self.calibrator.of_cells(self.thresholds[used], used)
+        return found
+
     def of_classes(self, columns: Indices) -> "Thresholds":
         """The same for some of the classes, in the order of `columns`."""
         pooled = self.pooled[columns] if len(self.pooled) else self.pooled

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from onepair.probability.thresholds import Thresholds
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import Split, sample_places
 from onepair.words import counted, listed
+
+if TYPE_CHECKING:
+    import pandas
 
 logger = logging.getLogger(__name__)
 
@@ -144,6 +147,15 @@ class Chosen(NamedTuple):
     scores: NDArray[np.float32]  # of the images that the model is judged by
     evaluation: Evaluation
     images: int  # that the thresholds were chosen by
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a DataFrame with the threshold of each class, as a probability, and what it gives."""
+        frame = self.evaluation.to_frame()
+        frame.insert(0, "threshold", self.thresholds.as_probabilities())
+        return frame
+
+    def __repr__(self) -> str:
+        return f"Chosen({self.thresholds.rule}, by {counted(self.images, 'image')}: {self.evaluation!r})"
 
 
 def choose_thresholds(

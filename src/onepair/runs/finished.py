@@ -24,6 +24,7 @@ from onepair.remote import as_path, is_remote, is_url
 from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunFolder
+from onepair.runs.model_card import write_card
 from onepair.runs.project import project_of
 from onepair.runs.task import RunCache, Split, Task, describe_observation, sample_places, task_of
 from onepair.words import counted
@@ -226,6 +227,7 @@ class FinishedRun:
         """Store other decisions with the model."""
         self.description = self.description._replace(decisions=decisions)
         write_description(self.path, self.description)
+        write_card(self.folder, self.config, self.description, self.results, self.task)
 
     @cached_property
     def classifier(self) -> "Classifier":

@@ -18,6 +18,7 @@ from onepair.probability.observation import recognise
 from onepair.probability.thresholds import Thresholds, fit_decisions
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunFolder
+from onepair.runs.model_card import write_card
 from onepair.runs.task import Skipped, Split, Task, knows_negatives, skipped_cells, skipped_images
 from onepair.training.callbacks import Callback
 from onepair.training.checkpoint import StopRequests
@@ -158,7 +159,9 @@ def finish(
         **(_test_metrics(run, scores["test"], decisions) if len(task.test) and not task.holds_out else {}),
     )
     if run.fabric.is_global_zero:
-        save_model(run.folder.path, run.classifier, decisions, weights=weights, precision=run.config.precision)
+        found = save_model(run.folder.path, run.classifier, decisions, weights=weights, precision=run.config.precision)
+        if not task.holds_out:
+            write_card(run.folder, run.config, found, results, task)
         run.folder.write_results(results)
     return results
 

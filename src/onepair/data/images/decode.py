@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from onepair.errors import DataError, ModelError, RemoteError, UserError
+from onepair.labels import to_numpy
 from onepair.remote import NonLocalPath
 
 # Pillow also opens formats that start other programs or hold no pixels: only these are images to us.
@@ -216,7 +217,7 @@ def as_pixels(image: Any, *, what: str = "the image") -> Pixels:
     if hasattr(image, "convert"):  # of PIL
         return np.asarray(image.convert("RGB"))
     if hasattr(image, "detach"):  # of torch, with channels first
-        image = image.detach().cpu().numpy()
+        image = to_numpy(image)
         image = np.moveaxis(image, 0, -1) if image.ndim == 3 and image.shape[0] in (1, 3) else image
     given: NDArray[Any] = np.asarray(image)
     if given.dtype.kind == "f" and given.size and given.min() >= 0 and given.max() <= 1:

@@ -101,7 +101,7 @@ def take_census(table: LabelTable) -> Census:
         unknown=labels.count(UNKNOWN),
         verified_empty=int((labels.row_count(NEGATIVE) == len(table.classes)).sum()),
         not_annotated=int((labels.row_count(UNKNOWN) == len(table.classes)).sum()),
-        cardinality=float(labels.row_count(POSITIVE).mean()),
+        cardinality=float(labels.row_count(POSITIVE).sum()) / max(1, len(labels)),
     )
 
 

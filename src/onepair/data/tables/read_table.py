@@ -101,10 +101,11 @@ def read(
         with_vectors=with_vectors,
         report=report,
     )
-    return _with_one_spelling(table, path, report) if spellings == "merge" else table
+    return with_one_spelling(table, path, report) if spellings == "merge" else table
 
 
-def _with_one_spelling(table: LabelTable, path: Path, report: Report) -> LabelTable:
+def with_one_spelling(table: LabelTable, path: Path, report: Report) -> LabelTable:
+    """The table with the spellings of one class under one name, which is reported; `path` is named in that."""
     merged = merge_spellings(table)
     if others := [f"{other} as {name}" for other, name in merged.aliases.items()]:
         what = (

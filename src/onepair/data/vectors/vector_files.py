@@ -17,6 +17,7 @@ from onepair.data.text_files import exists, read_text
 from onepair.data.vectors.align import Vectors
 from onepair.errors import DataError, WriteError
 from onepair.files import cache_folder, replacing, writing
+from onepair.labels import to_numpy
 from onepair.remote import PART, RemotePath, as_path, is_url
 from onepair.words import counted, listed
 
@@ -261,10 +262,10 @@ def vector_rows(given: str | Path | NDArray[Any] | Iterable[Any], width: int, *,
     Those of a file have the names that it gives them, or else their numbers, counted from 0, and if it is not alone
     the file before them.
     """
-    if hasattr(given, "detach"):  # of torch
-        given = given.detach().cpu().numpy()
-    elif hasattr(given, "to_numpy"):  # of pandas
-        given = given.to_numpy()
+    if hasattr(given, "toarray"):  # of scipy
+        given = given.toarray()
+    elif hasattr(given, "detach") or hasattr(given, "to_numpy") or _are_numbers(given):
+        given = to_numpy(given)
     if isinstance(given, str | Path):
         vectors = read_vectors(given)
         _require_width(vectors.width, width, str(given))
@@ -293,6 +294,10 @@ def text_rows(given: str | Path | Iterable[Any], *, alone: bool = True) -> Itera
     else:
         for each in given:
             yield from text_rows(each, alone=_is_alone(given))
+
+
+def _are_numbers(given: Any) -> bool:
+    return isinstance(given, list | tuple) and len(given) > 0 and isinstance(given[0], int | float)
 
 
 def _is_alone(given: Iterable[Any]) -> bool:
