@@ -35,7 +35,7 @@ test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --ignore $(RAY_TESTS)  # a process for each core, and a thread for each process
 	$(BIN)/python -m pytest $(RAY_TESTS)
 
-# The long versions of tests/campaigns, whose figures are in docs/trust.md.
+# The long versions of tests/campaigns, whose figures are in docs/project/internals.md.
 campaign: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.campaigns.bad_input --cases 10000 --seed 1
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.campaigns.kills --times 50 --seed 1
@@ -65,7 +65,6 @@ bench: setup
 	$(BIN)/python benchmarks/review.py
 
 docs: setup
-	$(BIN)/python docs/settings_page.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" mkdocs build --quiet
 	@echo "The site is in site/index.html"
 

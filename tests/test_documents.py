@@ -90,19 +90,23 @@ def test_commands_of_the_documents_exist(page, line):
     chosen.make_context(words[0], words[1:])  # refuses an option that there is not
 
 
-def anchors(page):
+def anchors(text):
     """The headings of a page, as a link names them."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+GENERATED = runpy.run_path(str(ROOT / "docs" / "pages.py"))["generated_pages"]()  # which the site has beside its files
 
 
 def leads_nowhere(page, target):
     path, _, anchor = target.partition("#")
     to = (page.parent / path).resolve() if path else page
-    on_site = ROOT / "docs" in page.parents  # of which every link has to stay within it
-    if not to.exists() or (on_site and ROOT / "docs" not in to.parents):
-        return True
-    return bool(anchor) and anchor not in anchors(to)
+    docs = ROOT / "docs"
+    made = GENERATED.get(to.relative_to(docs).as_posix()) if docs in to.parents else None
+    if made is None and (not to.exists() or (docs in page.parents and docs not in to.parents)):
+        return True  # what is on the site has to stay within it
+    return bool(anchor) and anchor not in anchors(made or to.read_text("utf-8"))
 
 
 def test_links_and_pictures_of_the_documents_are_there():
@@ -122,9 +126,87 @@ def test_links_and_pictures_of_the_documents_are_there():
     assert not missing
 
 
-def test_the_page_of_all_settings_is_that_of_the_configuration():
-    page = runpy.run_path(str(ROOT / "docs" / "settings_page.py"))["page"]
-    assert (ROOT / "docs" / "settings.md").read_text("utf-8") == page(), "run docs/settings_page.py, as make docs does"
+def test_generated_pages_lead_somewhere():
+    wrong = [
+        f"{name}: {target}"
+        for name, text in GENERATED.items()
+        for target in LINK.findall(text)
+        if not target.startswith("http") and leads_nowhere(ROOT / "docs" / name, target)
+    ]
+    assert not wrong
+
+
+def test_every_command_has_a_page_in_one_group():
+    commands = {name.rpartition("/")[2] for name in GENERATED if name.startswith("reference/commands/")} - {"index.md"}
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", GENERATED["reference/commands/index.md"])
+    assert sorted(listed) == sorted(commands)
+    assert {"start.md", "find.md", "answers-export.md"} <= commands
+    assert "--min-probability" in GENERATED["reference/commands/find.md"]
+    assert "`linear.penalty`" in GENERATED["reference/settings.md"]
+    assert all(f"| `{name}` |" in GENERATED["reference/methods.md"] for name in METHODS)
+
+
+def test_formulas_become_mathml_outside_code():
+    convert = runpy.run_path(str(ROOT / "docs" / "pages.py"))["on_page_markdown"]
+    text = convert("so $x^2$ and `$y$`\n\n```sh\necho $a $b\n```\n\n$$\\sum x$$\n")
+    assert text.count("<math") == 2
+    assert "`$y$`" in text
+    assert "echo $a $b" in text
+
+
+# Style: what CONTRIBUTING.md asks of documents, as far as a program can tell.
+
+PROSE = ["README.md", "CONTRIBUTING.md", *PAGES]
+LONGEST, MOST_NUMBERS, MOST_WORDS = 25, 2, 20_000
+NO_QUANTITY = re.compile(r"(?<![\w.])-?[01](?![\w.]\w)|\b(19|20)\d\d\b|\bResNet-50\b")  # label values, years, names
+REFUSED = {
+    "history": r"\b(earlier (form|version)|first attempt|since then|no longer|formerly)\b",
+    "a bare as": r", as (of|in) \w",
+    "per image": r"\b(labels?|positives?|answers?|seconds|times) an (image|row)\b",
+    "words of ours": r"\b(held weights|seconds that passed|wishes)\b",
+}
+
+
+def sentences(text):
+    """The sentences of a page, without code, tables, headings and the targets of links."""
+    text = re.sub(r"^ *```.*?^ *```|<!--.*?-->|\$\$.*?\$\$", "\n\n", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^ *(\||#|!!!|:::|<).*$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`]+`|\$[^$\n]+\$", "code", text)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"^\s*([-*]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
+    for paragraph in re.split(r"\n\s*\n", text):
+        yield from re.split(r"(?<=[.!?:;])\s+", " ".join(paragraph.replace("*", "").split()))
+
+
+@pytest.mark.parametrize("name", PROSE)
+def test_sentences_are_short_and_say_one_thing(name):
+    wrong = []
+    for sentence in sentences((ROOT / name).read_text("utf-8")):
+        words = [word for word in sentence.split() if re.search(r"\w", word)]
+        numbers = re.findall(r"(?<![\w.-])\d[\d,.]*", NO_QUANTITY.sub("", sentence))
+        refused = [why for why, pattern in REFUSED.items() if re.search(pattern, sentence, re.IGNORECASE)]
+        if (
+            len(words) > LONGEST
+            or len(numbers) > MOST_NUMBERS
+            or refused
+            or re.match(r"(What|Which|That which)\b[^?]*$", sentence)
+        ):
+            wrong.append((len(words), numbers, refused, sentence))
+    assert not wrong
+
+
+def test_how_to_pages_have_a_goal_what_you_see_and_what_is_next():
+    for page in sorted(ROOT.glob("docs/how-to/*.md")):
+        text = page.read_text("utf-8")
+        assert text.split("\n", 2)[2].startswith("Goal: "), page
+        assert re.search(r"^(You|\d\. .*You) see", text, re.MULTILINE), page
+        assert text.rstrip().rpartition("\n")[2].startswith("Next: "), page
+        assert text.count("!!! ") <= 1, page
+
+
+def test_documents_stay_short():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
+    assert sum(len((ROOT / name).read_text("utf-8").split()) for name in PROSE) <= MOST_WORDS
 
 
 def test_simplest_loss_keeps_the_contract():
