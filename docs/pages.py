@@ -27,8 +27,8 @@ def generated_pages() -> dict[str, str]:
     pages = {
         "reference/settings.md": settings_page(),
         "reference/methods.md": methods_page(),
-        "project/changes.md": on_site((ROOT / "CHANGELOG.md").read_text("utf-8")),
-        "project/contributing.md": on_site((ROOT / "CONTRIBUTING.md").read_text("utf-8")),
+        "project/changes.md": site_text((ROOT / "CHANGELOG.md").read_text("utf-8")),
+        "project/contributing.md": site_text((ROOT / "CONTRIBUTING.md").read_text("utf-8")),
     }
     commands = all_commands()
     pages["reference/commands/index.md"] = commands_page(commands)
@@ -180,7 +180,7 @@ def methods_page() -> str:
     return "\n\n".join([*parts, table("name | in the papers | paper | what it does", *rows)]) + "\n"
 
 
-def on_site(text: str) -> str:
+def site_text(text: str) -> str:
     """Return a page of the repository with links that lead somewhere on the site; the others become plain names."""
 
     def link(match: re.Match[str]) -> str:
