@@ -629,6 +629,7 @@ def _of_rows(table: LabelTable, rows: Indices) -> LabelTable:
         asked=None if table.asked is None else table.asked.take(rows),
         places=None if table.places is None else [table.places[row] for row in rows.tolist()],
         texts=None if table.texts is None else tuple(table.texts[row] for row in rows.tolist()),
+        group=None if table.group is None else tuple(table.group[row] for row in rows.tolist()),
         vectors=None if table.vectors is None else table.vectors.of_rows(rows),
         numbered=Numbered(np.arange(len(rows)), len(rows)),
     )

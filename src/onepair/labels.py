@@ -160,6 +160,23 @@ def split_validation(n: int, *, fraction: float = 0.2, seed: int = PUBLISHED_SEE
     return np.sort(order[:train_size]), np.sort(order[train_size:])
 
 
+def fold_groups(groups: ArrayLike, *, folds: int, seed: int) -> Indices:
+    """Return the fold of each row, so that rows of one group share it and folds are about as large as each other.
+
+    >>> fold_groups([0, 0, 0, 1, 1, 2], folds=2, seed=0).tolist()
+    [0, 0, 0, 1, 1, 1]
+    """
+    _, group, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+    order = np.random.RandomState(seed).permutation(len(sizes))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    fold_of, load = np.zeros(len(sizes), np.intp), np.zeros(max(1, min(folds, len(sizes))), np.int64)
+    for each in order.tolist():  # the largest first, each to the smallest fold
+        fold_of[each] = load.argmin()
+        load[fold_of[each]] += sizes[each]
+    fold: Indices = fold_of[group]
+    return fold
+
+
 def split_stratified(
     labels: "ArrayLike | LabelMatrix", *, fraction: float = 0.2, seed: int = PUBLISHED_SEED
 ) -> tuple[Indices, Indices]:

@@ -41,6 +41,7 @@ class LabelTable:
     vectors: Vectors | None = None  # (N, D) of each row, where they are given
     numbered: Numbered | None = None  # where each row stood in a table's file
     aliases: Mapping[str, str] = field(default_factory=dict)  # other names that were read as one of `classes`
+    group: tuple[str, ...] | None = None  # (N,) what belongs together, as a session; "" is alone
     ids: bool = False  # whether `files` are any names, as those of texts or vectors: there need be no such files
 
     def __post_init__(self) -> None:
@@ -59,7 +60,7 @@ class LabelTable:
             object.__setattr__(self, "asked", asked)
             if asked.shape != labels.shape:
                 raise DataError(f"what was asked for has shape {asked.shape}, the labels {labels.shape}")
-        for what, rows in (("texts", self.texts), ("vectors", self.vectors)):
+        for what, rows in (("texts", self.texts), ("vectors", self.vectors), ("groups", self.group)):
             if rows is not None and len(rows) != len(labels):
                 raise DataError(f"a table needs one of its {what} per row; got {len(rows)} for {len(labels)} rows")
         strange = sorted(set(self.split.tolist()) - set(SPLITS))
@@ -77,9 +78,19 @@ class LabelTable:
         """Where the image of a row lies."""
         return joined(self.root, self.files[row])
 
+    def groups(self, rows: Indices) -> Indices | None:
+        """Which group each of some rows is in, by number; None where there are no groups."""
+        if self.group is None:
+            return None
+        names = [self.group[row] or f"\0{row}" for row in rows.tolist()]
+        found: Indices = np.unique(names, return_inverse=True)[1]
+        return found
+
     def more_columns(self) -> dict[str, Sequence[Any]]:
         """What is written beside the labels: texts, and the numbers of vectors that nothing else tells apart."""
         more: dict[str, Sequence[Any]] = {} if self.texts is None else {"text": self.texts}
+        if self.group is not None:
+            more["group"] = self.group
         if self.vectors is not None and self.vectors.ids is None and self.vectors.place is not None:
             more["vector"] = self.vectors.place.tolist()
         return more
@@ -118,6 +129,8 @@ class LabelTable:
             digest.update(f"{len(names)}\n".encode())
             digest.update("\0".join(names).encode("utf-8", "surrogatepass"))
         self.labels.update(digest)
+        if self.group is not None:
+            digest.update("\0".join(self.group).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from onepair.errors import ConfigError
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels
+from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels, fold_groups
 from onepair.linear.solver import Design, Objective, Run, Solution, in_order, measure_columns, solve, workers
 from onepair.methods import Method
 from onepair.methods.method import as_observed
@@ -249,6 +249,7 @@ def fit_linear(
     rounds: int = 1,
     C: Strength = "auto",
     folds: int = FOLDS,
+    groups: Indices | None = None,
     validation: ValidationRows | None = None,
     one_unit: bool = False,
     process: Process = "auto",
@@ -271,6 +272,7 @@ def fit_linear(
         rounds: how often its targets are made anew; see `MethodInfo.rounds`.
         C: inverse strength of the penalty; "auto" tries some, and takes the one with the highest estimated mAP.
         folds: how many models give out-of-fold scores, each fitted without one part of the rows.
+        groups: the group of each row, which no fold cuts apart.
         validation: rows to judge strengths by, in place of those that a fold leaves out.
         one_unit: whether columns keep their sizes relative to each other, as for `measure_columns`.
         process, asked: how labels came to be known, as for `onepair.probability.observation.recognise`.
@@ -287,7 +289,7 @@ def fit_linear(
             None if each is None else torch.as_tensor(each).to(design.dtype) for each in (row_weights, class_weights)
         )
         problem = _Problem(design, observed, make, rounds, max_iter, run, *weights)
-        search = _Search(problem, _folds(rows, folds, seed), process, asked, validation, on_trial)
+        search = _Search(problem, _folds(rows, folds, seed, groups), process, asked, validation, on_trial)
         search.estimate_priors()
         strength = search.best_strength() if C == "auto" else float(C)
         whole = search.solve_all(strength, tolerance)
@@ -314,8 +316,10 @@ def fit_linear(
     )
 
 
-def _folds(rows: int, folds: int, seed: int) -> Indices:
-    """Which of so many folds each row is in."""
+def _folds(rows: int, folds: int, seed: int, groups: Indices | None) -> Indices:
+    """Which of so many folds each row is in; rows of a group are in one."""
+    if groups is not None:
+        return fold_groups(groups, folds=folds, seed=seed)
     fold = np.zeros(rows, np.intp)
     fold[np.random.RandomState(seed).permutation(rows)] = np.arange(rows) % max(1, min(folds, rows))
     return fold

@@ -333,6 +333,7 @@ def with_photos(table: LabelTable, files: Sequence[str]) -> LabelTable:
         places=None if table.places is None else [*table.places, *("" for _ in files)],
         numbered=None,
         texts=None if table.texts is None else (*table.texts, *("" for _ in files)),
+        group=None if table.group is None else (*table.group, *("" for _ in files)),
     )
 
 

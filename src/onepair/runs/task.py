@@ -23,6 +23,7 @@ from onepair.labels import (
     UNKNOWN,
     Indices,
     Labels,
+    fold_groups,
     observe_fraction,
     observe_positives,
     observe_preferred,
@@ -228,7 +229,7 @@ def prepare_task(
             )
         validation = official
     elif drawn:
-        kept, held_out = _split(given, config)
+        kept, held_out = _split(given, config, table.groups(official))
         validation = official[held_out]
     validation_labels = observed if out_of_fold else table.labels.take(validation)
     if not validation_labels.has(POSITIVE):
@@ -267,8 +268,12 @@ def hold_out(task: Task, config: DataConfig) -> Task:
         raise DataError(
             f"{config.source}: {counted(len(task.train), 'training image')} cannot be cut into {parts} folds"
         )
-    order = np.random.RandomState(config.seed).permutation(len(task.train))
-    held_out = np.sort(order[part - 1 :: parts])
+    groups = task.table.groups(task.train)
+    if groups is None:
+        order = np.random.RandomState(config.seed).permutation(len(task.train))
+        held_out = np.sort(order[part - 1 :: parts])
+    else:
+        held_out = np.flatnonzero(fold_groups(groups, folds=parts, seed=config.seed) == part - 1)
     kept = np.delete(np.arange(len(task.train)), held_out)
     part_of = replace(
         task, train=task.train[kept], observed=task.observed.take(kept), test=task.train[held_out], holds_out=True
@@ -278,11 +283,14 @@ def hold_out(task: Task, config: DataConfig) -> Task:
     return part_of
 
 
-def _split(labels: LabelMatrix, config: DataConfig) -> tuple[Indices, Indices]:
+def _split(labels: LabelMatrix, config: DataConfig, groups: Indices | None) -> tuple[Indices, Indices]:
     if len(labels) == 1:
         raise DataError(
             f"{config.source}: 1 image is too few: one at least to train on, and one to select the best epoch by"
         )
+    if groups is not None and len(np.unique(groups)) > 1:
+        fold = fold_groups(groups, folds=max(2, round(1 / config.validation)), seed=config.seed)
+        return np.flatnonzero(fold > 0), np.flatnonzero(fold == 0)
     published = config.split == "published" or (config.split == "auto" and config.observe != "given")
     try:
         if published:

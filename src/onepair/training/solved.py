@@ -122,6 +122,7 @@ def solve_head(run: RunContext) -> tuple[LinearFit, FeatureSource]:
         process=config.data.process,
         asked=None if asked is None else asked.take(task.train),
         seed=config.data.seed,
+        groups=task.table.groups(task.train),
         on_trial=on_trial,
     )
     if found.kernel is not None:

@@ -7,7 +7,7 @@ Animals|Dog, each level is a keyword. Nothing in XMP is followed or expanded: a 
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
@@ -112,13 +112,13 @@ def sidecar_of(photo: Path) -> Path | None:
     return next((path for name in names if is_file(path := photo.with_name(name))), None)
 
 
-def read_keywords(photo: Path) -> Keywords:
-    """Read the keywords of a photo: those of the file beside it if that has any, else its own.
+def read_keywords(photo: Path, *, beside_first: bool = True) -> Keywords:
+    """Read the keywords of a photo: those of the file beside it if that has any and comes first, else its own.
 
     Raises:
         DataError: the XMP is damaged.
     """
-    if beside := sidecar_of(photo):
+    if beside := sidecar_of(photo) if beside_first else None:
         with beside.open("rb") as file:
             text = file.read(MOST + 1)
         if len(text) > MOST:
@@ -199,7 +199,7 @@ def edit_xmp(text: str, add: Mapping[str, str], remove: Set[str]) -> str:
     Args:
         text: the XMP, or "" for a new one.
         add: keywords, and each in its hierarchy, as Animals|Dog, for the elements that have one.
-        remove: keywords, without regard to case; of a hierarchy, all that has one of them for a level.
+        remove: keywords, without regard to case; of a hierarchy, the levels above stay.
     """
     text = text or _EMPTY
     for bag, (space, between) in _BAGS.items():
@@ -211,13 +211,20 @@ def edit_xmp(text: str, add: Mapping[str, str], remove: Set[str]) -> str:
                 text = _in_description(text, element)
             continue
         written = [unescape(each, {"&quot;": '"', "&apos;": "'"}) for each in _written(found[1])]
-        kept = [each for each in written if not remove & set(map(fold, _levels(bag, each)))]
+        kept = list(dict.fromkeys(filter(None, (_without_levels(bag, each, remove) for each in written))))
         kept += [each for each in more if fold(each) not in map(fold, kept)]
         if kept != written:
             start, end = found.span()
             opening = found[0][: found[0].index(">") + 1]
             text = f"{text[:start]}{opening}<rdf:Bag>{_items(kept)}</rdf:Bag></{bag}>{text[end:]}"
     return text
+
+
+def _without_levels(bag: str, keyword: str, remove: Set[str]) -> str:
+    """A keyword up to the level that is removed: of Animals|dog without dog, Animals."""
+    levels = _levels(bag, keyword)
+    kept = takewhile(lambda level: fold(level) not in remove, levels)
+    return _BAGS[bag][1].join(kept) if len(levels) > 1 else "".join(kept)
 
 
 def _written(inside: str) -> list[str]:
@@ -316,7 +323,7 @@ def write_keywords(table: LabelTable, folder: Path, *, copies: bool = False) -> 
     left_out, own = [], {}
     for row, photo in photos.items():
         try:
-            own[row] = read_keywords(photo)
+            own[row] = read_keywords(photo, beside_first=not copies)
         except DataError as error:
             left_out.append(str(error))
     levels = [_levels(bag, each) for known in own.values() for bag, all_of in known.bags.items() for each in all_of]
@@ -346,7 +353,7 @@ def _named(table: LabelTable, labels: Sequence[int], label: int) -> Iterator[str
 def _write_one(
     photo: Path, known: Keywords, place: Path, add: Mapping[str, str], remove: Set[str], *, copies: bool
 ) -> None:
-    beside = sidecar_of(photo)
+    beside = None if copies else sidecar_of(photo)
     if beside is not None:
         text = beside.read_text(encoding="utf-8")
     else:

@@ -118,6 +118,7 @@ def _with_rows(table: LabelTable, rows: list[int]) -> LabelTable:
         asked=None if table.asked is None else table.asked.take(rows),
         places=None if table.places is None else tuple(table.places[row] for row in rows),
         texts=None if table.texts is None else tuple(table.texts[row] for row in rows),
+        group=None if table.group is None else tuple(table.group[row] for row in rows),
         vectors=None if table.vectors is None else table.vectors.of_rows(np.array(rows)),
         numbered=None if table.numbered is None else table.numbered._replace(rows=table.numbered.rows[rows]),
     )

@@ -24,6 +24,7 @@ LIST_NAMES = (  # without spaces, - and _; all but the first only where they do 
     *("motsclés", "étiquettes", "parolechiave", "etichette"),
 )
 _VALUE_NAMES = ("value", "present", "presence", "confidence")  # of what a row with one label says of it: 1 or 0
+_GROUP_NAMES = ("group", "groupid", "session", "sessionid", "patient", "patientid", "seriesid", "burst", "burstid")
 _STATES = (
     *("public", "private", "published", "verified", "valid", "checked", "reviewed", "approved", "flagged", "deleted"),
     *("active", "duplicate", "difficult", "truncated", "occluded", "crowd", "groupof", "depiction", "inside"),
@@ -47,6 +48,7 @@ class Columns:
 
     file: int | None  # None where rows have no names but their numbers
     text: int | None
+    group: int | None  # rows that belong together
     vector: int | None  # which of given vectors a row has
     split: int | None
     complete: int | None  # whether all classes that a row does not name are known to be negative
@@ -76,7 +78,8 @@ def find_columns(
     split, complete, asked = (sheet.find(name) for name in ("split", "complete", "asked"))
     split = _split_by_values(sheet, report) if split is None else split
     vector = _vector_column(sheet) if with_vectors else None
-    taken = {file, text, vector, split, complete, asked}
+    group = _group_column(sheet, label_columns or (), report)
+    taken = {file, text, vector, split, complete, asked, group}
     others = [i for i in range(len(sheet.header)) if i not in taken]
     if label_columns:
         names, classes = _as_named(sheet, label_columns)
@@ -86,7 +89,7 @@ def find_columns(
     if names is not None and not label_columns:
         _leave_out(sheet, [i for i in others if i not in (names, value, negatives)], file, report)
     classes = _without_repeats(sheet, classes, report)
-    return Columns(file, text, vector, split, complete, asked, value, names, negatives, classes)
+    return Columns(file, text, group, vector, split, complete, asked, value, names, negatives, classes)
 
 
 def with_split(sheet: Sheet, report: Report) -> Sheet:
@@ -121,6 +124,21 @@ def _file(sheet: Sheet, report: Report, *, has_names: bool, needs_files: bool) -
         raise DataError(
             f"{sheet.source}: no column named file{there}; the first line names the columns, as file,cat,dog"
         )
+    return None
+
+
+def _group_column(sheet: Sheet, label_columns: Sequence[str], report: Report) -> int | None:
+    """The column that says which rows belong together, as those of a session: words that come again."""
+    titles = list(map(plain_title, sheet.header))
+    for name in _GROUP_NAMES:
+        column = titles.index(name) if name in titles else -1
+        if column < 0 or sheet.header[column] in label_columns or not sheet.columns[column].mostly_other:
+            continue
+        held = [text for text in sheet.columns[column].texts if text]
+        if len(set(held)) < len(held):
+            if name != "group":
+                report(sheet.remark("group", column, "taken for groups: images of one are in one split and fold"))
+            return column
     return None
 
 

@@ -158,6 +158,7 @@ def interpret(
         places=tuple(sheet.places[row] for row in first),
         texts=None if texts is None else tuple(texts[row] for row in first),
         numbered=numbered,
+        group=None if columns.group is None else tuple(sheet.columns[columns.group].texts[row] for row in first),
         ids=rows.ids,
     )
 

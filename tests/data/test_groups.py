@@ -1,0 +1,58 @@
+"""Images that belong together, by a column of the table, are in one fold and one split."""
+
+import numpy as np
+import pytest
+
+from onepair.data.formats.read import read_dataset
+from onepair.data.formats.write import write_labels
+from onepair.labels import fold_groups
+from onepair.runs.config import DataConfig
+from onepair.runs.task import hold_out, prepare_task
+
+
+def table_of(tmp_path, title, *, rows=40):
+    lines = [f"{row:02}.jpg,{'dog' if row % 3 else 'cat'},walk {row // 4}" for row in range(rows)]
+    path = tmp_path / "labels.csv"
+    path.write_text("\n".join([f"file,tags,{title}", *lines]))
+    return path
+
+
+@pytest.mark.parametrize("title", ["group", "Session", "patient_id"])
+def test_a_column_of_groups_is_read_and_written_again(tmp_path, title):
+    remarks = []
+    table = read_dataset(table_of(tmp_path, title), report=remarks.append)
+    assert table.classes == ("cat", "dog")
+    assert table.group == tuple(f"walk {row // 4}" for row in range(40))
+    for name in ("again.csv", "again.parquet"):
+        write_labels(table, tmp_path / name)
+        again = read_dataset(tmp_path / name)
+        assert (again.group, again.classes, again.fingerprint()) == (table.group, table.classes, table.fingerprint())
+
+
+def test_a_class_called_group_is_a_class(tmp_path):
+    (tmp_path / "wide.csv").write_text("file,group,dog\na.jpg,1,0\nb.jpg,0,1\nc.jpg,,1\n")
+    table = read_dataset(tmp_path / "wide.csv")
+    assert (table.classes, table.group) == (("group", "dog"), None)
+
+
+def test_no_fold_and_no_split_cuts_a_group_apart(tmp_path):
+    config = DataConfig(source=str(table_of(tmp_path, "group")))
+    task = prepare_task(config)
+    groups = np.array(task.table.group)
+    assert len(task.validation) == 8
+    assert not set(groups[task.train]) & set(groups[task.validation])
+    held = [hold_out(task, DataConfig(source=config.source, fold=f"{part}/4")) for part in range(1, 5)]
+    for each in held:
+        assert not set(groups[each.train]) & set(groups[each.test])
+    assert sorted(np.concatenate([each.test for each in held]).tolist()) == task.train.tolist()
+
+
+def test_folds_of_groups_are_about_as_large_as_each_other():
+    random = np.random.default_rng(0)
+    groups = random.integers(0, 50, 1000)
+    fold = fold_groups(groups, folds=5, seed=3)
+    assert all(len(set(fold[groups == each])) == 1 for each in range(50))
+    sizes = np.bincount(fold)
+    assert len(sizes) == 5
+    assert sizes.max() - sizes.min() <= 10
+    assert len(np.unique(fold_groups([0, 0, 1], folds=5, seed=0))) == 2
