@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.write import write_labels
+from onepair.data.quality.check import find_problems
+from onepair.data.quality.clean import clean
 from onepair.labels import fold_groups
 from onepair.runs.config import DataConfig
 from onepair.runs.task import hold_out, prepare_task
@@ -56,3 +59,29 @@ def test_folds_of_groups_are_about_as_large_as_each_other():
     assert len(sizes) == 5
     assert sizes.max() - sizes.min() <= 10
     assert len(np.unique(fold_groups([0, 0, 1], folds=5, seed=0))) == 2
+
+
+def test_photos_that_look_nearly_the_same_become_a_group(tmp_path):
+    random, lines = np.random.default_rng(0), ["file,tags"]
+    for number in range(30):
+        pixels = np.kron(random.integers(0, 256, (12, 12, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number:02}.jpg")
+        lines.append(f"{number:02}.jpg,{'dog' if number % 2 else 'cat'}")
+        if number in (4, 9):
+            for more in range(2):  # the next ones of a burst: a little brighter, cut a little, compressed anew
+                shot = np.clip(pixels[more:, : 96 - more].astype(int) + 6, 0, 255).astype(np.uint8)
+                Image.fromarray(shot).save(tmp_path / f"{number:02} {more}.jpg", quality=60)
+                lines.append(f"{number:02} {more}.jpg,cat")
+    (tmp_path / "flat.png").write_bytes(b"")
+    for name in ("white", "black"):  # have nothing in common but that there is nothing to see
+        Image.new("RGB", (50, 50), name).save(tmp_path / f"{name}.png")
+        lines.append(f"{name}.png,dog")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    table = read_dataset(tmp_path / "labels.csv")
+    found = [each for each in find_problems(table, images=True) if each.kind == "nearly the same"]
+    assert [each.where for each in found] == ["04.jpg, 04 0.jpg, 04 1.jpg", "09.jpg, 09 0.jpg, 09 1.jpg"]
+    assert all(each.remark for each in found)
+    cleaned = clean(table).table
+    groups = {name: [file for file, group in zip(cleaned.files, cleaned.group, strict=True) if group == name]
+              for name in set(cleaned.group) - {""}}  # fmt: skip
+    assert sorted(groups.values()) == [["04.jpg", "04 0.jpg", "04 1.jpg"], ["09.jpg", "09 0.jpg", "09 1.jpg"]]

@@ -316,7 +316,7 @@ def fit_linear(
     )
 
 
-def _folds(rows: int, folds: int, seed: int, groups: Indices | None) -> Indices:
+def _folds(rows: int, folds: int, seed: int, groups: Indices | None = None) -> Indices:
     """Which of so many folds each row is in; rows of a group are in one."""
     if groups is not None:
         return fold_groups(groups, folds=folds, seed=seed)

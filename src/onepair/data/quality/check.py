@@ -1,14 +1,17 @@
 """What is in a dataset, and what is wrong with it."""
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import partial
 from hashlib import blake2b, file_digest
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from onepair.data.images.blocks import cores
 from onepair.data.label_table import SPLITS, LabelTable
@@ -214,36 +217,97 @@ def _to_be_allowed(table: LabelTable, row: int) -> str:
 
 def _damaged_images(table: LabelTable, progress: Progress) -> Iterator[Problem]:
     first_of_name = set({file: row for row, file in reversed(list(enumerate(table.files)))}.values())
-    digests: list[tuple[int, bytes]] = []
+    seen: dict[int, Seen] = {}
     for row, finding in look_at_images(table, progress):
         if isinstance(finding, Problem):
             yield finding
         elif row in first_of_name:
-            digests.append((row, finding))
-    yield from _repeated(table, digests, "image")
+            seen[row] = finding
+    yield from _repeated(table, ((row, each.digest) for row, each in seen.items()), "image")
+    if table.group is None:
+        for rows in near_duplicates({row: each.look for row, each in seen.items()}):
+            files = [table.files[row] for row in rows]
+            what = "look nearly the same; --fix writes a column group, which keeps them in one split and fold"
+            yield Problem("nearly the same", listed(files), what, remark=True)
 
 
-def look_at_images(table: LabelTable, progress: Progress = iter) -> Iterator[tuple[int, Problem | bytes]]:
-    """Decode the image of every row: what is wrong with it, or a digest of its bytes."""
+class Seen(NamedTuple):
+    """What an image is known by."""
+
+    digest: bytes  # of its file
+    look: int | None  # a perceptual hash of `BITS`; None of an image without any pattern
+
+
+BITS, ALIKE = 128, 7  # of a hash, and how many of them differ at most where images look the same
+_BANDS = 8  # more than may differ, so that of two that look the same one band at least is equal
+_MOST_IN_BAND = 200
+_FLAT = 4.0  # standard deviation of the grey of an image without a pattern
+
+
+def look_of(pixels: NDArray[np.uint8]) -> int | None:
+    """Return a hash of what an image (H, W, 3) looks like: where it gets brighter, to the right and downwards."""
+    grey = np.asarray(Image.fromarray(pixels).convert("L").resize((9, 9), Image.Resampling.BOX), np.int16)
+    if grey.std() < _FLAT:
+        return None
+    brighter = np.concatenate([(np.diff(grey, axis=1) > 0)[:8].ravel(), (np.diff(grey, axis=0) > 0)[:, :8].ravel()])
+    return int.from_bytes(np.packbits(brighter).tobytes(), "big")
+
+
+def near_duplicates(looks: Mapping[int, int | None]) -> list[list[int]]:
+    """Return rows whose images look nearly the same, together, each group sorted.
+
+    Args:
+        looks: the hash of each row.
+
+    >>> near_duplicates({0: 0b1011, 1: 1 << 90, 2: 0b1000, 3: None, 4: 2**128 - 1})
+    [[0, 2]]
+    """
+    parent = {row: row for row in looks}
+
+    def root(row: int) -> int:
+        while parent[row] != row:
+            parent[row] = parent[parent[row]]
+            row = parent[row]
+        return row
+
+    for band in range(_BANDS):
+        width = BITS // _BANDS
+        by_band: dict[int, list[int]] = defaultdict(list)
+        for row, look in looks.items():
+            if look is not None:
+                by_band[look >> (band * width) & ((1 << width) - 1)].append(row)
+        for rows in by_band.values():
+            for i, one in enumerate(rows[:_MOST_IN_BAND]):
+                for other in rows[i + 1 : _MOST_IN_BAND]:
+                    if ((looks[one] or 0) ^ (looks[other] or 0)).bit_count() <= ALIKE:
+                        parent[root(other)] = root(one)
+    groups: dict[int, list[int]] = defaultdict(list)
+    for row in looks:
+        groups[root(row)].append(row)
+    return sorted(sorted(rows) for rows in groups.values() if len(rows) > 1)
+
+
+def look_at_images(table: LabelTable, progress: Progress = iter) -> Iterator[tuple[int, "Problem | Seen"]]:
+    """Decode the image of every row: what is wrong with it, or what it is known by."""
     remote = len(table) > 0 and table.pixels is None and is_remote(table.path(0))
     threads = AT_ONCE if remote else cores()  # decoding lets go of Python's lock
     findings = in_threads(partial(_look, table), range(len(table)), threads=threads)
     yield from zip(progress(range(len(table))), findings, strict=True)
 
 
-def _look(table: LabelTable, row: int) -> Problem | bytes:
-    """Decode an image: what is wrong with it, or a digest of its bytes."""
+def _look(table: LabelTable, row: int) -> Problem | Seen:
+    """Decode an image: what is wrong with it, or what it is known by."""
     from onepair.data.images.decode import decode
 
     path = table.path(row)
     try:
         if isinstance(path, NonLocalPath):
             content = path.read_bytes()
-            decode(content, at_least=1)
-            return blake2b(content, digest_size=16).digest()
-        decode(path, at_least=1)  # to its end, but at a small scale where the format allows
+            look = look_of(decode(content, at_least=16))
+            return Seen(blake2b(content, digest_size=16).digest(), look)
+        look = look_of(decode(path, at_least=16))  # to its end, but at a small scale where the format allows
         with path.open("rb") as file:
-            return file_digest(file, partial(blake2b, digest_size=16)).digest()
+            return Seen(file_digest(file, partial(blake2b, digest_size=16)).digest(), look)
     except (DataError, OSError) as error:
         if not exists(path):
             return missing_file(table, row)

@@ -9,10 +9,18 @@ import numpy as np
 from onepair.data.class_names import merge_classes
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.data.problems import Problem
-from onepair.data.quality.check import Progress, look_at_images, much_alike, near_names, same_names
+from onepair.data.quality.check import (
+    Progress,
+    look_at_images,
+    much_alike,
+    near_duplicates,
+    near_names,
+    same_names,
+)
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.words import counted
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ def clean(
             table = _merge_classes(table, [one, other], changes)
         elif one in table.classes and other in table.classes:
             doubts.append(much_alike(one, other))
-    table = table if table.ids else _without_bad_images(table, changes, progress)
+    table = table if table.ids else _without_bad_images(table, changes, doubts, progress)
     return Cleaned(_without_empty_classes(table, changes), changes, doubts)
 
 
@@ -70,13 +78,17 @@ def _with_classes(table: LabelTable, columns: list[int]) -> LabelTable:
     )
 
 
-def _without_bad_images(table: LabelTable, changes: list[Problem], progress: Progress) -> LabelTable:
+def _without_bad_images(
+    table: LabelTable, changes: list[Problem], doubts: list[Problem], progress: Progress
+) -> LabelTable:
     copies: dict[bytes, list[int]] = defaultdict(list)
+    looks: dict[int, int | None] = {}
     for row, finding in look_at_images(table, progress):
         if isinstance(finding, Problem):
             changes.append(replace(finding, what=f"{finding.what}; left out"))
         else:
-            copies[finding].append(row)
+            copies[finding.digest].append(row)
+            looks[row] = finding.look
     kept, agreed = [], {}
     for rows in copies.values():
         first = max(rows, key=lambda row: (SPLITS.index(table.split[row]), -row))
@@ -92,6 +104,12 @@ def _without_bad_images(table: LabelTable, changes: list[Problem], progress: Pro
     if agreed:
         merged = LabelMatrix.of(np.stack(list(agreed.values())))
         table = replace(table, labels=table.labels.with_rows(np.array(list(agreed)), merged))
+    if table.group is None and (alike := near_duplicates({row: looks[row] for row in sorted(kept)})):
+        number_of = {row: number for number, rows in enumerate(alike, start=1) for row in rows}
+        names = (f"alike {number_of[row]}" if row in number_of else "" for row in range(len(table)))
+        table = replace(table, group=tuple(names))
+        what = f"{counted(len(number_of), 'image')} that look nearly the same as another; the column group says which"
+        doubts.append(Problem("nearly the same", counted(len(alike), "group"), what, remark=True))
     return _with_rows(table, sorted(kept))
 
 
