@@ -66,9 +66,9 @@ def test_one_class_counts_from_the_next_training_on_and_is_not_asked_again(site,
     page = site.post("/alike", **{**fields, "name": "motorbike"})
     assert site.url.path == "/suggestion/1"
     assert asked(page) == []
-    assert same(run) == "sofa=couch;motor-bike=motorbike"
+    assert same(run) == "sofa=couch,motor-bike=motorbike"
     _, train, _ = planned_commands(run, run.path.with_name("1-2"))
-    assert "data.same=sofa=couch;motor-bike=motorbike" in train.words
+    assert "data.same=sofa=couch,motor-bike=motorbike" in train.words
     assert asked(open_site(run).get("/classes")) == []
     assert Project(run.path.parent.parent).data(Project(run.path.parent.parent).record()).same == (
         "sofa=couch",

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.quality.check import near_names
-from onepair.data.tables.cell_values import names_in, write_names
+from onepair.data.tables.cell_values import names_in
 from onepair.errors import ReviewError
 from onepair.files import locked
 from onepair.label_matrix import LabelMatrix
@@ -420,7 +420,7 @@ class ReviewSession(Session):
         with locked(self._project.path / ".lock"):
             record = self._project.record() or ProjectRecord(source="")
             same = [*(names_in(record.reading.get("same")) or []), f"{other}={name}"]
-            reading = {**record.reading, "same": write_names(same)}
+            reading = {**record.reading, "same": ",".join(same)}  # as words of --same
             self.store.recognise({}, {other: name}, {})
             self._project.write(record.model_copy(update={"reading": reading}))
 
@@ -430,7 +430,7 @@ class ReviewSession(Session):
 
     @cached_property
     def _near(self) -> list[tuple[str, str]]:
-        classes = [name for name in self.table.classes if "=" not in name]
+        classes = [name for name in self.table.classes if not set("=,;") & set(name)]
         number = dict(zip(self.table.classes, self.run.known.count(POSITIVE).tolist(), strict=True))
         near = near_names(classes) if len(classes) <= MOST_CLASSES else []
         return [(one, other) if number[one] >= number[other] else (other, one) for one, other in near]
