@@ -20,6 +20,7 @@ class Hidden(NamedTuple):
 
     observed: Labels  # (N, L)
     asked: Mask | None = None  # (N, L): cells that somebody was asked about because of their score
+    drops_empty: bool = False  # rows that show nothing are no part of the set
 
 
 class Process(NamedTuple):
@@ -111,6 +112,29 @@ def three_tags(truth: Labels, scores: Floats, setting: float, random: Random) ->
     return Hidden(_positives(_drawn_by_weight(kept.astype(np.int8), np.zeros(truth.shape), 3, random)))
 
 
+def salient_two(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """Two positives of a row at most, drawn one after the other with chances that grow as exp(setting × score / sd)."""
+    return Hidden(_positives(_drawn_by_weight(truth, setting * _standardised(scores, truth), 2, random)))
+
+
+def effort(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """Four tenths of the positives, with odds that differ from row to row by exp(setting × a normal number)."""
+    level = setting * random.normal(size=(len(truth), 1)) + np.log(2 / 3)
+    return Hidden(_positives((truth == POSITIVE) & (random.random(truth.shape) < expit(level))))
+
+
+def taggers(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """Three people, each with a third of the classes and their own chance to see a positive."""
+    chances = random.permutation(np.resize([0.15, setting, 0.8], truth.shape[1]))
+    return Hidden(_positives((truth == POSITIVE) & (random.random(truth.shape) < chances)))
+
+
+def untagged_dropped(truth: Labels, scores: Floats, setting: float, random: Random) -> Hidden:
+    """A share of the positives; rows without any are to be left out."""
+    kept = random.random(truth.shape) < setting
+    return Hidden(_positives((truth == POSITIVE) & kept), drops_empty=True)
+
+
 def largest(truth: Labels, sizes: Floats, setting: float, random: Random) -> Hidden:
     """The positive of the largest object of every row; what counts as a score here is the object's size."""
     return Hidden(_positives(_drawn_by_weight(truth, setting * sizes, 1, random)))
@@ -160,6 +184,12 @@ PROCESSES_AND_BROKEN = {**PROCESSES, BROKEN: Process(easy_first, (0.3, 0.6))}
 SALIENT = {
     "salient positive": Process(salient_positive, (0.5, 1.0, 1.5, 2.0)),
     "salient tags": Process(salient_tags, (0.5, 1.0, 1.5, 2.0)),
+}
+UNEVEN = {
+    "two at most, salient": Process(salient_two, (1.0,)),
+    "effort by image": Process(effort, (1.5,)),
+    "three taggers": Process(taggers, (0.4,)),
+    "untagged dropped": Process(untagged_dropped, (0.4,)),
 }
 BY_SIZE = {"largest object": Process(largest, (1e6,)), "tags by size": Process(by_size, (1.5,))}
 

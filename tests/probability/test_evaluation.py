@@ -154,7 +154,7 @@ def of_one_class(scores, labels, *, rates, ignorable=False):
     observation = Observation("", 0, np.full(labels.shape, ignorable), np.zeros(labels.shape, bool))
     nothing = Interval(*(np.zeros(1) for _ in range(3)))
     line = Platt(np.array([2.0]), np.array([-1.0]))
-    return Inference(observation, Rates(*map(np.array, rates), np.ones(1)), line, line, scores, nothing, nothing)
+    return Inference(observation, Rates(*map(np.array, rates), np.ones(1)), line, line, line, scores, nothing, nothing)
 
 
 def test_known_cells_tell_how_steep_a_line_is_as_far_as_its_fisher_information():

@@ -229,6 +229,6 @@ def test_known_cells_alone_stand_for_others():
     scores = random.normal(size=(400, 3))
     truth = (random.random(scores.shape) < expit(2 * scores)).astype(np.int8)
     known = np.where(random.random(scores.shape) < 0.6, truth, UNKNOWN).astype(np.int8)
-    weights = decisions._standing_for(infer(scores, known, process="at-random"), known)
+    weights = decisions._standing_for(infer(scores, known, process="at-random"), scores, known)
     assert (weights[known == UNKNOWN] == 0).all()
-    assert weights[known != UNKNOWN].sum() == pytest.approx(scores.size, rel=0.1)
+    assert weights[known != UNKNOWN].sum() == pytest.approx(scores.size, rel=0.25)

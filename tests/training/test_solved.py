@@ -70,14 +70,6 @@ def out_of_sample(run, hardware):
     return read_out_of_sample(run, (), fabric=fabric, hardware=hardware, callbacks=[Listener()])
 
 
-def test_finding_fits_no_likelihood_that_training_has_fitted(train, cache, monkeypatch):
-    run = FinishedRun(train(SOLVED, "method.name=opml-plus", "data.observe=single-positive").folder.path)
-    assert run.folder.likelihood.exists()
-    monkeypatch.setattr("onepair.probability.infer.fit_few_positives", None)
-    hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
-    assert len(find_labels(run, hardware=hardware, maps=False).suggestions)
-
-
 def test_finding_trains_nothing(solved, cache):
     hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
     found = find_labels(solved, hardware=hardware, callbacks=[Listener()], maps=False)

@@ -63,9 +63,7 @@ def find_labels(
         configs = _fold_configs(run, folds, hardware, callbacks)
         leave_to_first(fabric)
         scored = read_out_of_sample(run, configs, fabric=fabric, hardware=hardware, callbacks=callbacks)
-        found = find_in(
-            scored, top=top, min_probability=min_probability, callbacks=callbacks, cache=run.folder.likelihood
-        )
+        found = find_in(scored, top=top, min_probability=min_probability, callbacks=callbacks)
         if lost := np.setdiff1d(run.searched, found.rows).tolist():
             names = listed([run.table.files[row] for row in lost])
             _log.info(f"{counted(len(lost), 'image')} left out that can no longer be read: {names}")
@@ -105,9 +103,8 @@ def find_in(
     top: int | None = None,
     min_probability: float | None = None,
     callbacks: Sequence[Callback] = (),
-    cache: Path | None = None,
 ) -> Finding:
-    """Find labels by scores at hand, without writing anything but a cache of the slowest fit, if one is named."""
+    """Find labels by scores at hand, without writing anything."""
     table, rows, observed = scored.run.table, scored.rows, scored.observed
     if observed.size > search.FEW_CELLS:
         _log.info(f"looking through {len(rows):,} images for the likeliest of {len(table.classes):,} classes")
@@ -120,7 +117,6 @@ def find_in(
         full_scores=scored.sample_scores if has_sample else None,
         asked=None if table.asked is None else table.asked.take(rows),
         process=scored.run.config.data.process,
-        cache=cache,
         on_progress=progress_of(callbacks, "looking through images"),
     )
     suggestions = _unanswered(scored, found.suggestions)

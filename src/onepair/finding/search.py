@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -45,7 +44,6 @@ def find_by_blocks(
     asked: LabelMatrix | None = None,
     process: Process = "auto",
     seed: int = 0,
-    cache: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda done, rows: None,
 ) -> BlockFinding:
     """Find the missing and the wrong labels of a matrix, and how many are missing.
@@ -64,7 +62,6 @@ def find_by_blocks(
         asked: (N, L), 1 where a label is known because a model suggested to ask for it.
         process: how labels came to be known, as for `recognise`.
         seed: of the sample.
-        cache: as for `onepair.probability.fit_decisions`.
         on_progress: called with the rows done, and all of them.
 
     Returns:
@@ -86,7 +83,6 @@ def find_by_blocks(
         sample_scores=full_scores,
         process=process,
         asked=_asked_in(asked, sample, labels),
-        cache=cache,
     )
     if per_class is None and observed.size <= FEW_CELLS:
         cells = np.arange(observed.size)

@@ -1,7 +1,6 @@
 """How probable it is that a label is positive, or that an observed one is wrong: fitted to some rows, for any rows."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +11,8 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
 from onepair.probability.binned_counts import Tally
 from onepair.probability.calibration import Platt, check_scores, fit_lines
-from onepair.probability.infer import Inference, infer, top_share
-from onepair.probability.intervals import Interval
+from onepair.probability.infer import Inference, infer
+from onepair.probability.intervals import Interval, wilson
 from onepair.probability.label_dependence import LabelDependence, fit_label_dependence
 from onepair.probability.observation import Mask, Observation, Process
 
@@ -188,6 +187,41 @@ class SharedOrder:
         return replace(order, scale=fit_lines(mixed, targets, np.ones(targets.shape)))
 
 
+_FEWEST = 10  # observed positives that tell of a class, and a tenth of them at least
+
+
+def top_share(scores: Floats, labels: Labels) -> float:
+    """The share of observed positives in the best tops of all classes: no smaller share of positives is observed."""
+    return _best_tops(scores, labels)[2]
+
+
+def _best_tops(scores: Floats, labels: Labels) -> tuple[Floats, Floats, float]:
+    """Observed positives and cells at the best top of each class, (L,), and their share over all classes."""
+    tops = np.array([_best_top(*column) for column in zip(scores.T, labels.T, strict=True)], np.float64)
+    found, cells = tops.T
+    unknown = (labels == UNKNOWN).sum(0)
+    return (
+        found,
+        cells,
+        float(unknown @ found / max(unknown @ cells, 1)),
+    )  # the top of a class that is all known is pure
+
+
+def _best_top(scores: Floats, labels: Labels) -> tuple[int, int]:
+    """How many positives are observed among how many cells at the top; known negatives are left out."""
+    candidates = labels != NEGATIVE
+    order = np.argsort(-scores[candidates], kind="stable")
+    falling, found = scores[candidates][order], np.cumsum(labels[candidates][order] == POSITIVE)
+    if len(found) == 0 or found[-1] == 0:
+        return 0, 0
+    bound = wilson(found, np.arange(1, len(found) + 1))[0]
+    # Of many cuts some look good by chance, the smallest most of all.
+    bound[found < min(max(_FEWEST, found[-1] / 10), found[-1])] = 0
+    bound[:-1][falling[:-1] == falling[1:]] = 0  # no top ends between cells of one score
+    best = int(np.argmax(bound))
+    return int(found[best]), best + 1
+
+
 def _class_weight(scores: Floats, labels: Labels, everything: Labels, observation: Observation) -> float:
     """How far what is thought of single classes is followed, from 0 to 1."""
     rows = (observation.ignorable & ~observation.asked & (everything != UNKNOWN)).sum() / labels.shape[1]
@@ -219,7 +253,7 @@ class CellPosterior:
         inference, observation = self.inference, self._observation(labels, asked)
         if self.dependence is not None:
             return self.dependence(scores, labels, observation)
-        return observation.posterior(inference.in_any_row(scores), labels, inference.rates)
+        return inference.posterior(scores, labels, observation)
 
     def _observation(self, labels: Labels, asked: Mask) -> Observation:
         """How the labels of these rows came to be known, by the process of those that this was fitted to."""
@@ -239,7 +273,6 @@ def fit_cell_posterior(
     process: Process = "auto",
     asked: ArrayLike | None = None,
     seed: int = 0,
-    cache: Path | None = None,
 ) -> CellPosterior:
     """Fit calibrated probabilities of all cells to scores of models that were not fitted to the rows they score.
 
@@ -255,7 +288,6 @@ def fit_cell_posterior(
         sample_weights: (M,), the inverse of each row's chance to be in the sample, if they are not equal.
         process, asked: how the observed labels came to be known, as for `recognise`.
         seed: of the labels of the sample that are hidden for learning.
-        cache: as for `infer`.
     """
     matrix, known = check_scores(scores, observed)
     rows = len(known)
@@ -274,7 +306,6 @@ def fit_cell_posterior(
         asked=np.concatenate([asked_for, np.zeros(labels.shape, bool)]),
         counted=rows,
         weights=np.concatenate([np.ones(rows), stands_for]),
-        cache=cache,
     )
     observation = inference.observation.of(np.arange(rows))
     full, which = (labels != UNKNOWN).all(1), "validation images"

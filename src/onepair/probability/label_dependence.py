@@ -75,10 +75,10 @@ def fit_label_dependence(
     model = (np.arange(copies)[:, None] + np.arange(rows)) % models
     full = np.tile(labels, (copies, 1))
     hidden, platt, rates = inference.observation, inference.in_any_row, inference.rates
-    shown = hidden.hide(full, rates, random)
+    drawn = scores[model, np.arange(rows)].reshape(-1, count)
+    shown = hidden.hide(full, platt(drawn), rates, random)
     nothing = np.zeros(shown.shape, bool)
     bound = replace(hidden, ignorable=nothing, asked=nothing)
-    drawn = scores[model, np.arange(rows)].reshape(-1, count)
     own, others = _features(platt, rates, drawn, shown, bound)
     weight = (shown == UNKNOWN) * (np.tile(weights / weights.mean(), copies) / copies)[:, None]
     if count > _MOST_CLASSES:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit
 
 from onepair.errors import ConfigError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
@@ -25,6 +26,7 @@ _MOSTLY_ONE = 0.75  # of them show no more than one where one is drawn, and othe
 _EXPECTED_MORE = 10  # rows that would show one positive more than any row does, were there no limit
 _PILED_UP = 1.2  # times as many rows as a smooth fall would have
 _FEWEST_OF_A_LIST, _SHARE_OF_A_LIST = 10, 0.02  # rows that were looked at by the same list of classes
+_CLEAREST = 6.0  # beyond this logit nothing shows more clearly
 _BLOCK = 2**15  # cells that the posterior is computed of at once: what is made of them stays in a core's cache
 
 
@@ -40,9 +42,24 @@ _NODES = _rule(8)  # where it is not exact it errs by less than 1e-4
 class Rates(NamedTuple):
     """The chances to be observed, of those labels that are not drawn for their rows."""
 
-    positive: Floats  # (L,), ρ
+    positive: Floats  # (L,), ρ, of positives that were as likely as not
     negative: Floats  # (L,), η
     stop: Floats  # (k+1,): the chance of a row that shows so many (0 … k) to have been allowed no more; the last is 1
+    salience: float = 0.0  # κ: the odds of a positive to be observed grow as its own odds to this power
+
+    def seen(self, chance: Floats) -> Floats:
+        """The chance of cells (N, L), were they positive, to be observed."""
+        if self.salience == 0:
+            return np.broadcast_to(self.positive, chance.shape)
+        with np.errstate(divide="ignore"):
+            observed: Floats = expit(logit(self.positive) + self.salience * clearness(chance))
+        return observed
+
+
+def clearness(chance: Floats) -> Floats:
+    """How clearly labels show by their probabilities: logits, within bounds."""
+    found: Floats = np.clip(logit(np.clip(chance, 1e-9, 1 - 1e-9)), -_CLEAREST, _CLEAREST)
+    return found
 
 
 class Explanation(NamedTuple):
@@ -79,11 +96,12 @@ class Observation:
     def explain(self, probabilities: Floats, labels: Labels, rates: Rates) -> Explanation:
         """What the known labels of every row say of its others.
 
-            at random:  P(positive | unknown) = (1-ρ) p / ((1-ρ) p + (1-η) (1-p))
-            one drawn:  the m positives known of a row, and K others with generating function
-                        G(t) = Π_unknown ((1-η)(1-p) + (1-ρ) p t), have the likelihood E[1/(m+K)] = ∫ t^(m-1) G(t) dt
+            at random:  P(positive | unknown) = (1-ρ) p / ((1-ρ) p + (1-η) (1-p)),   logit ρ growing by κ logit p
+            one drawn:  the m positives known of a row, and others with generating function
+                        G(t) = Π_unknown ((1-η)(1-p) + (1-ρ) p t^w), have the likelihood ∫ t^(m-1) G(t) dt
 
-        over t from 0 to 1, which Gauss and Legendre's rule gives exactly for up to 15 labels. Rows that may show
+        over t from 0 to 1, by Gauss and Legendre's rule; w = (odds / odds of those shown)^κ is how much sooner a label
+        is drawn than those shown, and for κ = 0 the likelihood is E[1/(m+K)] for K others. Rows that may show
         up to k have 1/C(n, m) in place of 1/n if they stopped at m, and no others if they did not; a row that shows
         nothing was not looked at, or is empty.
 
@@ -108,16 +126,26 @@ class Observation:
         found, stopped = np.where(unknown, chance, positive), np.ones(len(labels))
         row, column = np.nonzero(~unknown)
         known = np.where(positive[row, column], chance[row, column], 1 - chance[row, column])
+        observed = 1.0 if self.max_shown else rates.seen(chance)
+        rate = np.where(positive, observed, np.maximum(rates.negative, 1e-12))[row, column]
+        known = np.where(free[row, column], known, known * rate)
         likelihood: Floats = np.bincount(row, _log(known), len(labels)).astype(np.float64)
-        shown, beside = (positive & ~free).sum(1), (positive & free).sum(1)
+        shown, beside = (positive & ~free).sum(1), (positive & free).sum(1).astype(np.float64)
         drawn = (shown > 0) & here.any(1) & (self.max_shown > 0)
         for rows in (np.flatnonzero(drawn), np.flatnonzero(~drawn)):
             if len(rows) == 0:
                 continue
-            hidden, absent = chance[rows] * (1 - rates.positive), (1 - chance[rows]) * (1 - rates.negative)
+            observed = rates.positive if self.max_shown else rates.seen(chance[rows])
+            hidden, absent = chance[rows] * (1 - observed), (1 - chance[rows]) * (1 - rates.negative)
             if drawn[rows[0]]:
+                sooner: Floats | None = None
+                if rates.salience:
+                    clear = clearness(chance[rows])
+                    of_shown = (clear * (positive & ~free)[rows]).sum(1) / shown[rows]
+                    sooner = np.exp(rates.salience * (clear - of_shown[:, None]))
+                    beside[rows] = (sooner * (positive & free)[rows]).sum(1)
                 of_unknown, stopped[rows], extra = _drawn_posterior(
-                    hidden, absent, here[rows], shown[rows], beside[rows], self.max_shown, rates.stop
+                    hidden, absent, here[rows], shown[rows], beside[rows], self.max_shown, rates.stop, sooner
                 )
             else:
                 of_unknown, stopped[rows], extra = self._not_drawn(
@@ -136,7 +164,7 @@ class Observation:
         return Explanation(found, stopped, likelihood, seen)
 
     def _not_drawn(
-        self, hidden: Floats, absent: Floats, here: Mask, shown: Counts, beside: Counts, stop: float
+        self, hidden: Floats, absent: Floats, here: Mask, shown: Counts, beside: Floats, stop: float
     ) -> tuple[Floats, Floats, Floats]:
         """What `_drawn_posterior` returns, of rows that show nothing, or where none is drawn."""
         either = hidden + absent
@@ -159,13 +187,14 @@ class Observation:
         stopped = np.divide(stop, stop + looked_at, out=np.ones(len(alone)), where=stop + looked_at > 0)
         return stopped, _log(stop + looked_at)
 
-    def hide(self, labels: Labels, rates: Rates, random: np.random.Generator) -> Labels:
+    def hide(self, labels: Labels, probabilities: Floats, rates: Rates, random: np.random.Generator) -> Labels:
         """Full labels (M, L) of other rows with those unknown that would be in rows that are not looked at in full."""
-        chance = np.where(labels == POSITIVE, rates.positive, rates.negative)
-        kept = random.random(labels.shape) < chance
+        observed = rates.positive if self.max_shown else rates.seen(probabilities)
+        kept = random.random(labels.shape) < np.where(labels == POSITIVE, observed, rates.negative)
         if self.max_shown:
             allowed = (random.random((len(labels), self.max_shown + 1)) >= rates.stop).cumprod(1).sum(1)
-            order = np.argsort(np.where(labels == POSITIVE, random.random(labels.shape), 2.0), axis=1)
+            later = random.exponential(size=labels.shape) * np.exp(-rates.salience * clearness(probabilities))
+            order = np.argsort(np.where(labels == POSITIVE, later, np.inf), axis=1)
             rank = np.argsort(order, axis=1)
             kept |= (labels == POSITIVE) & (rank < allowed[:, None])
         return np.where(kept, labels, UNKNOWN).astype(np.int8)
@@ -183,7 +212,14 @@ def _log(values: Floats) -> Floats:
 
 
 def _drawn_posterior(
-    hidden: Floats, absent: Floats, unknown: Mask, shown: Counts, beside: Counts, most: int, stop: Floats
+    hidden: Floats,
+    absent: Floats,
+    unknown: Mask,
+    shown: Counts,
+    beside: Floats,
+    most: int,
+    stop: Floats,
+    sooner: Floats | None,
 ) -> tuple[Floats, Floats, Floats]:
     """Of rows that show so many positives and have so many `beside`: the posterior (n, L), whether they stopped, and
     the log likelihood of what they do not show.
@@ -193,15 +229,17 @@ def _drawn_posterior(
     stops = stop[np.minimum(shown, most)]
     complete = (1 - stops) * (beside == 0) * absent.prod(0) if most > 1 else np.zeros(len(shown))
     whole, with_it, share = np.zeros(len(shown)), np.zeros(hidden.shape), np.empty(hidden.shape)
+    powers = None if sooner is None else sooner.T.copy()
     for at, weight in zip(*_NODES, strict=True):
-        np.add(np.multiply(hidden, at, out=share), absent, out=share)
+        left = at if powers is None else np.exp(np.log(at) * powers)
+        np.add(np.multiply(hidden, left, out=share), absent, out=share)
         if most == 1:
             likelihood = weight * at ** (shown + beside - 1)
         else:
             likelihood = weight * stops * shown * at**beside * (1 - at) ** (shown - 1)
         term = share.prod(0) * likelihood
         whole += term
-        with_it += np.divide(term * at, share, out=share)
+        with_it += np.divide(term * left, share, out=share)
     either = whole + complete
     some = np.where(either > 0, either, np.inf)
     posterior = np.minimum(hidden * with_it / some, 1.0).T

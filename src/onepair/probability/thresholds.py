@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -109,7 +108,6 @@ def fit_decisions(
     precision: float = 0.9,
     process: Process = "auto",
     asked: ArrayLike | None = None,
-    cache: Path | None = None,
 ) -> Thresholds:
     """Calibrate scores, and choose a threshold for every class.
 
@@ -128,7 +126,6 @@ def fit_decisions(
         precision: of rule "precision".
         process: how labels came to be known, as for `onepair.probability.observation.recognise`.
         asked: (N, L), true where a label is known because a model suggested to ask for it.
-        cache: a file that keeps the slowest fit, and is read where it was fitted to the same numbers.
 
     >>> decisions = fit_decisions([[2.0], [1.0], [-1.0], [-2.0]], [[1], [0], [1], [0]])
     >>> decisions.labels([[0.0], [-1.6]])
@@ -141,7 +138,7 @@ def fit_decisions(
     if not 0 < precision <= 1:
         raise ConfigError(f"a precision lies above 0 and is at most 1, got {precision}")
     matrix, known = check_scores(scores, labels)
-    calibrator, expected = _calibrate(matrix, known, calibration, process, asked, cache)
+    calibrator, expected = _calibrate(matrix, known, calibration, process, asked)
     columns = zip(matrix.T, expected.T, strict=True)
     thresholds = np.array([_threshold(*column, rule, precision) for column in columns])
     pooled = ((known == POSITIVE).sum(0) < _FEWEST_POSITIVES) & (rule != "count")
@@ -170,7 +167,6 @@ def _calibrate(
     calibration: Calibration,
     process: Process,
     asked: ArrayLike | None,
-    cache: Path | None,
 ) -> tuple[Calibrator, Floats]:
     """A calibrator, and how probable each cell is to be positive: 1 or 0 where it is known."""
     positive, negative, unknown = known == POSITIVE, known == NEGATIVE, known == UNKNOWN
@@ -183,22 +179,22 @@ def _calibrate(
         return _FITS[kind](scores, known), positive.astype(np.float64)
     if calibration == "isotonic" and (positive.any(0) & unknown.any(0) & ~negative.any(0)).any():
         raise ConfigError("an isotonic curve needs known negatives of every class; calibrate with platt")
-    inference = infer(scores, known, process=process, asked=asked, cache=cache)
+    inference = infer(scores, known, process=process, asked=asked)
     if calibration == "auto":
-        calibration = _better_kind(scores, known, _standing_for(inference, known))
+        calibration = _better_kind(scores, known, _standing_for(inference, scores, known))
     if calibration == "platt":
         return inference.platt, inference.probabilities
     counted = ~unknown | ~inference.observation.ignorable
     return fit_curves(scores, inference.probabilities, counted, inference.platt), inference.probabilities
 
 
-def _standing_for(inference: Inference, known: Labels) -> Floats:
+def _standing_for(inference: Inference, scores: Floats, known: Labels) -> Floats:
     """How many cells of its kind each known cell stands for; nothing if too few are known to stand for all."""
     rates, observation = inference.rates, inference.observation
     fair = (known != UNKNOWN) & ~observation.asked
     if observation.max_shown or min(np.median(rates.positive), np.median(rates.negative)) < _LEAST_RATE:
         return np.where(fair & observation.ignorable, 1.0, 0.0)
-    share = np.where(known == POSITIVE, rates.positive, rates.negative)
+    share = np.where(known == POSITIVE, rates.seen(inference.platt(scores)), rates.negative)
     weights: Floats = np.where(fair, np.where(observation.ignorable, 1.0, 1 / np.maximum(share, _LEAST_RATE)), 0.0)
     return weights
 

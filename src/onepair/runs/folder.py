@@ -183,11 +183,6 @@ class RunFolder:
             raise RunError(f"{source}: holds no finite scores; delete it to compute them anew")
         return None if scores is None else np.array(scores)
 
-    @property
-    def likelihood(self) -> Path:
-        """Where the slowest fit of probabilities is kept, for who fits to the same scores and labels again."""
-        return self.path / "likelihood.npz"
-
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         write_atomically(
             self.path / name, f"{json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)}\n".encode()

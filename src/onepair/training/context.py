@@ -174,7 +174,6 @@ def _decisions(run: RunContext, scores: Scores) -> Thresholds:
         task.validation_labels.take(places),
         process=run.config.data.process,
         asked=None if asked is None else asked[places],
-        cache=run.folder.likelihood if run.fabric.is_global_zero else None,
     )
     if decisions.pooled.any():
         pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
