@@ -14,7 +14,6 @@ penalty; the same with four busy processes beside it; and 1, 2 and 4 threads, wh
 import argparse
 import csv
 import multiprocessing
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -107,10 +106,8 @@ def train_and_find(data: Data, observed: Labels) -> None:
     """What `onepair train` and `onepair find` compute once features are at hand."""
     found = ours(data, observed, None)
     scores = found.out_of_fold(data.features)
-    with tempfile.TemporaryDirectory() as folder:
-        cache = Path(folder) / "likelihood.npz"
-        fit_decisions(scores, observed, cache=cache)
-        judge(observed, scores, cache=cache)
+    fit_decisions(scores, observed)
+    judge(observed, scores)
 
 
 def _busy() -> None:

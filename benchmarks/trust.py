@@ -169,7 +169,7 @@ def _clearness(case: Case, features: Any, truth: Labels, cache: Path) -> Floats:
     path = cache / f"{case.data}-clear-{case.half}-{case.draw}.npy"
     if not path.exists():
         np.save(path, scores_of(features, truth, "ridge").astype(np.float32))
-    return np.load(path).astype(np.float64)
+    return np.asarray(np.load(path), np.float64)
 
 
 def measure(case: Case, scores: Floats, observed: Labels, truth: Labels) -> dict[str, Any]:

@@ -17,6 +17,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
+def rounded(number: float) -> str:
+    """A number of which only the size is known.
+
+    >>> rounded(5437), rounded(312.4), rounded(7.2)
+    ('5,000', '300', '7')
+    """
+    size = 10 ** max(math.floor(math.log10(max(number, 1))), 0)
+    return f"{round(number / size) * size:,}"
+
+
 def plural(noun: str) -> str:
     """
     >>> plural("class"), plural("batch"), plural("label")

@@ -167,7 +167,7 @@ def processes(labels, random):
     single = observe_positives(labels)
     yield single, 1, "one of its positives"
     negatives = np.where((labels == NEGATIVE) & (chance < 0.02), NEGATIVE, single).astype(np.int8)
-    yield negatives, 1, "one of its positives, chosen at random, and negatives are labelled at random"
+    yield negatives, 1, "one of its positives, clear ones sooner, and negatives are labelled at random"
     in_full = np.where(np.arange(rows)[:, None] < 30, labels, single).astype(np.int8)
     yield in_full, 1, "30 images are labelled in full"
     yield observe_positives(labels, per_sample=2), 2, "up to 2 of its positives"

@@ -29,7 +29,7 @@ from onepair.cli.options import (
     say_where_images_are,
 )
 from onepair.errors import require_extra
-from onepair.words import command, counted, itemised
+from onepair.words import command, counted, itemised, rounded
 
 if TYPE_CHECKING:
     from onepair.finding.suggestions import Finding
@@ -141,6 +141,11 @@ def print_finding(found: "Finding") -> None:
     if any(each.unknown for each in classes):
         are = "is" if f"{value:.0f}" == "1" else "are"
         count = f"about {value:,.0f} {are} missing ({low:,.0f} to {high:,.0f}), by {found.basis}"
+        if found.missing.is_wide:
+            count = (
+                f"somewhere between {rounded(low)} and {rounded(high)} are missing, by {found.basis}; to know better, "
+                "label 50 images in full: onepair audit"
+            )
     else:
         count = "none can be missing: all labels are known"
     console.print(f"beside {beside}, {count}", soft_wrap=True)

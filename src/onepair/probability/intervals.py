@@ -16,6 +16,7 @@ CONFIDENCE = 0.95
 TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 Z = 1.96  # standard errors to either end of an interval of 95 %
 WIDEST = 0.5  # an interval of a share that says anything
+WIDEST_FACTOR = 6.0  # from end to end of an interval of a number, to say the number
 RESAMPLES = 1000
 _AT_ONCE = 100  # resamples; their counts of a few thousand images stay within a processor's cache
 
@@ -26,6 +27,11 @@ class Interval(NamedTuple):
     value: Any
     low: Any
     high: Any
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the ends of the interval of a number are so far apart that no number between them should be said."""
+        return bool(self.high > WIDEST_FACTOR * max(self.low, 1.0))
 
     @property
     def is_informative(self) -> bool:

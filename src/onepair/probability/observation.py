@@ -258,7 +258,7 @@ def recognise(labels: ArrayLike, asked: ArrayLike | None = None, process: Proces
             their class; "regardless", a label is known or not whatever it is; "auto", what the labels look like.
 
     >>> recognise([[1, -1], [-1, 1], [-1, 1]]).sentence
-    'each image shows one of its positives, chosen at random'
+    'each image shows one of its positives, clear ones sooner'
     """
     if process not in get_args(Process):
         raise ConfigError(f"there is no process {process!r}; choose from {', '.join(get_args(Process))}")
@@ -351,11 +351,11 @@ def _sentence(drawn: int, positives: bool, negatives: bool, unknown: bool, proce
     if drawn:
         number = "one" if drawn == 1 else f"up to {drawn}"
         others = ", and negatives are labelled at random" if negatives else ""
-        return f"each image shows {number} of its positives, chosen at random{others}"
+        return f"each image shows {number} of its positives, clear ones sooner{others}"
     if process == "regardless" or by_list:
         return "whether a label is known has nothing to do with what it is"
     if not unknown:
         return "all labels are known"
     if positives and not negatives:
-        return "positives of a class are labelled at random, and no negatives"
+        return "some positives of a class are labelled, clear ones sooner, and no negatives"
     return "positives and negatives of a class are labelled at random, each at a rate of their own"

@@ -111,7 +111,9 @@ class _Search:
         self.start = every.lines(np.zeros(every.tally.shape))  # if unknown means negative
         self.unknown = ~observation.ignorable & (labels == UNKNOWN)
         self.open = self.unknown.any(0)  # classes
-        self.positives = max(float(self.cells.positive[:, self.open].sum()), 1.0)
+        # Where no positive is shown, as many as rows looked at in full have.
+        in_full = every.sampled_positive.sum() / max(every.sampled.sum(), 1.0) * self.unknown.sum()
+        self.positives = max(float(self.cells.positive[:, self.open].sum() or in_full), 1.0)
         self.exact, self.missing_sd = exact, _MORE_IN_ROW_SD if observation.max_shown else _MISSING_SD
         # Where negatives are known as well, they tell of the lines at any height, and the shape matters less.
         told = self.cells.negatives_share
