@@ -57,7 +57,7 @@ class KnownCells:
     """Cells counted by score, (B, L) each."""
 
     def __init__(self, scores: Floats, labels: Labels, observation: Observation, weights: Floats | None = None) -> None:
-        self.tally = Tally(scores)
+        self.tally, self.rows = Tally(scores), len(scores)
         bound, sums = ~observation.ignorable, self.tally.sums
         self.positive, self.negative = (sums(bound & (labels == value)) for value in (POSITIVE, NEGATIVE))
         self.unknown = sums(bound & (labels == UNKNOWN))

@@ -26,6 +26,7 @@ _MISSING_SD, _MORE_IN_ROW_SD = (
 )  # of its normal prior about 0; the second where rows show some of their positives
 _BELIEVED, _BELIEVED_OF_ROWS = 100.0, 200.0  # shown positives, that the shape of lines is believed of, and that what
 # rows show beside it is: more repeat only what lines are wrong in
+_ENOUGH_ROWS = 500  # to fit to; fewer, drawn from more, are believed less
 _CLASS_RATE_SD = 0.6  # of a class's chance to be observed about that of all, in log odds
 _LIKE_NEGATIVES_SD = 1.0  # of the chance of positives to be observed about that of negatives, where any is
 _MOST_POSITIVE = 0.8  # of the unknown cells
@@ -118,9 +119,9 @@ class _Search:
         # Where negatives are known as well, they tell of the lines at any height, and the shape matters less.
         told = self.cells.negatives_share
         self.salience_sd = _SALIENCE_SD * max(1 - told, 0.1)  # who notes what is absent looks for it
-        self.power = told + (1 - told) * min(
-            1.0, (_BELIEVED_OF_ROWS if observation.max_shown else _BELIEVED) / self.positives
-        )
+        believed = (_BELIEVED_OF_ROWS if observation.max_shown else _BELIEVED) / self.positives
+        believed = min(believed, 1.0) * min(len(scores) / min(every.rows, _ENOUGH_ROWS), 1.0)
+        self.power = told + (1 - told) * believed
         shown = ((labels == POSITIVE) & ~observation.ignorable).sum(1)
         # Where a row shows some of its positives, each row that may have more is thought to have about one.
         bound = self.unknown.any(1) & (shown >= (observation.max_shown if exact else 1))
