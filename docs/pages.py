@@ -225,7 +225,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         return f"\n\n{convert(match[1].strip(), display='block')}\n\n"
 
     def inline(match: re.Match[str]) -> str:
-        return match[0] if match[1] is None else convert(match[1])
+        return match[0] if match[1] is None else f"<span>{convert(match[1])}</span>"
 
     def formulas(text: str) -> str:
         text = re.sub(r"\$\$(.+?)\$\$", block, text, flags=re.DOTALL)
@@ -242,6 +242,5 @@ def on_post_build(config: Any) -> None:
     """Write the search as a script, so that the site is searched without a server, too."""
     site = Path(config.site_dir)
     found = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
-    sections = [{**each, "page": "#" not in each["location"]} for each in found if each["location"]]
-    (site / "search.js").write_text(f"window.sections = {json.dumps(sections, ensure_ascii=False)}\n", "utf-8")
+    (site / "search.js").write_text(f"window.sections = {json.dumps(found, ensure_ascii=False)}\n", "utf-8")
     rmtree(site / "search")

@@ -24,20 +24,23 @@ for (const section of window.sections) {
   section.body = plain(section.text)
 }
 
+const WEIGHTS = { tutorials: 6, "how-to": 8, explanation: 4, reference: 2 }
+
 // Sections that hold every word, those with all of them in their heading or as one phrase first.
 function search(query) {
   const words = plain(query).split(/\s+/).filter(Boolean)
-  const score = ({ heading, body, page }) => {
-    let sum = 0
+  const score = ({ heading, body, location }) => {
+    let sum = WEIGHTS[location.split("/")[0]] || 0
+    if (location.startsWith("project/changes")) sum = -10
     for (const word of words) {
       const times = body.split(word).length - 1
-      if (!times && !heading.includes(word)) return 0
-      sum += Math.min(times, 5) + (heading.includes(word) ? 12 : 0) + (page ? 2 : 0)
+      if (!times && !heading.includes(word)) return -99
+      sum += Math.min(times, 5) + (heading.includes(word) ? 12 : 0)
     }
     const phrase = words.join(" ")
     return sum + (heading.startsWith(phrase) ? 20 : 0) + (words.length > 1 && body.includes(phrase) ? 15 : 0)
   }
-  const scored = window.sections.map((section) => [score(section), section]).filter(([value]) => value > 0)
+  const scored = window.sections.map((section) => [score(section), section]).filter(([value]) => value > -50)
   return [scored.sort((a, b) => b[0] - a[0]).slice(0, 12).map(([, section]) => section), words]
 }
 
