@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import zipfile
 from urllib.parse import unquote
 
 import pytest
@@ -125,6 +126,19 @@ def test_after_an_audit_all_labels_of_its_images_are_there(tmp_path):
     rows = {row["file"]: row for row in rows_of(TestClient(app).get("/download/csv"))}
     for number, file in enumerate(session.sample.files, start=1):
         assert {name for name in session.table.classes if rows[file][name] == "1"} == shown_in(session, number)
+
+
+def test_keywords_come_as_files_to_put_beside_the_photos(review):
+    client, session = review
+    cell = session.suggestion(1)
+    session.record([Answer(cell.file, cell.label, "yes", 0)], who="Ann")
+    before = sorted(session.table.root.iterdir())
+    answer = client.get("/download/xmp")
+    assert answer.headers["content-type"] == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert all(name.endswith(".xmp") for name in archive.namelist())
+        assert f"<rdf:li>{cell.label}</rdf:li>" in archive.read(f"{cell.file}.xmp").decode()
+    assert sorted(session.table.root.iterdir()) == before
 
 
 def test_who_has_no_name_yet_is_asked_first(tmp_path):

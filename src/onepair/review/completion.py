@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import make_archive
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -225,10 +226,10 @@ class Download(NamedTuple):
     content: bytes
 
 
-FORMS = {"same": "", "csv": "csv", "json": "coco", "answers": ""}
+FORMS = {"same": "", "csv": "csv", "json": "coco", "xmp": "", "answers": ""}
 """What labels can be downloaded as, and the format of `onepair.data.formats.write` for it: the user's own table, a
-column per class, COCO's JSON; and who answered what and when."""
-_MEDIA_TYPES = {".csv": "text/csv; charset=utf-8", ".json": "application/json"}
+column per class, COCO's JSON, keywords beside photos as a .zip; and who answered what and when."""
+_MEDIA_TYPES = {".csv": "text/csv; charset=utf-8", ".json": "application/json", ".zip": "application/zip"}
 
 
 def own_table(run: FinishedRun) -> Path | None:
@@ -248,6 +249,10 @@ def download(run: FinishedRun, form: str) -> Download:
                 raise ReviewError(f"{run.config.data.source}: is no table, so labels cannot be written in its form")
             out = Path(folder) / source.name
             write_completed(run, entries, out, added=added, format=SAME)
+        elif form == "xmp":
+            (beside := Path(folder) / "keywords").mkdir()
+            write_photo_keywords(run, entries, beside, added=added)
+            out = Path(make_archive(str(Path(folder) / "keywords"), "zip", beside))
         else:
             before, completed, decided = completed_table(run, entries, added=added)
             out = Path(folder) / {"csv": "labels.csv", "json": "labels.json", "answers": "answers.csv"}[form]

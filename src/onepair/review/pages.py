@@ -13,6 +13,7 @@ from onepair import words
 from onepair.errors import DataError, OnepairError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN
+from onepair.remote import is_remote
 from onepair.review import language
 from onepair.review.answers import Entry, NewClass
 from onepair.review.audit_session import AuditSession
@@ -84,7 +85,13 @@ class Pages:
 
     def downloads(self, who: str) -> str:
         own = own_table(self.run)
-        return self._page("download.html.j2", who, here="/download", own=own and own.name)
+        return self._page("download.html.j2", who, here="/download", own=own and own.name, files=self._files)
+
+    @property
+    def _files(self) -> bool:
+        """Whether the images are files of this machine, which keywords can be written beside."""
+        table = self.pictures.table
+        return table.pixels is None and not table.ids and not is_remote(table.root)
 
     def help(self, who: str) -> str:
         return self._page("help.html.j2", who, here="/help")
