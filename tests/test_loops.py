@@ -164,6 +164,7 @@ def test_hugging_face(tmp_path, accumulated):
             str(tmp_path), num_train_epochs=epochs, per_device_train_batch_size=2, report_to="none", use_cpu=True,
             save_strategy="epoch", logging_strategy="no", disable_tqdm=True, learning_rate=0.1, optim="sgd",
             lr_scheduler_type="constant", max_grad_norm=0.0, gradient_accumulation_steps=accumulated,
+            label_names=["labels"] if accumulated == 1 else None,  # by which it keeps those of an evaluation set
         )  # fmt: skip
         dataset = [{"features": each, "label": 5} for each in features]
         evaluated = [{"features": each, "labels": row} for each, row in zip(features, labels, strict=True)]
@@ -181,7 +182,10 @@ def test_hugging_face(tmp_path, accumulated):
     # The loss is the mean over rows, so the bias falls by lr / classes at every step, however batches are accumulated.
     steps = 2 * -(-4 // accumulated)
     torch.testing.assert_close(network.linear.bias.detach(), torch.full((CLASSES,), -0.1 / CLASSES * steps))
-    assert trainer.evaluate()["eval_loss"] > 0
+    if accumulated == 1:
+        assert trainer.evaluate()["eval_loss"] > 0
+    with pytest.raises(UserError, match="the batch has no labels"):
+        onepair.hf.MethodCallback(begun()).loss({}, None)
     _, _, resumed = train(3, resume=True)
     assert [epoch for epoch, _, _ in resumed.epochs] == [3]
     assert resumed.batches == 12

@@ -54,11 +54,19 @@ class MethodCallback(TrainerCallback):
         require_rows(self.method, dataset)
         return RowDataset(dataset, _with_row)
 
-    def loss(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+    def loss(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """Return the method's loss of a batch of `rows`, for `compute_loss_func`.
 
         Of an evaluation set, whose labels are (B, L), it is the binary cross entropy of the known ones.
+
+        Raises:
+            UserError: the Trainer left the labels out.
         """
+        if labels is None:
+            raise UserError(
+                "the batch has no labels; use the default data collator, and for an evaluation set "
+                'TrainingArguments(label_names=["labels"])'
+            )
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
         if labels.ndim == 1:
             loss = loss_of_all(self.method, logits, labels)
@@ -97,7 +105,10 @@ class MethodCallback(TrainerCallback):
 
 def _with_row(item: dict[str, Any], row: int) -> dict[str, Any]:
     others = {name: value for name, value in item.items() if name not in ("label", "labels", "label_ids")}
-    return {**others, "labels": torch.tensor(row)}
+    return {
+        **others,
+        "label_ids": torch.tensor(row),
+    }  # which the Trainer keeps for every network, and collates as labels
 
 
 def _folder(args: Any, state: Any) -> Path:
