@@ -492,6 +492,35 @@ def trust() -> Lines:
 
 
 @table
+def trust_counts() -> Lines:
+    """How often intervals of 95 % hold, how wide they are, and how far ranks fall below those of the raw scores."""
+    yield (
+        "how labels are given",
+        "cases",
+        "totals hold",
+        "classes hold",
+        "rare classes hold",
+        "high / low",
+        "worst rank",
+    )
+    rows = records("trust")
+    for process, group in [*((key[0], group) for key, group in groups(rows, "process").items()), ("all", rows)]:
+        rare = [row for row in group if row["rare_hold"] != "nan"]
+        wide = statistics.median(float(row["high"]) / max(float(row["low"]), 1.0) for row in group)
+        off = [float(row[f"find@{top}"]) - float(row[f"raw@{top}"]) for row in group for top in (100, 500, 2000)]
+        worst = min((each for each in off if each == each), default=0.0)
+        held = f"{100 * mean(group, 'total_holds'):.0f} %", f"{mean(group, 'classes_hold'):.0f} %"
+        yield (
+            process,
+            str(len(group)),
+            *held,
+            f"{mean(rare, 'rare_hold'):.0f} %" if rare else NOTHING,
+            f"{wide:.0f}",
+            f"{worst:+.0f}",
+        )
+
+
+@table
 def wrong_labels() -> Lines:
     yield "planted", "audited images", "wrong", "expected", "suggested", "of them right", "stated"
     for (share, audited), rows in groups(records("wrong_labels_voc2012"), "share", "audited").items():

@@ -10,7 +10,7 @@ raw scores. What shows clearly, and is tagged sooner, is what a ridge regression
 With --full, so many of the rows have all labels, as after an audit.
 
 What had to be chosen was chosen on the rows or sets of the first half; the other half confirms it. Cases of other sets
-that are in the file are kept: `--sets` alone writes the page again.
+that are in the file are kept: `--sets` alone prints what they all come to.
 """
 
 import argparse
@@ -29,7 +29,6 @@ from real_sets import TABLES, read_voc_rows, write_csv
 from threadpoolctl import threadpool_limits
 
 from onepair.data.formats.voc import read as read_voc
-from onepair.files import write_atomically
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.linear.fit import fit_linear
@@ -286,33 +285,6 @@ def read_rows(path: Path) -> list[Row]:
     return [{name: int(value) if name in WHOLE else value for name, value in row.items()} for row in rows]
 
 
-def write(rows: Sequence[Row], path: Path) -> None:
-    """The cases as a table of numbers, and beside it what they come to."""
-    write_csv(path, rows, form=".4g")
-    sets = " ".join(dict.fromkeys(row["data"] for row in rows))
-    text = TEXT.format(sets=sets, name=path.name, rows=ROWS, verdict=verdict(rows), table=table(rows))
-    write_atomically(path.with_suffix(".md"), text.encode())
-
-
-TEXT = """# Can what `find` says be trusted?
-
-`python benchmarks/trust.py DATA_FOLDER --cache FOLDER --sets {sets}` writes this page and [{name}]({name}).
-
-A case is a draw of at most {rows:,} images of a set with all labels, which are hidden by a process. Models that were
-not fitted to an image score it; what `find` says of the hidden labels is compared with the truth.
-Rare classes show one to five positives. Figures are in per cent of the cases, or in points.
-
-{verdict}
-
-{table}
-
-- *high / low*: the median width of the interval of all missing labels, as a factor. One wider than 6 is said in words.
-- *said within 5*: of the first 100, 500 and 2,000 suggestions, and of all above 0.9 and 0.5, how often the mean stated
-  probability is within 5 points of the share that is right; *said off by*: by how many points at the median.
-- *rank against raw*: how many more of the first 100, 500 and 2,000 are right than by the raw scores, in points.
-"""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data", type=Path)
@@ -336,9 +308,8 @@ def main() -> None:
                 rows.append(measure(case, *prepared))
                 print(" · ".join(map(str, case)), flush=True)
             if not arguments.prepare:
-                write(rows, arguments.out)
+                write_csv(arguments.out, rows, form=".4g")
     if rows:
-        write(rows, arguments.out)  # also where no set was measured anew
         print(f"{verdict(rows)}\n\n{table(rows)}")
 
 
