@@ -176,7 +176,8 @@ class _Search:
         if self.cells.negative.any() and self.observation.max_shown == 0:
             weight = self.every.known_positive.sum(0) * self.open + 1e-9
             odds = logit(np.clip([np.average(each, weights=weight) for each in rates[:2]], 1e-6, HIGHEST_RATE))
-            prior += ((odds[0] - odds[1]) / _LIKE_NEGATIVES_SD) ** 2
+            told = self.cells.negatives_share  # a few negatives say nothing of how often positives are noted
+            prior += told * ((odds[0] - odds[1]) / _LIKE_NEGATIVES_SD) ** 2
         logits, every = lines.logits(self.every.tally.scores), self.every
         in_full = (every.sampled_positive * logits - every.sampled * np.logaddexp(0, logits)).sum()
         return float(self.power * likelihood + in_full - prior / 2)
