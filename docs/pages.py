@@ -242,5 +242,6 @@ def on_post_build(config: Any) -> None:
     """Write the search as a script, so that the site is searched without a server, too."""
     site = Path(config.site_dir)
     found = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
-    (site / "search.js").write_text(f"window.sections = {json.dumps(found, ensure_ascii=False)}\n", "utf-8")
+    sections = [each for each in found if "#" in each["location"]]  # the others are whole pages, which say it twice
+    (site / "search.js").write_text(f"window.sections = {json.dumps(sections, ensure_ascii=False)}\n", "utf-8")
     rmtree(site / "search")
