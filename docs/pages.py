@@ -242,6 +242,13 @@ def on_post_build(config: Any) -> None:
     """Write the search as a script, so that the site is searched without a server, too."""
     site = Path(config.site_dir)
     found = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
-    sections = [each for each in found if "#" in each["location"]]  # the others are whole pages, which say it twice
+    pages = {
+        each["location"]: each["title"] for each in found if "#" not in each["location"]
+    }  # whole pages, said twice
+    sections = [
+        {**each, "title": each["title"] if page == each["title"] else f"{page}: {each['title']}"}
+        for each in found
+        if "#" in each["location"] and (page := pages[each["location"].partition("#")[0]])
+    ]
     (site / "search.js").write_text(f"window.sections = {json.dumps(sections, ensure_ascii=False)}\n", "utf-8")
     rmtree(site / "search")
