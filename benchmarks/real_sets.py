@@ -17,8 +17,8 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from onepair import OPMLClassifier
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.voc import read as read_voc
+from onepair.data.formats.write import write_table
 from onepair.data.label_table import LabelTable
-from onepair.data.tables.write_table import write_table
 from onepair.files import write_atomically
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import Indices, Labels, observe_positives, split_validation

@@ -23,8 +23,8 @@ import numpy as np
 from real_sets import write_csv
 
 from onepair.data.formats.read import read_dataset
+from onepair.data.formats.write import write_table
 from onepair.data.label_table import LabelTable
-from onepair.data.tables.write_table import write_table
 from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.finding.find import find_labels

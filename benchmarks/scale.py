@@ -36,7 +36,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from onepair.data.formats.read import read_dataset
-from onepair.data.quality.check import find_problems, take_census
+from onepair.data.quality import find_problems, take_census
 from onepair.labels import Indices
 
 Vectors = NDArray[np.float32]

@@ -13,10 +13,8 @@ from onepair.data.class_rules import apply_rules, read_rules
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.write import named_from, write_labels
 from onepair.data.images.decode import as_pixels
-from onepair.data.label_table import SPLITS, LabelTable
-from onepair.data.problems import Problem, collect
-from onepair.data.quality.check import Progress, find_problems, take_census
-from onepair.data.quality.clean import clean
+from onepair.data.label_table import SPLITS, LabelTable, Problem, collect
+from onepair.data.quality import Progress, clean, find_problems, take_census
 from onepair.data.tables.cell_values import Column, is_vector
 from onepair.data.tables.read_table import Spellings, Unlisted, Zeros, interpret, with_one_spelling
 from onepair.data.tables.sheet import Sheet

@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 
 from onepair.data.images.blocks import Computer, images_of, stream_images
 from onepair.data.images.decode import Preprocessing
-from onepair.data.images.digests import SIZE, digests_of
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, raise_problem
+from onepair.data.images.image_files import SIZE, digests_of
+from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.errors import DataError
 from onepair.files import is_abandoned, signature, write_atomically, writing
 from onepair.labels import Indices

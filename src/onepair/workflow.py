@@ -671,7 +671,7 @@ def _keep(cache: RunCache, data: Dataset, config: Config) -> None:
 
 def _write_beside(data: Dataset, folder: Path) -> None:
     """Write a dataset that is in memory into the folder of its run; images of another library stay where they are."""
-    from onepair.data.tables.write_table import write_table
+    from onepair.data.formats.write import write_table
     from onepair.files import replacing
 
     table = data.table

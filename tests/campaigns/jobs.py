@@ -83,7 +83,7 @@ def jobs(sample: Path) -> list[Job]:
             imports=tuning,
         ),
         job("decide", "decide", "run", "--rule", "precision", needs=("run",), imports=fits),
-        job("check", "check", source, "--fix", "clean.csv", imports=("onepair.data.quality.clean",)),
+        job("check", "check", source, "--fix", "clean.csv", imports=("onepair.data.quality",)),
         job(
             "audit",
             *("audit", "run", "--split", "test", "--answers", sample / "sheet.csv"),

@@ -7,8 +7,8 @@ import httpx2
 import numpy as np
 import pytest
 
+from onepair.data.formats.write import write_table
 from onepair.data.tables import read_table as tables
-from onepair.data.tables.write_table import write_table
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.runs.finished import FinishedRun
 from tests.review.audits import audit_run, complete_all, open_audit, truth_of

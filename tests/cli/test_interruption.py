@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from onepair.cli.interruption import NOTHING, on_interrupt, terminable
+from onepair.cli.console import NOTHING, on_interrupt, terminable
 from onepair.cli.main import app
 from onepair.errors import Stopped
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from onepair.cli.first_steps import ask_of_names
 from onepair.data.formats.read import read_dataset
-from onepair.data.images.walk import skipped_files
+from onepair.data.images.image_files import skipped_files
 from onepair.review.answers import Answer
 from onepair.review.image_answers import open_answers
 from onepair.review.queue import open_run, read_queue

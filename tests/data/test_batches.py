@@ -15,8 +15,7 @@ from PIL import Image
 from onepair.data.images import batches as loading
 from onepair.data.images.batches import Batch, ImageReader, batch_specs, default_workers, image_batches, prepare
 from onepair.data.images.decode import Preprocessing, decode
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem
+from onepair.data.label_table import LabelTable, Problem
 from onepair.errors import DataError
 
 SCALE = Preprocessing(8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))

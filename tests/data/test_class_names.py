@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onepair.data.class_names import merge_spellings, spelling_groups
+from onepair.data.class_rules import merge_spellings, spelling_groups
 from onepair.data.formats.read import read_dataset
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.same_form import Said, complete_same

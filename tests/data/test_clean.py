@@ -6,9 +6,8 @@ from PIL import Image
 
 from onepair import label_matrix
 from onepair.data import DataError, LabelTable, read_dataset, write_table
-from onepair.data.problems import Problem, outcome
-from onepair.data.quality.check import find_problems
-from onepair.data.quality.clean import clean
+from onepair.data.label_table import Problem, outcome
+from onepair.data.quality import clean, find_problems
 
 
 def save(folder, **images):

@@ -6,8 +6,7 @@ from PIL import Image
 
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.write import write_labels
-from onepair.data.quality.check import find_problems
-from onepair.data.quality.clean import clean
+from onepair.data.quality import clean, find_problems
 from onepair.labels import fold_groups
 from onepair.runs.config import DataConfig
 from onepair.runs.task import hold_out, prepare_task

@@ -6,8 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from onepair.data.images import digests as room
-from onepair.data.images.digests import digests_of
+from onepair.data.images import image_files as room
+from onepair.data.images.image_files import digests_of
 from onepair.errors import DataError
 
 LONG_AGO = 10**18

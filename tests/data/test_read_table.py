@@ -15,10 +15,10 @@ from hypothesis.extra.numpy import arrays
 
 from onepair import label_matrix
 from onepair.data import DataError, LabelTable, read_dataset, write_table
+from onepair.data.formats import write as table_writing
 from onepair.data.label_table import RESERVED
-from onepair.data.quality.check import find_problems
+from onepair.data.quality import find_problems
 from onepair.data.tables import read_table as table
-from onepair.data.tables import write_table as table_writing
 from onepair.data.tables.read_table import MANY_CLASSES
 from onepair.errors import WriteError
 from tests.data import layouts

@@ -17,9 +17,8 @@ from onepair.data.formats.write import named_from
 from onepair.data.images.batches import ImageReader, batch_specs
 from onepair.data.images.blocks import image_blocks, images_of
 from onepair.data.images.decode import Preprocessing, decode
-from onepair.data.images.digests import digests_of
-from onepair.data.images.walk import image_files
-from onepair.data.quality.check import find_problems
+from onepair.data.images.image_files import digests_of, image_files
+from onepair.data.quality import find_problems
 from onepair.data.vectors.vector_files import read_vectors
 from onepair.errors import DataError, MissingExtraError, RemoteError, UserError, WriteError
 from onepair.files import cache_folder

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onepair.data import DataError, read_dataset
-from onepair.data.tables.write_table import write_table
+from onepair.data.formats.write import write_table
 from onepair.data.vectors.align import Vectors
 from onepair.data.vectors.vector_files import read_vectors
 

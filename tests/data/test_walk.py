@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from onepair.data.images.decode import SUFFIXES, decode
+from onepair.data.images.image_files import image_files
 from onepair.data.images.tar import TarPath
-from onepair.data.images.walk import image_files
 from onepair.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("alone")

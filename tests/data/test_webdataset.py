@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 import onepair.data.images.tar as tars
-from onepair.data import own_files as stored
+from onepair import files as stored
 from onepair.data.formats.read import read_dataset, recognise
 from onepair.data.formats.webdataset import expanded
-from onepair.data.formats.write import named_from
+from onepair.data.formats.write import named_from, write_table
 from onepair.data.images.blocks import image_blocks, images_of
 from onepair.data.images.decode import decode
-from onepair.data.quality.check import find_problems
-from onepair.data.tables.write_table import write_table
+from onepair.data.quality import find_problems
 from onepair.data.text_files import exists
 from onepair.errors import DataError
 from onepair.remote import RemotePath, all_at_once, as_path

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from onepair.data.images.walk import image_files
+from onepair.data.images.image_files import image_files
 from onepair.errors import UserError
 from onepair.inference import prediction_files
 from onepair.inference.export import export_onnx
@@ -129,7 +129,7 @@ def test_a_file_holds_what_the_model_says(place, images, tmp_path, monkeypatch):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from onepair.data.images.walk import image_files
+from onepair.data.images.image_files import image_files
 from onepair.inference.prediction import load
 from onepair.inference.prediction_files import write_predictions
 

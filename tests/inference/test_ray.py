@@ -23,7 +23,7 @@ from PIL import Image
 from onepair.data.formats.read import read_dataset
 from onepair.data.images.blocks import stream_images
 from onepair.data.images.decode import Preprocessing
-from onepair.data.images.walk import image_files
+from onepair.data.images.image_files import image_files
 from onepair.errors import MissingExtraError, RayError
 from onepair.features import extract_features
 from onepair.inference import engine_selector as choice

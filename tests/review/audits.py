@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from onepair.data.formats.write import write_table
 from onepair.data.images.decode import Preprocessing
 from onepair.data.label_table import LabelTable
-from onepair.data.tables.write_table import write_table
 from onepair.inference.model_files import Description, write_description
 from onepair.labels import POSITIVE, UNKNOWN, observe_positives
 from onepair.review.app import Application

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from onepair.data.formats.write import write_table
 from onepair.data.tables import read_table as tables
-from onepair.data.tables.write_table import write_table
 from onepair.errors import RunError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.runs.audit import write_sheet

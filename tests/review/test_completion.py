@@ -9,7 +9,7 @@ from PIL import Image
 
 from onepair.data.formats.digits import read_digits
 from onepair.data.formats.read import read_dataset
-from onepair.data.tables.write_table import write_table
+from onepair.data.formats.write import write_table
 from onepair.errors import DataError, ReviewError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.answers import Answer, Entry

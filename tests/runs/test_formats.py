@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onepair.data.own_files import migrate
 from onepair.errors import ConfigError, DataError, ModelError, ReviewError
+from onepair.files import migrate
 from onepair.finding.suggestions import read_suggestions, read_summary
 from onepair.inference import model_files
 from onepair.inference.prediction import load

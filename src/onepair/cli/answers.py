@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onepair.cli.console import NOTHING, on_interrupt
 from onepair.cli.finding import login_name
-from onepair.cli.interruption import NOTHING, on_interrupt
 from onepair.cli.options import Reviewer
 from onepair.errors import UserError
 from onepair.words import counted, listed

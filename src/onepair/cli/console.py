@@ -1,13 +1,23 @@
-"""What several commands print: tables, and estimates with their intervals."""
+"""What commands print, as tables and estimates with their intervals, and what they say when they are stopped."""
 
 import math
-from collections.abc import Sequence
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING
+
+from onepair.errors import Stopped
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from onepair.probability.evaluation import Estimated
+
+NOTHING = "nothing is half-written; the same command begins anew"
+_SOON = 0.05  # seconds
 
 
 def make_table(*titles: str, title: str | None = None) -> "Table":
@@ -49,3 +59,57 @@ def vague_line(names: Sequence[str]) -> str:
     """
     which = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     return f"{which} cannot be told from these labels: onepair audit lets a person complete those of some images"
+
+
+class Terminated(Stopped):
+    """SIGTERM, where nobody looks out for it."""
+
+
+@contextmanager
+def on_interrupt(kept: str) -> Iterator[None]:
+    """For work that does not look out for signals itself, as training does; also to be used as a decorator."""
+    try:
+        yield
+    except Terminated as stop:
+        raise Stopped(f"{stop}; {kept}", code=stop.code) from None
+    except Stopped:
+        raise
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped by Ctrl-C; {kept}", code=130) from None
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that everything is put in order, unless it means something else."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        with _heard():
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    """Send a signal again that got lost, as one does that comes while a library calls Python and takes no error."""
+    usual = sys.unraisablehook
+
+    def send_again(lost: "sys.UnraisableHookArgs") -> None:
+        numbers = {Terminated: signal.SIGTERM, KeyboardInterrupt: signal.SIGINT}
+        if lost.exc_type in numbers:
+            threading.Timer(_SOON, signal.raise_signal, [numbers[lost.exc_type]]).start()
+        else:
+            usual(lost)
+
+    sys.unraisablehook = send_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated("stopped by SIGTERM", code=128 + number)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onepair.cli.console import make_table
-from onepair.cli.interruption import NOTHING, on_interrupt
+from onepair.cli.console import NOTHING, make_table, on_interrupt
 from onepair.cli.options import (
     READ_DEFAULTS,
     Address,
@@ -33,8 +32,8 @@ from onepair.words import counted, plural
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from onepair.data.problems import Problem
-    from onepair.data.quality.check import Census
+    from onepair.data.label_table import Problem
+    from onepair.data.quality import Census
     from onepair.dataset import Dataset
     from onepair.features import Features as StoredFeatures
 
@@ -63,7 +62,7 @@ def check(
     duplicate images, merges spellings of one class, lists what it changed, and writes the rest. Splits stay, and
     unknown labels stay unknown.
     """
-    from onepair.data.quality.check import take_census
+    from onepair.data.quality import take_census
     from onepair.runs.finished import protect_inputs
 
     dataset = reading.dataset(data, features=features)
@@ -221,7 +220,7 @@ def features(
 
     protect_inputs(out, table=table, others=[data, weights])
 
-    from onepair.data.problems import announce
+    from onepair.data.label_table import announce
     from onepair.features import extract_features
     from onepair.files import cache_folder
     from onepair.inference.engine_selector import EngineSelector

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from onepair.cli.console import make_table
+from onepair.cli.console import make_table, on_interrupt
 from onepair.cli.first_steps import METHOD, say_command
-from onepair.cli.interruption import on_interrupt
 from onepair.cli.options import Backbone
 from onepair.words import command, counted, percent
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from onepair.cli.console import make_table
-from onepair.cli.interruption import NOTHING, on_interrupt
+from onepair.cli.console import NOTHING, make_table, on_interrupt
 from onepair.cli.options import (
     Accelerator,
     Address,

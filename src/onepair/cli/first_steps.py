@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onepair.cli.interruption import on_interrupt
+from onepair.cli.console import on_interrupt
 from onepair.cli.options import (
     READ_DEFAULTS,
     Backbone,
@@ -70,7 +70,7 @@ def start(
     from onepair.cli.data import check
     from onepair.cli.finding import find, review
     from onepair.cli.training import complete_config, default_folder, train
-    from onepair.data.images.walk import skipped_files
+    from onepair.data.images.image_files import skipped_files
     from onepair.files import locked, writing
     from onepair.runs.folder import RunFolder
     from onepair.runs.project import Project, project_folder, project_here
@@ -174,7 +174,7 @@ def ask_of_names(
     Returns:
         Those that are one, as words of --same, and all that are two.
     """
-    from onepair.data.quality.check import near_names
+    from onepair.data.quality import near_names
 
     same: list[str] = []
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

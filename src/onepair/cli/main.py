@@ -15,11 +15,11 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from onepair import __version__
 from onepair.cli import answers, machine
+from onepair.cli.console import terminable
 from onepair.cli.data import check, datasets, features
 from onepair.cli.demo import demo
 from onepair.cli.finding import audit, find, labels, retrain, review
 from onepair.cli.first_steps import start
-from onepair.cli.interruption import terminable
 from onepair.cli.machine import doctor
 from onepair.cli.models import decide, evaluate, explain, export, predict
 from onepair.cli.research import compare, report, reproduce

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from onepair.cli.console import estimate_line, make_table
-from onepair.cli.interruption import NOTHING, on_interrupt
+from onepair.cli.console import NOTHING, estimate_line, make_table, on_interrupt
 from onepair.cli.options import (
     READ_DEFAULTS,
     Address,
@@ -257,7 +256,7 @@ def _predict(
 
 
 def _print_predictions(model: "Model", given: list[Path], alone: bool | None, strict: bool) -> None:
-    from onepair.data.problems import announce
+    from onepair.data.label_table import announce
     from onepair.inference.prediction_files import CsvWriter, stream_predictions
 
     unreadable: list[str] = []
@@ -277,7 +276,7 @@ def _write_predictions(model: "Model", given: list[Path], out: Path, alone: bool
     """Write the predictions, with a bar on a terminal; nobody knows beforehand how many there will be."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from onepair.data.problems import announce
+    from onepair.data.label_table import announce
     from onepair.training.callbacks import error_console
 
     console = error_console()

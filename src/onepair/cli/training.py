@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onepair.cli.console import make_table, vague_line
-from onepair.cli.interruption import on_interrupt
+from onepair.cli.console import make_table, on_interrupt, vague_line
 from onepair.cli.options import (
     MACHINE,
     READ_DEFAULTS,

@@ -2,10 +2,8 @@
 
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.readers import READERS, Reader, register_reader
-from onepair.data.formats.write import write_labels
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem
-from onepair.data.tables.write_table import write_table
+from onepair.data.formats.write import write_labels, write_table
+from onepair.data.label_table import LabelTable, Problem
 from onepair.errors import DataError
 
 __all__ = [

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from onepair.data.own_files import read_record
 from onepair.errors import BusyError, DataError, TrainingError
 from onepair.experiments.records import (
     Dataset,
@@ -27,7 +26,7 @@ from onepair.experiments.records import (
     make_config,
     values_text,
 )
-from onepair.files import locked, writing
+from onepair.files import locked, read_record, writing
 from onepair.labels import POSITIVE
 from onepair.runs.config import Config, LinearConfig, MethodConfig, ModelConfig, differences
 from onepair.runs.finished import FinishedRun

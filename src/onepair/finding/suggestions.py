@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel
 
-from onepair.data.own_files import read_record
 from onepair.data.tables.cell_values import guard, unguard
 from onepair.errors import DataError, RunError
-from onepair.files import write_atomically
+from onepair.files import read_record, write_atomically
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, validate_labels
 from onepair.metrics import Floats

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from onepair.data.images.batches import normalise
 from onepair.data.images.blocks import images_of, stream_images
 from onepair.data.images.decode import Preprocessing
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Report, raise_problem
+from onepair.data.label_table import LabelTable, Report, raise_problem
 from onepair.files import cache_folder, write_atomically
 from onepair.inference.engine import MANY, Engine, Executor, Float32, OnnxEngine, WithHead, local, open_session
 from onepair.inference.export import PACKAGES, fits, missing_packages, random_images, to_onnx

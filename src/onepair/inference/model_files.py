@@ -9,9 +9,8 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_
 
 from onepair import __version__
 from onepair.data.images.decode import Preprocessing
-from onepair.data.own_files import Migration, migrate, read_json
 from onepair.errors import ModelError, first_mistake
-from onepair.files import write_atomically
+from onepair.files import Migration, migrate, read_json, write_atomically
 from onepair.probability.thresholds import StoredThresholds, Thresholds
 from onepair.words import counted
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from onepair.data.images.blocks import Input, Row, Scored, Source, images_of, row_blocks, stream_images, stream_scores
 from onepair.data.images.decode import Preprocessing, as_pixels, decode
-from onepair.data.images.walk import image_files
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Report, raise_problem
+from onepair.data.images.image_files import image_files
+from onepair.data.label_table import LabelTable, Report, raise_problem
 from onepair.data.vectors.vector_files import text_rows, vector_rows
 from onepair.errors import DataError, ModelError, OnepairError, import_pandas, require_extra
 from onepair.files import write_atomically, writing

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from onepair.data.images.blocks import Input
-from onepair.data.problems import Problem, Report
+from onepair.data.label_table import Problem, Report
 from onepair.data.tables.cell_values import guard, write_names
 from onepair.errors import UserError
 from onepair.files import replacing

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from onepair import __version__
 from onepair.data.images.blocks import Input, Row, Scored, cores, image_blocks
 from onepair.data.images.decode import Pixels, Preprocessing
-from onepair.data.problems import Problem, Report
+from onepair.data.label_table import Problem, Report
 from onepair.errors import RayError, UserError, require_extra
 from onepair.inference.engine import Engine, Float32
 

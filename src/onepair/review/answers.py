@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from onepair.data.label_table import RESERVED
-from onepair.data.quality.check import near_names, same_names
+from onepair.data.quality import near_names, same_names
 from onepair.errors import ReviewError
 from onepair.files import identity
 

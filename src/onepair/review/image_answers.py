@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from onepair.data.images.blocks import images_of
-from onepair.data.images.digests import SIZE, digests_of
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import raise_problem
+from onepair.data.images.image_files import SIZE, digests_of
+from onepair.data.label_table import LabelTable, raise_problem
 from onepair.data.tables.cell_values import guard, unguard
 from onepair.data.tables.sheet import read_sheet
 from onepair.errors import OnepairError, ReviewError

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onepair.data.images.walk import walk
+from onepair.data.formats.write import write_table
+from onepair.data.images.image_files import walk
 from onepair.data.label_table import LabelTable
 from onepair.data.tables import read_table
-from onepair.data.tables.write_table import write_table
 from onepair.errors import OnepairError
 from onepair.files import writing
 from onepair.label_matrix import LabelMatrix

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, FiniteFloat
 
-from onepair.data.own_files import map_array, read_record
 from onepair.errors import DataError, ReviewError
+from onepair.files import map_array, read_record
 from onepair.finding.suggestions import LIKELY, Suggestions, read_suggestions
 from onepair.labels import NEGATIVE, POSITIVE, Indices
 from onepair.runs.finished import FinishedRun

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
-from onepair.data.class_names import spelling_groups
+from onepair.data.class_rules import spelling_groups
 from onepair.errors import BusyError, OnepairError, ReviewError
 from onepair.files import locked, write_atomically, writing
 from onepair.labels import POSITIVE, Indices, Labels

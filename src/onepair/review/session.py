@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.quality.check import near_names
+from onepair.data.quality import near_names
 from onepair.data.tables.cell_values import names_in
 from onepair.errors import ReviewError
 from onepair.files import locked

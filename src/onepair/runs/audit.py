@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from onepair.data.formats.write import write_table
 from onepair.data.label_table import LabelTable
-from onepair.data.own_files import read_record
 from onepair.data.tables import read_table as tables
-from onepair.data.tables.write_table import write_table
 from onepair.errors import RunError
-from onepair.files import write_atomically, writing
+from onepair.files import read_record, write_atomically, writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import announce
+from onepair.data.label_table import LabelTable, announce
 from onepair.errors import ConfigError, DataError
 from onepair.files import writing
 from onepair.label_matrix import too_many

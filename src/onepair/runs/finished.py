@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.images.walk import walk
+from onepair.data.images.image_files import walk
 from onepair.data.label_table import LabelTable
 from onepair.data.text_files import exists
 from onepair.data.vectors.vector_files import chosen

@@ -18,11 +18,10 @@ import safetensors
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from onepair.data.own_files import map_array, read_json, read_record, read_stored
-from onepair.data.problems import Problem
+from onepair.data.label_table import Problem
 from onepair.data.tables.cell_values import guard
 from onepair.errors import ConfigError, RunError, first_mistake
-from onepair.files import locked, write_atomically, writing
+from onepair.files import locked, map_array, read_json, read_record, read_stored, write_atomically, writing
 from onepair.runs.config import FORMAT, Config, build_config, differences, read_config, to_toml
 
 if TYPE_CHECKING:

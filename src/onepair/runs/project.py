@@ -14,9 +14,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from onepair.data.own_files import read_record
 from onepair.errors import RunError
-from onepair.files import write_atomically, writing
+from onepair.files import read_record, write_atomically, writing
 from onepair.remote import is_url
 from onepair.runs.config import DataConfig, resolve_config
 from onepair.runs.folder import RunFolder

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.formats.read import read_dataset, recognise
-from onepair.data.label_table import LabelTable, object_areas
-from onepair.data.problems import Problem, collect
-from onepair.data.quality.check import missing_file
+from onepair.data.label_table import LabelTable, Problem, collect, object_areas
+from onepair.data.quality import missing_file
 from onepair.data.text_files import exists
 from onepair.data.vectors.align import TFIDF
 from onepair.errors import ConfigError, DataError

@@ -16,7 +16,7 @@ from onepair.errors import require_extra
 from onepair.words import counted, duration
 
 if TYPE_CHECKING:
-    from onepair.data.problems import Problem
+    from onepair.data.label_table import Problem
 
 EpochRecord = dict[str, Any]
 REFRESH = 0.1  # seconds

@@ -8,7 +8,7 @@ import numpy as np
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from onepair.data.problems import Problem
+from onepair.data.label_table import Problem
 from onepair.inference.model_files import save_model
 from onepair.label_matrix import too_many
 from onepair.labels import POSITIVE, Indices

@@ -3,7 +3,7 @@
 import copy
 
 from onepair.data.images.batches import image_batches
-from onepair.data.problems import Problem
+from onepair.data.label_table import Problem
 from onepair.labels import Indices
 from onepair.methods import Method
 from onepair.methods.method import as_observed

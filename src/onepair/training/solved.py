@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onepair.data.problems import Problem
+from onepair.data.label_table import Problem
 from onepair.data.vectors.align import TFIDF
 from onepair.labels import Indices
 from onepair.linear.fit import LinearFit, Trial, ValidationRows, fit_kernel, fit_linear

@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onepair.data.formats.readers import register_reader
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Report, raise_problem
+from onepair.data.label_table import LabelTable, Report, raise_problem
 from onepair.data.tables.cell_values import Column, split_of
 from onepair.data.tables.read_table import Unlisted, Zeros, interpret
 from onepair.data.tables.sheet import Sheet, file_column, is_sheet, read_sheet, stack

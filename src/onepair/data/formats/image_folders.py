@@ -6,9 +6,8 @@ import numpy as np
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
-from onepair.data.images.walk import walk
-from onepair.data.label_table import SPLITS, LabelTable
-from onepair.data.problems import Report, raise_problem
+from onepair.data.images.image_files import walk
+from onepair.data.label_table import SPLITS, LabelTable, Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Unlisted
 from onepair.data.tables.sheet import is_sheet

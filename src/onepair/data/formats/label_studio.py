@@ -10,8 +10,7 @@ import numpy as np
 
 from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, raise_problem
+from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.find_images import locate
 from onepair.data.tables.read_table import Unlisted

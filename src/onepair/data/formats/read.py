@@ -21,9 +21,8 @@ from onepair.data.formats import (  # noqa: F401 (importing a module registers i
     xmp,
 )
 from onepair.data.formats.readers import READERS, Reader
-from onepair.data.images.walk import walk
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Report, raise_problem
+from onepair.data.images.image_files import walk
+from onepair.data.label_table import LabelTable, Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Spellings, Unlisted, Zeros
 from onepair.data.tables.sheet import is_sheet

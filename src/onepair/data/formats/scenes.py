@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageColor, ImageDraw
 
 from onepair.data.formats.readers import register_reader
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Report, raise_problem
+from onepair.data.label_table import LabelTable, Report, raise_problem
 from onepair.data.text_files import exists
 from onepair.errors import DataError
 from onepair.files import write_atomically

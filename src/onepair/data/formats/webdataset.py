@@ -14,8 +14,7 @@ import numpy as np
 from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.tar import SUFFIX, Index, index_of
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, raise_problem
+from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.data.tables.cell_values import BAD, label_of, names_in, split_of
 from onepair.data.tables.column_roles import LIST_NAMES
 from onepair.data.tables.read_table import Unlisted

@@ -16,12 +16,11 @@ from xml.sax.saxutils import escape, unescape
 import numpy as np
 from PIL import ImageFile, IptcImagePlugin
 
-from onepair.data.class_names import merge_spellings
+from onepair.data.class_rules import merge_spellings
 from onepair.data.formats.readers import register_reader
 from onepair.data.images.decode import open_image
-from onepair.data.images.walk import walk
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, raise_problem
+from onepair.data.images.image_files import walk
+from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.data.tables.read_table import Spellings, Unlisted
 from onepair.data.tables.sheet import is_sheet
 from onepair.data.text_files import entries, fold, is_file, labels_by_name

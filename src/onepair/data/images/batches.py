@@ -16,10 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import functional
 
 from onepair.data.images.decode import Augmentation, Pixels, Preprocessing, decode, scale
+from onepair.data.images.image_files import image_files
 from onepair.data.images.tar import joined
-from onepair.data.images.walk import image_files
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, raise_problem
+from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.errors import DataError, RemoteError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN, Indices

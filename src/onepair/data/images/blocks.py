@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.images.decode import Pixels, Preprocessing, decode, scale
-from onepair.data.label_table import LabelTable
-from onepair.data.problems import Problem, Report, raise_problem
+from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.data.vectors.align import NOT_FINITE
 from onepair.errors import DataError
 from onepair.labels import Indices

@@ -16,9 +16,8 @@ from typing import IO, Any, NamedTuple
 from pydantic import BaseModel, NonNegativeInt
 
 from onepair.data.images.decode import SUFFIXES, require_no_pipe
-from onepair.data.own_files import read_record
 from onepair.errors import DataError, WriteError
-from onepair.files import cache_folder, write_atomically
+from onepair.files import cache_folder, read_record, write_atomically
 from onepair.remote import LARGEST, NonLocalPath, as_path, is_remote
 
 TEXTS = (".json", ".cls", ".txt")  # small members whose text is kept with the index

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onepair.data.label_table import RESERVED
-from onepair.data.problems import Problem, Report
+from onepair.data.label_table import RESERVED, Problem, Report
 from onepair.data.tables.cell_values import BAD, Column, label_of, split_of
 from onepair.data.tables.sheet import SAMPLE, Sheet, file_column, names_images, plain_title
 from onepair.errors import DataError

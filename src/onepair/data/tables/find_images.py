@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.tar import joined
-from onepair.data.problems import Problem, Report
+from onepair.data.label_table import Problem, Report
 from onepair.data.tables.column_roles import Columns
 from onepair.data.tables.sheet import Sheet
 from onepair.data.text_files import exists, fold, is_file

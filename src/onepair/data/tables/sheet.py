@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from onepair.data.images.decode import SUFFIXES as IMAGES
-from onepair.data.problems import Problem, Report
+from onepair.data.label_table import Problem, Report
 from onepair.data.tables.cell_values import Column, is_blank, unguard
 from onepair.data.text_files import LARGEST, check_rows, exists, read_bytes
 from onepair.errors import DataError, require_extra

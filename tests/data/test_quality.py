@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from onepair.data.label_table import LabelTable
-from onepair.data.quality.check import NEAR, find_problems, near_names, take_census
+from onepair.data.quality import NEAR, find_problems, near_names, take_census
 from onepair.label_matrix import LabelMatrix
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from onepair.data import own_files as stored
-from onepair.data.own_files import map_array, read_record
+from onepair import files as stored
 from onepair.errors import DataError
+from onepair.files import map_array, read_record
 
 
 class Point(BaseModel):

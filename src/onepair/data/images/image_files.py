@@ -1,4 +1,4 @@
-"""Which images are the same: a digest of what a file holds, remembered as long as the file does not change.
+"""The images in folders, sorted by name, and which are the same: a digest of what each holds, remembered by its file.
 
 An object at a URL is not read for that: its address, size and version are what it is known by, where its server tells a
 version (`RemotePath.version` says what is relied on). A copy of it elsewhere is another one.
@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onepair.data.images.blocks import Source, cores
-from onepair.data.images.decode import require_no_pipe
+from onepair.data.images.decode import FORMATS, RAW, SUFFIXES, VIDEOS, require_no_pipe
+from onepair.data.images.tar import SUFFIX, images_in_tar, in_tar
+from onepair.data.text_files import is_file
 from onepair.errors import DataError
 from onepair.remote import NonLocalPath, all_at_once, is_remote
+from onepair.words import counted, listed
 
 SIZE = 16  # bytes of a digest
-
 _AT_ONCE = 500  # files, of a question to the memory
 _SETTLED = 2 * 10**9  # nanoseconds after which a second change of a file cannot go unnoticed: its time has moved on
+MOST_FOLDERS = 10_000  # that are looked through for files that are no images
 
 
 class _State(NamedTuple):
@@ -138,3 +141,74 @@ class _Memory:
         except (sqlite3.Error, OSError, UnicodeError):  # a digest can always be computed again
             self.close()
             self._connection = None
+
+
+def image_files(path: Path) -> Iterator[Path]:
+    """Yield a file itself, or all images in a folder and the folders below, sorted by the names of folders and files.
+
+    A folder is read when its turn comes. A tar is a folder, too, whose images come in the order of the tar.
+    """
+    path = in_tar(path)
+    is_tar = path.suffix.lower() == SUFFIX and is_file(path)
+    if not is_tar and not path.is_dir():
+        yield path
+        return
+    empty = True
+    for file in images_in_tar(path) if is_tar else walk(path):
+        empty = False
+        yield file
+    if empty:
+        raise DataError(
+            f"{path}: holds no images to predict; they are known by their names, as of {', '.join(FORMATS)}"
+        )
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """Yield all images in a folder and the folders below."""
+    for name, is_folder in sorted(_entries(folder)):
+        if is_folder:
+            yield from walk(folder / name)
+        else:
+            yield folder / name
+
+
+def skipped_files(folder: Path) -> str:
+    """Return a sentence on the videos and RAW photos in a folder and below, which are no images here; "" without any.
+
+    >>> skipped_files(Path("there is no such folder"))
+    ''
+    """
+    found: dict[str, list[str]] = {"video": [], "RAW photo": []}
+    for _, folders, files in islice(os.walk(folder), MOST_FOLDERS):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        for file in sorted(files):
+            suffix = Path(file).suffix.lower()
+            if suffix in VIDEOS or suffix in RAW:
+                found["video" if suffix in VIDEOS else "RAW photo"].append(file)
+    parts = [f"{counted(len(files), what)} ({listed(files)})" for what, files in found.items() if files]
+    return f"left out: {' and '.join(parts)}; photos are JPEG, PNG and the like" if parts else ""
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, bool]]:
+    """The names of the images and folders in a folder, and which are folders; links to folders are not followed."""
+    try:
+        if isinstance(folder, NonLocalPath):
+            for each in folder.iterdir():
+                is_folder = each.is_dir()
+                if is_folder or each.suffix.lower() in SUFFIXES:
+                    yield each.name, is_folder
+            return
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if is_folder or (Path(entry.name).suffix.lower() in SUFFIXES and not _leads_to_folder(entry)):
+                    yield entry.name, is_folder
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read ({error.strerror})") from None
+
+
+def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, which whoever reads it is told
+        return False

@@ -1,1 +1,0 @@
-"""What is wrong with a dataset, and a dataset without it."""
