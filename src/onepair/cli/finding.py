@@ -61,7 +61,12 @@ def find(
     ] = None,
     min_probability: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Keep suggestions of at least this probability.", show_default="0.05"),
+        typer.Option(
+            min=0,
+            max=1,
+            help="Keep suggestions of at least this probability.",
+            show_default="0.3 for missing labels, 0.05 for wrong ones",
+        ),
     ] = None,
     maps: Annotated[bool, typer.Option("--maps/--no-maps", help="Compute a heat map for every suggestion.")] = True,
     devices: Devices = "auto",

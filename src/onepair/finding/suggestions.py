@@ -21,8 +21,8 @@ from onepair.probability.intervals import Interval
 
 Kind = Literal["missing", "wrong"]
 MOST = 100_000  # suggestions, unless more are asked for
-MIN_PROBABILITY = 0.05  # of a suggestion, unless another is asked for
-FEWEST = 50  # suggestions of missing labels, where the labels do not tell how many are missing
+MIN_MISSING, MIN_WRONG = 0.3, 0.05  # probability of a missing label and of a wrong one, unless another is asked for
+FEWEST = 50  # suggestions of missing labels, if any may be missing, however probable
 LIKELY = 0.5  # the probability from which on a suggestion is likely; the others are asked about last
 COLUMNS = ("file", "label", "probability", "rank", "kind")
 
@@ -270,7 +270,7 @@ class Finding:
     def uninformed(self) -> bool:
         """Whether labels are suggested as missing though none is thought to be."""
         least = self.suggestions.probability[self.suggestions.kind == "missing"]
-        return len(least) > 0 and float(least.max()) < MIN_PROBABILITY
+        return len(least) > 0 and float(least.max()) < MIN_WRONG
 
     def write(self, path: Path) -> None:
         write_suggestions(path, self.suggestions, self.files, [each.name for each in self.classes])
@@ -303,13 +303,14 @@ def choose(found: Suggestions, total: Interval, top: int | None, min_probability
         found: all of them.
         total: how many labels are missing.
         top: how many at most.
-        min_probability: how probable at least; by default `MIN_PROBABILITY`, unless `top` says how many.
+        min_probability: how probable at least; by default `MIN_MISSING` or `MIN_WRONG`, unless `top` says how many.
     """
-    if min_probability is not None or top is None:
-        kept = found.probability >= (MIN_PROBABILITY if min_probability is None else min_probability)
+    if min_probability is not None:
+        found = found[found.probability >= min_probability]
+    elif top is None:
         missing = found.kind == "missing"
-        if min_probability is None and total.high >= 1 and not (kept & missing).any():
-            # Likelihood may take all that is unknown for negative, where few negatives are known: the order holds.
-            kept |= missing & (np.cumsum(missing) <= FEWEST)
+        kept = found.probability >= np.where(missing, MIN_MISSING, MIN_WRONG)
+        # Where labels hardly tell how many are missing, probabilities may be low, but their order holds.
+        kept |= missing & (np.cumsum(missing) <= FEWEST) & (total.high >= 1)
         found = found[kept]
     return found[: MOST if top is None else top]

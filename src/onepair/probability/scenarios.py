@@ -20,11 +20,8 @@ from onepair.probability.observation import Mask, Observation, Rates, clearness
 _SALIENCES, _SALIENCE_SD = (0.0, 0.3, 0.6), 0.5  # κ, and its half-normal prior
 # Of the logarithm of how many labels are missing for each that is shown, or for each row that may have more.
 _SPACING, _FARTHEST = 1.0, (-6.0, 4.0)
-_MISSING_SD, _MORE_IN_ROW_SD = (
-    1.0,
-    1.3,
-)  # of its normal prior about 0; the second where rows show some of their positives
-_BELIEVED, _BELIEVED_OF_ROWS = 100.0, 200.0  # shown positives, that the shape of lines is believed of, and that what
+_MISSING_SD = 1.0  # of its normal prior about 0
+_BELIEVED, _BELIEVED_OF_ROWS = 100.0, 60.0  # shown positives, that the shape of lines is believed of, and that what
 # rows show beside it is: more repeat only what lines are wrong in
 _ENOUGH_ROWS = 500  # to fit to; fewer, drawn from more, are believed less
 _CLASS_RATE_SD = 0.6  # of a class's chance to be observed about that of all, in log odds
@@ -115,7 +112,7 @@ class _Search:
         # Where no positive is shown, as many as rows looked at in full have.
         in_full = every.sampled_positive.sum() / max(every.sampled.sum(), 1.0) * self.unknown.sum()
         self.positives = max(float(self.cells.positive[:, self.open].sum() or in_full), 1.0)
-        self.exact, self.missing_sd = exact, _MORE_IN_ROW_SD if observation.max_shown else _MISSING_SD
+        self.exact = exact
         # Where negatives are known as well, they tell of the lines at any height, and the shape matters less.
         told = self.cells.negatives_share
         self.salience_sd = _SALIENCE_SD * max(1 - told, 0.1)  # who notes what is absent looks for it
@@ -172,7 +169,7 @@ class _Search:
         return Scenario(lines, rates, posterior, self._log_weight(likelihood, lines, rates, missing) + answered)
 
     def _log_weight(self, likelihood: float, lines: Platt, rates: Rates, missing: float) -> float:
-        prior = (rates.salience / self.salience_sd) ** 2 + (np.log(missing) / self.missing_sd) ** 2
+        prior = (rates.salience / self.salience_sd) ** 2 + (np.log(missing) / _MISSING_SD) ** 2
         if self.cells.negative.any() and self.observation.max_shown == 0:
             weight = self.every.known_positive.sum(0) * self.open + 1e-9
             odds = logit(np.clip([np.average(each, weights=weight) for each in rates[:2]], 1e-6, HIGHEST_RATE))
