@@ -17,13 +17,13 @@ import numpy as np
 from PIL import ImageFile, IptcImagePlugin
 
 from onepair.data.class_rules import merge_spellings
-from onepair.data.formats.readers import register_reader
+from onepair.data.formats import register_reader
 from onepair.data.images.decode import open_image
 from onepair.data.images.image_files import walk
 from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.data.tables.read_table import Spellings, Unlisted
 from onepair.data.tables.sheet import is_sheet
-from onepair.data.text_files import entries, fold, is_file, labels_by_name
+from onepair.data.text_files import entries, exists, fold, is_file, labels_by_name
 from onepair.errors import DataError
 from onepair.files import write_atomically
 from onepair.labels import NEGATIVE, POSITIVE
@@ -149,7 +149,7 @@ def _is_utf8(text: bytes) -> bool:
 
 def detect(path: Path) -> bool:
     """Whether a folder holds photos with keywords, and no table of labels."""
-    if isinstance(path, NonLocalPath) or not path.is_dir():
+    if isinstance(path, NonLocalPath) or not exists(path) or not path.is_dir():
         return False
     if any(is_sheet(each) or each.suffix.lower() == ".json" for each in entries(path)):
         return False
