@@ -14,7 +14,6 @@ from onepair.features import extract_features
 from onepair.finding.find import find_labels
 from onepair.runs.finished import FinishedRun
 from onepair.runs.task import RunCache, prepare_task
-from onepair.training import epochs
 from onepair.training import run as running
 from onepair.training.hardware import Hardware
 from tests.training.test_processes import arguments, assert_same, in_two, run_command
@@ -66,9 +65,9 @@ def test_what_is_computed_once_teaches_the_same_as_whole_images(train, images):
 def test_whether_it_is_kept_makes_no_difference(train, monkeypatch):
     kept = train(*FROM_6, out="kept")
     monkeypatch.setattr(
-        epochs,
+        running,
         "_activation_source",
-        lambda run, prefix: epochs.FrozenSource(epochs._image_source(run), prefix.backbone),
+        lambda run, prefix: running.FrozenSource(running._image_source(run), prefix.backbone),
     )
     anew = train(*FROM_6, out="anew")
     torch.testing.assert_close(weights_of(kept), weights_of(anew), rtol=1e-5, atol=1e-5)

@@ -8,7 +8,8 @@ import torch
 
 from onepair.errors import RunError, Stopped
 from onepair.runs.folder import RunFolder, load_state, save_state
-from onepair.training import epochs, loop
+from onepair.training import loop
+from onepair.training import run as running
 from tests.training.processes import command, exit_code
 from tests.training.tiny import SETTINGS, Listener
 
@@ -122,8 +123,8 @@ def test_best_weights_of_another_network_are_a_sentence(train, tmp_path):
 
 
 def test_images_are_decoded_once_to_see_whether_they_can_be_read(train, monkeypatch):
-    looks, look = [], epochs.image_batches
-    monkeypatch.setattr(epochs, "image_batches", lambda *given, **options: looks.append(1) or look(*given, **options))
+    looks, look = [], running.image_batches
+    monkeypatch.setattr(running, "image_batches", lambda *given, **options: looks.append(1) or look(*given, **options))
     with pytest.raises(Stopped):
         train("model.mode=finetune", "finetune.epochs=3", listener=Stopping())
     assert train("model.mode=finetune", "finetune.epochs=3").folder.finished

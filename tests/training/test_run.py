@@ -28,7 +28,7 @@ from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder, load_state
 from onepair.runs.task import RunCache, make_method, prepare_task
 from onepair.training import checkpoint as stopping
-from onepair.training import context, epochs, loop
+from onepair.training import context, loop
 from onepair.training import run as running
 from onepair.training.hardware import Hardware
 from onepair.training.loop import Trainer
@@ -201,13 +201,13 @@ def test_the_seed_decides_the_weights(train, mode):
 
 
 def test_test_images_are_scored_once_and_at_the_end(train, monkeypatch):
-    scored, score = [], epochs.score
+    scored, score = [], running.score
 
     def spy(fabric, model, source, rows, **options):
         scored.append(rows.tolist())
         return score(fabric, model, source, rows, **options)
 
-    monkeypatch.setattr(epochs, "score", spy)
+    monkeypatch.setattr(running, "score", spy)
     monkeypatch.setattr(loop, "score", spy)
     train("method.name=opml-sp", "model.mode=linear-init")
     test = set(range(TRAIN, TRAIN + TEST))

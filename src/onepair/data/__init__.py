@@ -1,7 +1,7 @@
 """Datasets: readers of the common formats, all to one `LabelTable`, and writers."""
 
+from onepair.data.formats import READERS, Reader, register_reader
 from onepair.data.formats.read import read_dataset
-from onepair.data.formats.readers import READERS, Reader, register_reader
 from onepair.data.formats.write import write_labels, write_table
 from onepair.data.label_table import LabelTable, Problem
 from onepair.errors import DataError

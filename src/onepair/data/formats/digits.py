@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.formats.readers import register_reader
+from onepair.data.formats import register_reader
 from onepair.data.label_table import LabelTable, Report, raise_problem
 from onepair.data.text_files import exists
 from onepair.label_matrix import LabelMatrix

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from onepair.data.formats.readers import register_reader
+from onepair.data.formats import register_reader
 from onepair.data.label_table import LabelTable, Report, raise_problem
 from onepair.data.tables.cell_values import Column, split_of
 from onepair.data.tables.read_table import Unlisted, Zeros, interpret

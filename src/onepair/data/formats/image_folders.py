@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onepair.data.formats.readers import register_reader
+from onepair.data.formats import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.image_files import walk
 from onepair.data.label_table import SPLITS, LabelTable, Report, raise_problem

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from onepair.data.formats.readers import register_reader
+from onepair.data.formats import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.data.tables.cell_values import split_of

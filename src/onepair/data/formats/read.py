@@ -8,6 +8,8 @@ from typing import Any, get_args
 
 from onepair.data.class_rules import apply_rules, read_rules
 from onepair.data.formats import (  # noqa: F401 (importing a module registers its reader)
+    READERS,
+    Reader,
     coco,
     cub,
     digits,
@@ -20,7 +22,6 @@ from onepair.data.formats import (  # noqa: F401 (importing a module registers i
     webdataset,
     xmp,
 )
-from onepair.data.formats.readers import READERS, Reader
 from onepair.data.images.image_files import walk
 from onepair.data.label_table import LabelTable, Report, raise_problem
 from onepair.data.tables.cell_values import split_of

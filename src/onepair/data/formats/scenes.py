@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageColor, ImageDraw
 
-from onepair.data.formats.readers import register_reader
+from onepair.data.formats import register_reader
 from onepair.data.label_table import LabelTable, Report, raise_problem
 from onepair.data.text_files import exists
 from onepair.errors import DataError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onepair.data.formats.readers import register_reader
+from onepair.data.formats import register_reader
 from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.data.text_files import exists, join_splits, read_lines
 from onepair.errors import DataError

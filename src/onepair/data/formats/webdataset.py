@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onepair.data.formats.readers import register_reader
+from onepair.data.formats import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.images.tar import SUFFIX, Index, index_of
 from onepair.data.label_table import LabelTable, Problem, Report, raise_problem

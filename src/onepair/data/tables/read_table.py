@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.class_rules import merge_spellings
-from onepair.data.formats.readers import register_reader
+from onepair.data.formats import register_reader
 from onepair.data.label_table import SPLITS, LabelTable, Problem, Report, raise_problem
 from onepair.data.tables.cell_values import BAD, Column, is_vector, may_be_one_name, names_in, split_of
 from onepair.data.tables.column_roles import Columns, find_columns, with_split
