@@ -92,6 +92,8 @@ def test_two_classes_stay_two(site, run):
     site.post("/alike", **{**fields, "name": ""})
     assert asked(open_site(run).get("/suggestion/1")) == []
     assert same(run) == "sofa=couch"
+    (pair,) = Project(run.path.parent.parent).record().different  # where a terminal keeps its answer, too
+    assert sorted(pair) == sorted(ALIKE)
 
 
 @pytest.mark.parametrize(

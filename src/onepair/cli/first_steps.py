@@ -135,8 +135,7 @@ def start(
             new_photos=wanted,
             earlier=earlier,
         )
-        if (stored := project.record()) is not None and stored.different != different:
-            project.write(stored.model_copy(update={"different": different}))
+        project.keep_apart(different)
         if prepared.change is not None and str(prepared.change):
             typer.echo(f"since the last time: {prepared.change}")
         if prepared.answers:
@@ -181,7 +180,7 @@ def ask_of_names(
         return same, tuple(different)
     apart = list(different)
     for one, other in near_names(classes):
-        if (one, other) in apart or any(set("=,;") & set(name) for name in (one, other)):
+        if {(one, other), (other, one)} & set(apart) or any(set("=,;") & set(name) for name in (one, other)):
             continue
         if typer.confirm(f"Are {one} and {other} the same class?", default=False):
             same.append(f"{other}={one}")

@@ -36,13 +36,6 @@ CREATE TABLE IF NOT EXISTS classes ( -- that the dataset does not have
     who TEXT NOT NULL,
     at TEXT NOT NULL
 );
-CREATE TABLE IF NOT EXISTS apart ( -- classes with names much alike that are two all the same
-    one TEXT NOT NULL,
-    other TEXT NOT NULL,
-    who TEXT NOT NULL,
-    at TEXT NOT NULL,
-    PRIMARY KEY (one, other)
-);
 CREATE INDEX IF NOT EXISTS by_cell ON decisions (file, label, id);
 CREATE INDEX IF NOT EXISTS by_action ON decisions (action);
 -- The plus signs keep SQLite from looking through all that is not undone; files of earlier versions have other views.
@@ -183,16 +176,6 @@ class Store:
         """Return the classes that people have added, in the order in which they did."""
         with self._reading():
             return [name for (name,) in self._db.execute("SELECT name FROM classes ORDER BY id")]
-
-    def keep_apart(self, one: str, other: str, *, who: str) -> None:
-        """Store that two classes with names much alike are two."""
-        with self._transaction():
-            self._db.execute("INSERT OR IGNORE INTO apart VALUES (?, ?, ?, ?)", (*sorted((one, other)), who, _now()))
-
-    def kept_apart(self) -> set[tuple[str, str]]:
-        """Return the pairs that `keep_apart` has stored, each in the order of the alphabet."""
-        with self._reading():
-            return set(self._db.execute("SELECT one, other FROM apart"))
 
     def _last_action(self, who: str) -> list[Entry]:
         last = self._select("SELECT * FROM stands_last WHERE who = ? ORDER BY id DESC LIMIT 1", who)

@@ -387,7 +387,7 @@ def _add_review(
         if name:
             session.merge(other if name == one else one, name)
         else:
-            session.store.keep_apart(one, other, who=who)
+            session.keep_apart(one, other)
         return redirect(f"/suggestion/{number}" if number else "/classes")
 
     @app.get("/class")

@@ -410,7 +410,7 @@ class ReviewSession(Session):
         if record is None or not self._near:
             return []
         said = {_pair(*each.split("=")) for each in names_in(record.reading.get("same")) or []}
-        said |= self.store.kept_apart()
+        said |= {_pair(*each) for each in record.different}
         return [pair for pair in self._near if _pair(*pair) not in said]
 
     def merge(self, other: str, name: str) -> None:
@@ -423,6 +423,13 @@ class ReviewSession(Session):
             reading = {**record.reading, "same": ",".join(same)}  # as words of --same
             self.store.recognise({}, {other: name}, {})
             self._project.write(record.model_copy(update={"reading": reading}))
+
+    def keep_apart(self, one: str, other: str) -> None:
+        """Store in the project that two classes with names much alike are two."""
+        if self._project is None:
+            raise ReviewError("only a project keeps which classes are two; onepair start makes it")
+        with locked(self._project.path / ".lock"):
+            self._project.keep_apart([(one, other)])
 
     @cached_property
     def _project(self) -> Project | None:

@@ -9,7 +9,7 @@ labels.onepair/runs/2-labels.parquet, 2-images.csv   the labels that it learned 
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -76,6 +76,11 @@ class Project:
             content = json.dumps({"format": 1, **record.model_dump()}, indent=2, ensure_ascii=False)
             write_atomically(self.path / RECORD, f"{content}\n".encode())
 
+    def keep_apart(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Store which classes of much the same name are two."""
+        if (record := self.record()) and (more := set(map(_sorted, pairs)) - set(map(_sorted, record.different))):
+            self.write(record.model_copy(update={"different": (*record.different, *sorted(more))}))
+
     def source_of(self, record: ProjectRecord) -> str:
         """Return the dataset as a path that can be opened from anywhere."""
         return self._opened(record.source)
@@ -123,6 +128,10 @@ class Project:
             again = command("start", self.source_of(record)) if record else "onepair start"
             raise RunError(f"{self.path}: has no finished run yet; {again} goes on")
         return max(finished, key=_order)
+
+
+def _sorted(pair: tuple[str, str]) -> tuple[str, str]:
+    return min(pair), max(pair)
 
 
 def _order(run: Path) -> tuple[int, ...]:
