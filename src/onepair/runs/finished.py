@@ -25,7 +25,7 @@ from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.model_card import write_card
-from onepair.runs.project import project_of
+from onepair.runs.project import RECORD, project_of
 from onepair.runs.task import RunCache, Split, Task, describe_observation, sample_places, task_of
 from onepair.words import counted
 
@@ -339,7 +339,7 @@ def protect_inputs(
 
     Args:
         output: the file to be written; None is no output.
-        run: the folder of a run: its table, images, vectors, boxes and weights, and what people answered in an audit.
+        run: the folder of a run: its table, images, vectors, boxes, weights, settings and answers, and its project's.
         table: a dataset: its images.
         others: paths of further files, or of folders of them.
 
@@ -357,9 +357,15 @@ def _inputs(run: Path | None, table: LabelTable | None, others: Iterable[object]
         yield from _images(table)
     if run is not None:
         yield from _files_at(run / "audit")
+        yield from (run / "config.toml", run / "finding" / "review.sqlite", *run.glob("*.safetensors"))
         if (project := project_of(run)) and (record := project.record()):
             yield from _files_at(project.source_of(record))
-            yield from (project.answers, *project.runs.glob("*-labels.*"), *project.runs.glob("*-images.csv"))
+            yield from (
+                project.path / RECORD,
+                project.answers,
+                *project.runs.glob("*-labels.*"),
+                *project.runs.glob("*-images.csv"),
+            )
         if (run / "config.toml").exists():
             config = RunFolder(run).config()
             data = config.data
