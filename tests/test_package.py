@@ -1,5 +1,6 @@
 """What a user gets before using anything: a light import, a public namespace, a command."""
 
+import inspect
 import subprocess
 import sys
 
@@ -27,6 +28,14 @@ def test_labels_and_metrics_do_not_load_torch():
 def test_every_public_name_resolves(name):
     assert getattr(onepair, name) is not None
     assert name in dir(onepair)
+
+
+@pytest.mark.parametrize("name", onepair.__all__)
+def test_every_public_class_and_function_is_described_with_an_example(name):
+    described = getattr(onepair, name)
+    if inspect.isclass(described) or inspect.isfunction(described):
+        assert described.__doc__.split("\n")[0].endswith(".")
+        assert "\n    Examples:\n        >>> " in described.__doc__
 
 
 def test_unknown_names_are_refused():

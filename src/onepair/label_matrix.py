@@ -32,11 +32,12 @@ class LabelMatrix:
     mostly negative, and any other mostly unknown, so that both are short. Rows come out dense, as int8 arrays; to numpy
     it looks like an array, as long as it is small enough to be one. It never changes.
 
-    >>> labels = LabelMatrix.of([[1, -1, -1], [0, 0, 1]])
-    >>> labels.shape, labels.entries, labels[[1]]
-    ((2, 3), 2, array([[0, 0, 1]], dtype=int8))
-    >>> labels.count(POSITIVE), labels.take(np.array([1])).shape
-    (array([1, 0, 1]), (1, 3))
+    Examples:
+        >>> labels = LabelMatrix.of([[1, -1, -1], [0, 0, 1]])
+        >>> labels.shape, labels.entries, labels[[1]]
+        ((2, 3), 2, array([[0, 0, 1]], dtype=int8))
+        >>> labels.count(POSITIVE), labels.take(np.array([1])).shape
+        (array([1, 0, 1]), (1, 3))
     """
 
     ndim = 2

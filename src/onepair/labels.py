@@ -50,12 +50,13 @@ def validate_labels(labels: ArrayLike) -> Labels:
     Any numeric or boolean matrix of shape (N, L) that holds only 1, 0, and -1 or NaN for unknown is accepted; an int8
     array is returned as it is, without a copy.
 
-    >>> validate_labels([[1, -1], [0, 1]])
-    array([[ 1, -1],
-           [ 0,  1]], dtype=int8)
-    >>> validate_labels([[1, -1], [0, 2]])
-    Traceback (most recent call last):
-    ValueError: labels: row 1, column 1 holds 2; a label is 1 (positive), 0 (negative), or -1 or NaN (unknown)
+    Examples:
+        >>> validate_labels([[1, -1], [0, 1]])
+        array([[ 1, -1],
+               [ 0,  1]], dtype=int8)
+        >>> validate_labels([[1, -1], [0, 2]])
+        Traceback (most recent call last):
+        ValueError: labels: row 1, column 1 holds 2; a label is 1 (positive), 0 (negative), or -1 or NaN (unknown)
     """
     given = to_numpy(labels)
     if given.dtype.kind not in "biuf":
@@ -83,9 +84,10 @@ def observe_positives(labels: ArrayLike, *, per_sample: int = 1, seed: int = PUB
     The published stream shuffles each row's negatives too, by a generator whose number of draws depends on the values
     drawn. So the state before a row is known only after the row above it, and the loop over rows cannot be vectorised.
 
-    >>> observe_positives([[1, 1, 0], [0, 0, 1]])
-    array([[ 1, -1, -1],
-           [-1, -1,  1]], dtype=int8)
+    Examples:
+        >>> observe_positives([[1, 1, 0], [0, 0, 1]])
+        array([[ 1, -1, -1],
+               [-1, -1,  1]], dtype=int8)
     """
     full = _require_full(labels)
     if per_sample < 1:
@@ -106,9 +108,10 @@ def observe_fraction(labels: ArrayLike, *, known: float, seed: int = PUBLISHED_S
 
     Exactly `round(known × N × L)` cells are kept, drawn uniformly over the whole matrix.
 
-    >>> observed = observe_fraction([[1, 0], [0, 1]], known=0.5)
-    >>> int((observed != UNKNOWN).sum())
-    2
+    Examples:
+        >>> observed = observe_fraction([[1, 0], [0, 1]], known=0.5)
+        >>> int((observed != UNKNOWN).sum())
+        2
     """
     full = _require_full(labels)
     if not 0 <= known <= 1:
@@ -151,9 +154,10 @@ def split_validation(n: int, *, fraction: float = 0.2, seed: int = PUBLISHED_SEE
 
     With the defaults this is the split that the published results use.
 
-    >>> train, validation = split_validation(5717)  # PASCAL VOC 2012
-    >>> len(train), len(validation)
-    (4574, 1143)
+    Examples:
+        >>> train, validation = split_validation(5717)  # PASCAL VOC 2012
+        >>> len(train), len(validation)
+        (4574, 1143)
     """
     train_size = n - _validation_size(n, fraction)
     order = np.random.RandomState(seed).permutation(n)

@@ -50,8 +50,9 @@ def average_precision(scores: Any, labels: Any) -> Floats:
     NaN for a class without known positives. Needs the sorted scores only, never the order of the samples: the rank
     of a positive is found by bisection, which keeps sorting the only step that touches every cell.
 
-    >>> average_precision(np.array([[0.9], [0.8], [0.7]]), np.array([[1], [0], [1]]))
-    array([0.83333333])
+    Examples:
+        >>> average_precision(np.array([[0.9], [0.8], [0.7]]), np.array([[1], [0], [1]]))
+        array([0.83333333])
     """
     score_matrix, label_matrix = matrices(scores, labels)
     return np.array([_class_ap(*column) for column in zip(score_matrix.T, label_matrix.T, strict=True)])

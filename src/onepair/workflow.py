@@ -150,6 +150,10 @@ class Run:
 
     Raises:
         RunError: there is no finished run in the folder, or its dataset has changed.
+
+    Examples:
+        >>> run = Run("runs/a")  # doctest: +SKIP
+        >>> run.find().above(0.95).to_frame()  # doctest: +SKIP
     """
 
     def __init__(self, path: str | Path, *, data: Dataset | None = None, hardware: "Hardware | None" = None) -> None:

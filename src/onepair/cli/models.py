@@ -311,7 +311,9 @@ def export(
     int8: Annotated[bool, typer.Option("--int8", help="Keep the weights in 8 bits: a quarter of the size.")] = False,
     calibrate: Annotated[
         Path | None,
-        typer.Option(help="With --int8, a folder of some dozens of photos: compute in 8 bits too, which is faster."),
+        typer.Option(
+            help="With --int8, some dozens of photos: compute in 8 bits too; by default only weights are in 8 bits."
+        ),
     ] = None,
 ) -> None:
     """Write a run's model as an ONNX file, to be used without torch.

@@ -27,6 +27,11 @@ class LabelTable:
     """Files, their labels, and the split each belongs to; row i of everything is the same image.
 
     The order of rows and classes is the reader's promise: the published random streams depend on it.
+
+    Examples:
+        >>> labels = LabelMatrix.of([[1, -1], [0, 1]])
+        >>> LabelTable(("a.jpg", "b.jpg"), ("cat", "dog"), labels, np.array(["train", "test"]), Path("photos")).classes
+        ('cat', 'dog')
     """
 
     files: tuple[str, ...]  # as written in the dataset: relative to `root`, or absolute; perhaps in a tar

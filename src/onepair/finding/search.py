@@ -66,6 +66,13 @@ def find_by_blocks(
 
     Returns:
         Suggestions, the most probable first, and estimates of how many labels are missing.
+
+    Examples:
+        >>> scores = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+        >>> observed = LabelMatrix.of(np.where(scores > 0.5, 1, -1))
+        >>> found = find_by_blocks(observed, lambda rows: scores[rows])
+        >>> found.missing.value.shape
+        (2,)
     """
     rows, classes = observed.shape
     size = min(rows, max(1, FEW_CELLS // classes))

@@ -167,9 +167,10 @@ def rank(labels: ArrayLike, probabilities: ArrayLike) -> Suggestions:
         labels: (N, L) of 1 (positive), 0 (negative), -1 (unknown).
         probabilities: (N, L), of each cell to be truly positive, given all that is known, its own label included.
 
-    >>> found = rank([[1, -1, 0]], [[0.7, 0.9, 0.05]])
-    >>> list(zip(found.label.tolist(), found.kind.tolist(), found.probability.round(2).tolist()))
-    [(1, 'missing', 0.9), (0, 'wrong', 0.3), (2, 'wrong', 0.05)]
+    Examples:
+        >>> found = rank([[1, -1, 0]], [[0.7, 0.9, 0.05]])
+        >>> list(zip(found.label.tolist(), found.kind.tolist(), found.probability.round(2).tolist()))
+        [(1, 'missing', 0.9), (0, 'wrong', 0.3), (2, 'wrong', 0.05)]
     """
     known, positive = validate_labels(labels), np.asarray(probabilities, np.float64)
     if positive.shape != known.shape:

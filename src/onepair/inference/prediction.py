@@ -282,6 +282,9 @@ def load(path: str | Path) -> Model:
 
     Raises:
         ModelError: there is no model at the path, or none that can be used.
+
+    Examples:
+        >>> load("runs/a").predict(["photos/a.jpg"]).to_frame()  # doctest: +SKIP
     """
     if not isinstance(path, str | Path):
         raise ModelError(f"a model is loaded from a path, not from {type(path).__name__}; a Run has it as run.model")

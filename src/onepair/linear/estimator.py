@@ -72,12 +72,13 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         out_of_fold_: (rows, classes), scores of the training rows by models that were not fitted to them.
         n_iter_: steps that were taken.
 
-    >>> X, y = [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.1, 0.1]], [[1, -1], [-1, 1], [0, 0], [0, 0]]
-    >>> OPMLClassifier(C=10).fit(X, y).predict(X)
-    array([[1, 0],
-           [0, 1],
-           [0, 0],
-           [0, 0]])
+    Examples:
+        >>> X, y = [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.1, 0.1]], [[1, -1], [-1, 1], [0, 0], [0, 0]]
+        >>> OPMLClassifier(C=10).fit(X, y).predict(X)
+        array([[1, 0],
+               [0, 1],
+               [0, 0],
+               [0, 0]])
     """
 
     coef_: Floats
@@ -325,9 +326,10 @@ class CalibratedMultiLabel(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         thresholds_: (classes,), of its scores.
         out_of_fold_: (rows, classes), the scores that probabilities and thresholds rest on.
 
-    >>> X, y = [[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]], [[0], [0], [0], [1], [1], [1]]
-    >>> CalibratedMultiLabel(OPMLClassifier(C=1.0)).fit(X, y).predict(X).ravel()
-    array([0, 0, 0, 1, 1, 1])
+    Examples:
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]], [[0], [0], [0], [1], [1], [1]]
+        >>> CalibratedMultiLabel(OPMLClassifier(C=1.0)).fit(X, y).predict(X).ravel()
+        array([0, 0, 0, 1, 1, 1])
     """
 
     estimator_: Any

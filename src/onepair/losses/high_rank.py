@@ -18,9 +18,10 @@ def high_rank_penalty(probabilities: Tensor, *, ridge: float = 1e-6) -> Tensor:
         probabilities: (B, L), sigmoid of the logits: between 0 and 1, any float dtype.
         ridge: added to every σ².
 
-    >>> import torch
-    >>> high_rank_penalty(torch.eye(4, 20)).abs() < 1e-4
-    tensor(True)
+    Examples:
+        >>> import torch
+        >>> high_rank_penalty(torch.eye(4, 20)).abs() < 1e-4
+        tensor(True)
     """
     if probabilities.ndim < 2 or probabilities.shape[-1] == 0 or not probabilities.is_floating_point():
         raise ValueError(

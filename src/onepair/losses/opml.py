@@ -38,8 +38,9 @@ def opml_loss(
 
     A row without positives keeps log α as its first term, one without negatives log β as its second.
 
-    >>> opml_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1, -1]]), alpha=0.5, beta=0.5)
-    tensor(1.3863)
+    Examples:
+        >>> opml_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1, -1]]), alpha=0.5, beta=0.5)
+        tensor(1.3863)
     """
     logits, labels = check_batch(logits, labels, unknown=unknown)
     threshold_positive, threshold_negative = odds(alpha=alpha), odds(beta=beta)
@@ -116,8 +117,9 @@ def _one_pair(logits: Tensor, labels: Tensor, gradient: Tensor, unknown: Unknown
 class OPMLLoss(Loss):
     """`opml_loss` as a module.
 
-    >>> OPMLLoss(alpha=0.7)
-    OPMLLoss(alpha=0.7, beta=0.4, unknown='negative', reduction='mean')
+    Examples:
+        >>> OPMLLoss(alpha=0.7)
+        OPMLLoss(alpha=0.7, beta=0.4, unknown='negative', reduction='mean')
     """
 
     function = staticmethod(opml_loss)

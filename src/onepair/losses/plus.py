@@ -54,8 +54,9 @@ def opml_plus_loss(
         unknown: "trust" is this loss; "negative" takes v = 1, "ignore" v = 0.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
 
-    >>> opml_plus_loss(torch.zeros(1, 2), torch.tensor([[1, -1]]), missing=0.9, alpha=0.5)  # log 2 + 0.1 log 2
-    tensor(0.7625)
+    Examples:
+        >>> opml_plus_loss(torch.zeros(1, 2), torch.tensor([[1, -1]]), missing=0.9, alpha=0.5)  # log 2 + 0.1 log 2
+        tensor(0.7625)
     """
     check_at_least_zero(missing=missing)
     check_choice("unknown", unknown, ("trust", "negative", "ignore"))
@@ -113,8 +114,9 @@ def _pulled(scores: Tensor, alpha: float) -> Tensor:
 class OPMLPlusLoss(Loss):
     """`opml_plus_loss` as a module.
 
-    >>> OPMLPlusLoss(missing=2.0)(torch.zeros(1, 2), torch.tensor([[1, float("nan")]])).shape
-    torch.Size([])
+    Examples:
+        >>> OPMLPlusLoss(missing=2.0)(torch.zeros(1, 2), torch.tensor([[1, float("nan")]])).shape
+        torch.Size([])
     """
 
     function = staticmethod(opml_plus_loss)

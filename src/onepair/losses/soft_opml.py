@@ -50,10 +50,11 @@ def soft_opml_loss(
 
     With γ = 0 this is `opml_loss` plus the constant log α.
 
-    >>> import torch
-    >>> logits, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[1, -1]])
-    >>> soft_opml_loss(logits, labels, gamma=torch.full((1, 2), 0.5), alpha=0.5, beta=0.5)
-    tensor(1.5041)
+    Examples:
+        >>> import torch
+        >>> logits, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[1, -1]])
+        >>> soft_opml_loss(logits, labels, gamma=torch.full((1, 2), 0.5), alpha=0.5, beta=0.5)
+        tensor(1.5041)
     """
     logits, labels = check_batch(logits, labels, unknown=unknown)
     if gamma.shape != logits.shape:
@@ -96,7 +97,13 @@ def _ordinary_soft_pairs(
 
 
 class SoftOPMLLoss(Loss):
-    """`soft_opml_loss` as a module, called as `loss(logits, labels, gamma=gamma)`."""
+    """`soft_opml_loss` as a module, called as `loss(logits, labels, gamma=gamma)`.
+
+    Examples:
+        >>> loss = SoftOPMLLoss(alpha=0.5, beta=0.5)
+        >>> loss(torch.zeros(1, 2), torch.tensor([[1, -1]]), gamma=torch.full((1, 2), 0.5))
+        tensor(1.5041)
+    """
 
     function = staticmethod(soft_opml_loss)
     call_tensors = ("gamma",)

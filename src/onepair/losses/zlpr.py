@@ -19,14 +19,21 @@ def zlpr_loss(
 
     Shapes, `unknown` and `reduction` as in `opml_loss`.
 
-    >>> import torch
-    >>> zlpr_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1, 0]]))
-    tensor(1.3863)
+    Examples:
+        >>> import torch
+        >>> zlpr_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1, 0]]))
+        tensor(1.3863)
     """
     return opml_loss(logits, labels, alpha=0.5, beta=0.5, unknown=unknown, reduction=reduction)
 
 
 class ZLPRLoss(Loss):
-    """`zlpr_loss` as a module."""
+    """`zlpr_loss` as a module.
+
+    Examples:
+        >>> import torch
+        >>> ZLPRLoss()(torch.zeros(1, 2), torch.tensor([[1, 0]]))
+        tensor(1.3863)
+    """
 
     function = staticmethod(zlpr_loss)

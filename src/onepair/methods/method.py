@@ -331,14 +331,15 @@ def create_method(name: str, *, labels: ArrayLike | Tensor | LabelMatrix | None 
     Raises:
         ConfigError: there is no such method, or option of it.
 
-    >>> create_method("opml-sp", label_num=1.2).needs_scores
-    True
-    >>> create_method("opml", labels=[[1, float("nan")], [0, 1]]).observed
-    tensor([[ 1, -1],
-            [ 0,  1]], dtype=torch.int8)
-    >>> create_method("opml-sb")
-    Traceback (most recent call last):
-    onepair.errors.ConfigError: there is no method 'opml-sb'; did you mean 'opml-sp'?
+    Examples:
+        >>> create_method("opml-sp", label_num=1.2).needs_scores
+        True
+        >>> create_method("opml", labels=[[1, float("nan")], [0, 1]]).observed
+        tensor([[ 1, -1],
+                [ 0,  1]], dtype=torch.int8)
+        >>> create_method("opml-sb")
+        Traceback (most recent call last):
+        onepair.errors.ConfigError: there is no method 'opml-sb'; did you mean 'opml-sp'?
     """
     info = find_method(name)
     for option in options:

@@ -31,6 +31,11 @@ def create_backbone(name: str, *, weights: Weights = None, image_size: int | Non
             that timm downloads; None for those of an installed package if there is one, else "pretrained". Registered
             backbones begin with the weights that they are made with, unless this is a file.
         image_size: instead of the size the weights were trained with.
+
+    Examples:
+        >>> backbone = create_backbone("small-cnn", weights="none", image_size=32)
+        >>> backbone.training
+        False
     """
     if name in BACKBONES:
         return _registered(name, weights, image_size)

@@ -127,10 +127,11 @@ def fit_decisions(
         process: how labels came to be known, as for `onepair.probability.observation.recognise`.
         asked: (N, L), true where a label is known because a model suggested to ask for it.
 
-    >>> decisions = fit_decisions([[2.0], [1.0], [-1.0], [-2.0]], [[1], [0], [1], [0]])
-    >>> decisions.labels([[0.0], [-1.6]])
-    array([[ True],
-           [False]])
+    Examples:
+        >>> decisions = fit_decisions([[2.0], [1.0], [-1.0], [-2.0]], [[1], [0], [1], [0]])
+        >>> decisions.labels([[0.0], [-1.6]])
+        array([[ True],
+               [False]])
     """
     for what, given, known_words in (("calibration", calibration, Calibration), ("rule", rule, Rule)):
         if given not in get_args(known_words):

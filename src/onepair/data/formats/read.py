@@ -71,6 +71,10 @@ def read_dataset(
 
     Raises:
         DataError: a sentence that says what is wrong, where, and what to do.
+
+    Examples:
+        >>> read_dataset("photos/labels.csv", unlisted="negative").classes  # doctest: +SKIP
+        ('cat', 'dog')
     """
     for option, value, allowed in (
         ("unlisted", unlisted, get_args(Unlisted)),

@@ -115,6 +115,9 @@ def write_table(table: LabelTable, path: Path) -> None:
     File names are written as they are, so a table that is not written into `table.root` needs `images=` to be read.
     In CSV, what a spreadsheet would take for a formula gets an apostrophe, which `read` takes away. The file appears
     complete or not at all.
+
+    Examples:
+        >>> write_table(read_dataset("coco/"), Path("labels.csv"))  # doctest: +SKIP
     """
     _check_writable(table, path)
     if path.suffix.lower() not in (".csv", ".parquet"):

@@ -168,6 +168,10 @@ class Preprocessing:
 
     "squash" scales to size × size whatever the proportions, as the published protocol does; "crop" keeps the
     proportions and takes the largest centred square.
+
+    Examples:
+        >>> Preprocessing(size=224, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)).resize
+        'squash'
     """
 
     size: int
