@@ -14,6 +14,7 @@ import safetensors
 from PIL import Image
 
 from onepair.features import FeatureStore
+from onepair.review.answers import Store
 from tests.training.tiny import SETTINGS
 
 TIMES = ("images_per_second", "seconds")
@@ -90,6 +91,23 @@ def jobs(sample: Path) -> list[Job]:
             needs=("run",),
             imports=auditing,
         ),
+        job(
+            "start",
+            *("start", source, "--backbone", "small-cnn", "--no-page", "--out", "labels.onepair"),
+            imports=("onepair.review.next_run", *training),
+        ),
+        job(
+            "answers import",
+            *("answers", "import", sample / "answers.csv", "--project", "labels.onepair", "--name", "Ben"),
+            needs=("labels.onepair",),
+            imports=("onepair.review.image_answers",),
+        ),
+        job(
+            "labels in their own form",
+            *("labels", "labels.onepair", "--as", "same", "--out", "done.csv"),
+            needs=("labels.onepair", "images"),
+            imports=("onepair.review.completion",),
+        ),
     ]
 
 
@@ -114,6 +132,8 @@ def leave_to_last(folder: Path) -> dict[str, Any]:
             left.setdefault(str(path.parent.relative_to(folder)), _features(path.parent))
             if path.stat().st_size == 0:
                 left[name] = "an empty segment"
+        elif path.name == "answers.sqlite":
+            left[name] = [entry[2:6] for entry in Store(path, read_only=True).entries()]  # file, label, answer, who
         elif path.name == "store.json" or not _moving(path):
             left[name] = path.read_bytes()
         else:

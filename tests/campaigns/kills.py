@@ -271,9 +271,10 @@ def _tell_of_the_beginning(writer: int) -> None:
 
 
 def _write_sample(folder: Path) -> None:
-    from tests.campaigns.sample import write_run
+    from tests.campaigns.sample import write_project, write_run
 
     write_run(folder, onepair)
+    write_project(folder, onepair)
     shutil.rmtree(folder / "run" / "finding" / "folds")  # to be found anew
 
 

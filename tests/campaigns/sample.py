@@ -43,6 +43,14 @@ def write_run(folder: Path, onepair: Callable[..., int]) -> Path:
     return source
 
 
+def write_project(folder: Path, onepair: Callable[..., int]) -> None:
+    """A project on the images, labels.onepair/, and answers to be imported, answers.csv."""
+    source = folder / "images" / "labels.csv"
+    _do(onepair, ["start", source, "--backbone", "small-cnn", "--no-page", "--out", folder / "labels.onepair"])
+    lines = [f"{row:02}.png,{name},{'yes' if row % 2 else 'no'},Ann" for row in range(4) for name in CLASSES]
+    (folder / "answers.csv").write_text("\n".join(["file,label,answer,who", *lines]) + "\n")
+
+
 def _do(onepair: Callable[..., int], *steps: list[object]) -> None:
     for step in steps:
         if onepair(*step):
