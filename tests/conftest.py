@@ -34,3 +34,14 @@ def searched(images, cache, tmp_path_factory):
 
     study = make_study(images, tmp_path_factory.mktemp("searched"), cache, search=True)
     return study, study.run(TABLE)
+
+
+@pytest.fixture
+def study(images, cache, tmp_path):
+    """Make a study on the tiny dataset, in a folder of the test's own."""
+    from tests.experiments.small import make_study
+
+    def make(*, out="out", source=images, **options):
+        return make_study(source, tmp_path / out, cache, **options)
+
+    return make

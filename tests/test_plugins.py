@@ -163,7 +163,8 @@ def test_what_another_package_offers_is_used_from_python(plugin, monkeypatch):
 
 def test_a_reader_of_another_package_reads_a_dataset(plugin, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(plugin)
-    monkeypatch.setattr(READERS, "_entries", dict(READERS._entries))
+    there = {name: reader for name, reader in READERS._entries.items() if name != "pairs"}  # as a document adds
+    monkeypatch.setattr(READERS, "_entries", there)
     monkeypatch.setattr(READERS, "_loaded", False)
     (tmp_path / "labels.pairs").write_text("a.jpg dog\nb.jpg cat\nb.jpg dog\n")
     assert read_dataset(tmp_path / "labels.pairs").labels.tolist() == [[-1, 1], [1, 1]]

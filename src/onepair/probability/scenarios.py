@@ -59,7 +59,7 @@ class Scenarios(NamedTuple):
 
 
 def fit_scenarios(scores: Floats, labels: Labels, observation: Observation, every: KnownCells) -> Scenarios:
-    """Scenarios of rows with unknown labels whose values have to do with it.
+    """Scenarios of rows whose labels are known, or not, for what they are.
 
     Args:
         scores, labels: (N, L).

@@ -105,7 +105,7 @@ def drawing(size: float, **more: Any) -> Iterator[None]:
 def for_dark_screens(svg: bytes) -> bytes:
     """Let an SVG file change its colours where the page or the system around it is dark.
 
-    >>> b"prefers-color-scheme: dark" in for_dark_screens(b'<svg><path style="fill: #1d2530"/></svg>')
+    >>> b"prefers-color-scheme:dark" in for_dark_screens(b'<svg><path style="fill: #1d2530"/></svg>')
     True
     """
     rules = "".join(

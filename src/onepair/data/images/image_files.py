@@ -203,8 +203,8 @@ def _entries(folder: Path) -> Iterator[tuple[str, bool]]:
                 is_folder = entry.is_dir(follow_symlinks=False)
                 if is_folder or (Path(entry.name).suffix.lower() in SUFFIXES and not _leads_to_folder(entry)):
                     yield entry.name, is_folder
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be read ({error.strerror})") from None
+    except (OSError, ValueError) as error:  # the second: a NUL in the name
+        raise DataError(f"{folder}: cannot be read ({getattr(error, 'strerror', error)})") from None
 
 
 def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
