@@ -67,6 +67,7 @@ def main() -> None:
 def run(data: str, out: Path) -> None:
     """The steps of `onepair start`, one by one."""
     with step("imports"):
+        import onepair.training.run  # noqa: F401 (which the commands import when they run)
         from onepair.cli.data import check, features
         from onepair.cli.finding import find
         from onepair.cli.first_steps import METHOD
