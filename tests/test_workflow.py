@@ -574,3 +574,20 @@ def test_importing_is_quick_and_torch_waits() -> None:
     environment = {**os.environ}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "False"
+
+
+def test_a_program_without_a_guard_is_told_of_it(tmp_path):
+    write_scenes(tmp_path, number=12)
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import multiprocessing\n"
+        "multiprocessing.set_start_method('spawn', force=True)\n"
+        "import onepair as op\n"
+        "from onepair.training.hardware import Hardware\n"
+        "options = dict(backbone='small-cnn', mode='finetune', epochs=1, out='run')\n"
+        "op.train('labels.csv', hardware=Hardware(workers=1), **options)\n"
+    )
+    done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    last = done.stderr.rstrip().splitlines()[-1]
+    assert "OnepairError: the processes that read images ended at once; put the program under: if __name__" in last

@@ -1,6 +1,7 @@
 """`train` and `Run`: everything the command line does, as objects."""
 
 import contextlib
+import multiprocessing
 import shutil
 import tempfile
 import threading
@@ -123,7 +124,7 @@ def train(
             config = resolve_config(*with_preset(preset, *layers))
         if dataset is not None:
             _keep(hardware.shared, dataset, config)
-        with _shown(progress) as shown:
+        with _shown(progress) as shown, _guarded():
             train_run(config, RunFolder(folder), hardware=hardware, callbacks=[*shown, *callbacks], restart=restart)
         if dataset is not None and out is not None and not dataset.settings:
             _write_beside(dataset, folder)
@@ -690,6 +691,20 @@ def _write_beside(data: Dataset, folder: Path) -> None:
                 file.write(np.ascontiguousarray(block).tobytes())
         table = replace(table, vectors=replace(table.vectors, place=None))
     write_table(table, folder / TABLE)
+
+
+@contextlib.contextmanager
+def _guarded() -> Iterator[None]:
+    """A sentence where processes that read images begin by running the program that starts them."""
+    advice = "put the program under: if __name__ == '__main__': (or leave it, with hardware=Hardware(workers=0))"
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # one of these, before its own work
+        raise UserError(f"a process that reads images runs the whole program again; {advice}")
+    try:
+        yield
+    except RuntimeError as error:
+        if multiprocessing.get_start_method(allow_none=True) == "spawn" and "DataLoader worker" in str(error):
+            raise UserError(f"the processes that read images ended at once; {advice}") from None
+        raise
 
 
 # How work looks
