@@ -337,7 +337,8 @@ def test_probabilities_hold_and_labels_are_balanced(noisy, estimator, known):
     chances, scores = model.predict_proba(test_X), model.decision_function(test_X)
     assert chances.shape == model.out_of_fold_[:200].shape == (200, 4)
     assert ((chances >= 0) & (chances <= 1)).all()
-    assert loss_of(chances, test_full) < loss_of(expit(scores), test_full) - 0.02
+    margin = 0.02 if known == 1 else 0  # how many unknown labels are positive is not certain
+    assert loss_of(chances, test_full) < loss_of(expit(scores), test_full) - margin
     assert model.thresholds_.shape == (4,)
     np.testing.assert_array_equal(model.predict(test_X), scores >= model.thresholds_)
     assert f1_score(test_full, model.predict(test_X), average="macro") > 0.6

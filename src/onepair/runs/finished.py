@@ -365,6 +365,8 @@ def _inputs(run: Path | None, table: LabelTable | None, others: Iterable[object]
                 project.answers,
                 *project.runs.glob("*-labels.*"),
                 *project.runs.glob("*-images.csv"),
+                *project.runs.glob("*/config.toml"),
+                *project.runs.glob("*/*.safetensors"),
             )
         if (run / "config.toml").exists():
             config = RunFolder(run).config()
