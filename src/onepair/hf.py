@@ -105,10 +105,8 @@ class MethodCallback(TrainerCallback):
 
 def _with_row(item: dict[str, Any], row: int) -> dict[str, Any]:
     others = {name: value for name, value in item.items() if name not in ("label", "labels", "label_ids")}
-    return {
-        **others,
-        "label_ids": torch.tensor(row),
-    }  # which the Trainer keeps for every network, and collates as labels
+    # The Trainer keeps label_ids for every network, and collates them as labels.
+    return {**others, "label_ids": torch.tensor(row)}
 
 
 def _folder(args: Any, state: Any) -> Path:
