@@ -272,6 +272,7 @@ def test_without_a_pretrained_network_photos_get_a_sentence(
 
 
 def test_the_review_page_is_served_in_the_background(run: op.Run) -> None:
+    run.find()
     before = set(threading.enumerate())
     page = run.review(port=0)
     with urllib.request.urlopen(page.url) as answer:  # noqa: S310 (our own address)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from onepair.probability import fit_decisions
     from onepair.torch_metrics import MeanAveragePrecision
     from onepair.training.callbacks import Callback
-    from onepair.workflow import Run, train
+    from onepair.workflow import Run, compare, train
 
 __version__ = "0.1.0"
 
@@ -79,7 +79,7 @@ _HOMES = {
     "onepair.dataset": ["Dataset"],
     "onepair.torch_metrics": ["MeanAveragePrecision"],
     "onepair.inference.prediction": ["load"],
-    "onepair.workflow": ["Run", "train"],
+    "onepair.workflow": ["Run", "compare", "train"],
     "onepair.training.callbacks": ["Callback"],
 }
 _MODULES = ("hf", "lightning")  # for the loops of others
@@ -103,6 +103,7 @@ __all__ = [
     "SoftOPMLLoss",
     "ZLPRLoss",
     "average_precision",
+    "compare",
     "create_backbone",
     "create_method",
     "find_by_blocks",

@@ -4,7 +4,6 @@ import contextlib
 import multiprocessing
 import shutil
 import tempfile
-import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,8 @@ from onepair.finding.suggestions import Finding
 from onepair.inference.prediction import SHOWN, Model, as_figure, as_figures, load
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.probability.evaluation import Evaluation
-from onepair.review.answers import Answer, Entry, Reply, Store
+from onepair.report.compared_runs import ComparedRuns, compare_runs
+from onepair.review.answers import Answer, Entry, Reply, Store, login_name
 from onepair.review.completion import (
     Completion,
     completed_table,
@@ -34,6 +34,7 @@ from onepair.review.completion import (
 )
 from onepair.review.image_answers import has_answers, open_answers
 from onepair.review.queue import answers_file, read_queue
+from onepair.runs.audit import AuditedSplit, AuditSummary, summarise_audit
 from onepair.runs.config import Config, all_settings, nested, resolve_config, with_preset
 from onepair.runs.evaluate_run import Chosen, choose_thresholds, evaluate_run
 from onepair.runs.finished import FinishedRun, protect_inputs
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from onepair.report.explain_images import Explained
-    from onepair.review.app import Application
-    from onepair.review.session import ReviewSession
+    from onepair.review.audit_session import AuditSession
+    from onepair.review.server import Page
     from onepair.training.hardware import Hardware
 
 TABLE, VECTORS = "dataset.parquet", "vectors.npy"  # a dataset that was in memory, in the folder of its run
@@ -303,23 +304,57 @@ class Run:
 
     # Answers
 
-    def review(self, *, port: int = 0, host: str = "127.0.0.1", name: str = "reviewer") -> "ReviewPage":
-        """Serve the review page in the background, until `stop` is called or the program ends.
+    def review(
+        self, *, port: int = 0, host: str = "127.0.0.1", name: str | None = None, follow_links: bool = False
+    ) -> "Page":
+        """Serve the page on which people answer suggestions, until `stop` is called or the program ends.
 
         Args:
             port: 0 takes any that is free.
             host: beyond this machine, the address has a token in it.
-            name: of who answers.
+            name: of who answers; by default the login name, and beyond this machine everybody is asked.
+            follow_links: also show images that are links to outside of the dataset.
+
+        Raises:
+            ReviewError: nobody has called `find` yet.
         """
         require_extra("review")
-        if not (self.path / "finding" / "suggestions.csv").exists():
-            self.find()
         from onepair.review.session import ReviewSession
 
-        return ReviewPage(ReviewSession(self._opened, read_queue(self._opened), self._store()), host, port, name)
+        session = ReviewSession(self._opened, read_queue(self._opened), open_answers(self._opened))
+        return session.serve(port=port, host=host, name=name, follow_links=follow_links)
 
-    def answer(self, file: str, label: str, value: bool | None, *, who: str = "reviewer") -> None:
+    def audit(self, images: int = 100, *, split: AuditedSplit = "validation", seed: int = 0) -> "AuditSession":
+        """Draw images with equal chances, to have all of their labels completed by a person.
+
+        `serve` shows them on a page; `write_sheet` and `take_sheet` do without. What is complete is kept in the run,
+        and counts from then on.
+
+        Args:
+            images: how many; more than before extends the sample.
+            split: which images to draw from.
+            seed: of the draw.
+        """
+        from onepair.review.audit_session import open_audit
+
+        return open_audit(self._opened, images, split=split, seed=seed)
+
+    def audit_summary(self) -> AuditSummary:
+        """Return what audited images tell: how many labels are missing, and how good the model is.
+
+        Raises:
+            RunError: not one image is complete.
+        """
+        return summarise_audit(self._opened)
+
+    def answer(self, file: str, label: str, value: bool | None, *, who: str | None = None) -> None:
         """Store an answer: whether an image has a label; None says that nobody can tell.
+
+        Args:
+            file: the image, by its name in the dataset.
+            label: the class.
+            value: the answer.
+            who: by default the login name.
 
         Raises:
             DataError: the dataset has no such image or class, or the value is no answer.
@@ -333,7 +368,7 @@ class Run:
         reply: Reply = "skip" if value is None else "yes" if value else "no"
         store = self._store()
         seen = max((each.id for each in store.entries() if (each.file, each.label) == (file, label)), default=0)
-        store.record([Answer(file, label, reply, seen)], who=who)
+        store.record([Answer(file, label, reply, seen)], who=who or login_name())
 
     @property
     def answers(self) -> "Answers":
@@ -474,6 +509,24 @@ class Run:
         return f"Run({str(self.path)!r}: {self._opened.title}, {len(self.classes):,} classes)"
 
 
+def compare(runs: Sequence[Run | str | Path], *, resamples: int = 1000, seed: int = 0) -> ComparedRuns:
+    """Compare runs, and say whether each difference in test mAP is real or could be noise.
+
+    A paired bootstrap over the test images gives an interval of 95 %; a difference whose interval excludes zero is
+    called real. It accounts for the choice of test images, not for the seed of training.
+
+    Args:
+        runs: two or more that were tested on the same labels, or their folders.
+        resamples: of the test images.
+        seed: of the bootstrap.
+
+    Examples:
+        >>> compare(["runs/bce", "runs/opml-plus"]).to_frame()  # doctest: +SKIP
+    """
+    given = [run._opened if isinstance(run, Run) else Path(run) for run in runs]
+    return compare_runs(given, resamples=resamples, seed=seed)
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """Suggestions, the most probable first, and how many labels of each class are missing."""
@@ -575,60 +628,6 @@ class Explanations(list["Explained"]):
 
         with writing(Path(path)):
             write_atomically(Path(path), render(self))
-
-
-class ReviewPage:
-    """A review page that is served in the background.
-
-    Attributes:
-        url: where to open it.
-    """
-
-    def __init__(self, session: "ReviewSession", host: str, port: int, name: str) -> None:
-        from onepair.files import cache_folder
-        from onepair.review.app import Application
-        from onepair.review.pictures import Pictures
-        from onepair.review.server import listen, make_server
-
-        self._session, listener = session, listen(host, port)
-        self.url = listener.url
-        pictures = Pictures(session.table, cache=cache_folder() / "thumbnails", follow_links=False)
-        app = Application(session, pictures, name=name)
-        self._server = make_server(app, listener.rules)
-        self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-        self._thread = threading.Thread(target=self._serve, args=(listener.socket,), daemon=True, name="onepair review")
-        self._thread.start()
-        self.stop = weakref.finalize(self, _stop, self._server, self._thread, app, listener.socket)
-
-    def _serve(self, listening: Any) -> None:
-        import asyncio
-
-        asyncio.run(self._server.serve([listening]))
-
-    @property
-    def left(self) -> int:
-        """How many suggestions are open."""
-        self._session.refresh()
-        return int(self._session.left)
-
-    def __enter__(self) -> "ReviewPage":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def __repr__(self) -> str:
-        return f"ReviewPage({self.url})"
-
-    def _repr_html_(self) -> str:
-        return f"<a href='{escape(self.url)}' target='_blank'>Review {self.left:,} suggestions</a>"
-
-
-def _stop(server: Any, thread: threading.Thread, app: "Application", listening: Any) -> None:
-    server.should_exit = True
-    thread.join(timeout=10)
-    listening.close()
-    app.close()
 
 
 # Settings, and a dataset in memory

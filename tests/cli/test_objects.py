@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import urllib.request
 
 import numpy as np
 import pytest
@@ -132,6 +133,49 @@ def test_report_is_run_report(place, run, command):
     command("report", "run", "--out", "by-command.html")
     run.report("by-object.html")
     assert (place / "by-command.html").read_text() == (place / "by-object.html").read_text()
+
+
+def test_compare_is_compare(place, run, command):
+    command("train", "labels.csv", "--features", "vectors.npy", "--method", "bce", "--out", "other")
+    shown = command("compare", "run", "other", "--resamples", "200", "--out", "by-command.html")
+    compared = op.compare([run, "other"], resamples=200)
+    compared.write("by-object.html")
+    assert (place / "by-command.html").read_text() == (place / "by-object.html").read_text()
+    (row,) = compared.to_frame().itertuples()
+    assert (row.run, row.against) == ("other", "run")
+    assert f"{100 * row.low:+.2f}".replace("-", "−") in shown
+    assert ("real" in shown) == row.real
+
+
+def test_review_is_run_review(run, command, monkeypatch):
+    run.find()
+    shown = []
+
+    def read(page):
+        with page, urllib.request.urlopen(page.url) as answer:  # noqa: S310 (our own address)
+            shown.append(answer.read())
+
+    monkeypatch.setattr("onepair.review.server.Page.wait", read)
+    command("review", "run", "--port", 0)
+    read(run.review())
+    assert shown[0] == shown[1]
+
+
+def test_audit_is_run_audit(place, run, command):
+    for name in ("audited", "as-well"):
+        shutil.copytree(place / "run", place / name)
+    by_object = op.Run("as-well")
+    drawn = by_object.audit(10, split="test")
+    command("audit", "audited", "--images", 10, "--split", "test", "--sheet", "by-command.csv")
+    drawn.write_sheet("by-object.csv")
+    assert (place / "by-command.csv").read_bytes() == (place / "by-object.csv").read_bytes()
+    shown = command("audit", "audited", "--images", 10, "--split", "test", "--answers", "by-object.csv")
+    assert drawn.take_sheet("by-command.csv") == []
+    assert drawn.left == 0
+    same_files(place / "audited", place / "as-well", "audit/sample.json", "audit/audited.csv")
+    told = by_object.audit_summary()
+    assert f"audited: {told.images} of {told.population} test images" in shown
+    assert f"{told.found:,} were found, {told.denied:,} denied" in shown
 
 
 def test_retrain_goes_on_from_the_answers(place, run, command):

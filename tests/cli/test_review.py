@@ -93,11 +93,11 @@ def test_a_folder_that_cannot_be_written_to_is_a_sentence(tmp_path, refused):
 def test_a_browser_is_opened_where_there_is_a_screen_for_it(run, in_process, monkeypatch, screen):
     opened, served = [], []
 
-    def serve(app, listener):
-        served.append(listener.url)
-        listener.socket.close()
+    def wait(page):
+        served.append(page.url)
+        page.stop()
 
-    monkeypatch.setattr("onepair.review.server.serve", serve)
+    monkeypatch.setattr("onepair.review.server.Page.wait", wait)
     monkeypatch.setattr("webbrowser.open", opened.append)
     monkeypatch.setattr("onepair.cli.finding.has_screen", lambda: screen)
     assert in_process("review", run, "--port", 0, "--open").returncode == 0

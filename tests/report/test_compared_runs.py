@@ -106,13 +106,13 @@ def test_what_is_read_is_what_was_tested(paths):
 
 
 def test_all_pairs_of_a_few_and_each_with_the_first_of_many(paths, tmp_path):
-    runs = read_runs([*paths, shutil.copytree(paths[0], tmp_path / "copy")])
-    few, many = (compare_runs(each, resamples=100, seed=0) for each in (runs[:4], runs))
-    assert [(pair.first, pair.second) for pair in few] == list(combinations(runs[:4], 2))
-    assert [(pair.first, pair.second) for pair in many] == [(runs[0], other) for other in runs[1:]]
-    for pair in few:
+    more = [*paths, shutil.copytree(paths[0], tmp_path / "copy")]
+    few, many = (compare_runs(each, resamples=100, seed=0) for each in (more[:4], more))
+    assert [(pair.first, pair.second) for pair in few.pairs] == list(combinations(few.runs, 2))
+    assert [(pair.first, pair.second) for pair in many.pairs] == [(many.runs[0], other) for other in many.runs[1:]]
+    for pair in few.pairs:
         assert pair.interval.value == pytest.approx(pair.second.test_map - pair.first.test_map)
-    assert many[-1].interval == (0, 0, 0), "a run against itself"
+    assert many.pairs[-1].interval == (0, 0, 0), "a run against itself"
 
 
 def test_settings_that_differ(paths):

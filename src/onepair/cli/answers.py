@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onepair.cli.console import NOTHING, on_interrupt
-from onepair.cli.finding import login_name
 from onepair.cli.options import Reviewer
 from onepair.errors import UserError
 from onepair.words import counted, listed
@@ -56,6 +55,7 @@ def import_(
     Images are known by what their files hold if the table has a column image, else by their names. Where two answers
     differ, the later one counts; all that differ are listed. The same file a second time changes nothing.
     """
+    from onepair.review.answers import login_name
     from onepair.review.image_answers import import_answers
 
     _, store = _opened(project)

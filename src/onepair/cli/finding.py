@@ -32,8 +32,7 @@ from onepair.words import command, counted, itemised, rounded
 
 if TYPE_CHECKING:
     from onepair.finding.suggestions import Finding
-    from onepair.review.audit_session import AuditSession
-    from onepair.review.session import ReviewSession
+    from onepair.review.server import Page
     from onepair.runs.audit import AuditSummary
 
 
@@ -178,73 +177,31 @@ def review(
     whenever you like. Then onepair labels writes the completed labels.
     """
     require_extra("review")
-    from onepair.review.image_answers import open_answers
-    from onepair.review.queue import open_run, read_queue
-    from onepair.review.session import ReviewSession
+    from onepair.review.queue import folder_to_review
 
     run = newest_run(run)
-    opened = open_run(run)
-    session = ReviewSession(opened, read_queue(opened), open_answers(opened))
-    total = int(session.goal.sum())
-    serve_pages(
-        session,
-        words=f"{total:,} suggestions, {total - session.left:,} of them answered",
-        port=port,
-        host=host,
-        name=name,
-        follow_links=follow_links,
-        browse=browse,
-    )
-    session.refresh()
+    page = open_run(folder_to_review(run)).review(port=port, host=host, name=name, follow_links=follow_links)
+    total = page.session.total
+    serve_page(page, f"{total:,} suggestions, {total - page.left:,} of them answered", browse=browse)
     writes = command("labels", run, "--out", "completed.csv")
-    typer.echo(f"\n{total - session.left:,} of {total:,} answered; {writes} writes the labels")
+    typer.echo(f"\n{total - page.left:,} of {total:,} answered; {writes} writes the labels")
 
 
-def serve_pages(
-    session: "ReviewSession | AuditSession",
-    *,
-    words: str,
-    port: int,
-    host: str,
-    name: str | None,
-    follow_links: bool,
-    browse: bool = False,
-) -> None:
-    """Serve the pages of a review or an audit until Ctrl-C."""
-    from onepair.files import cache_folder
-    from onepair.review.app import Application
-    from onepair.review.pictures import Pictures
-    from onepair.review.server import listen, serve
-
-    pictures = Pictures(session.table, cache=cache_folder() / "thumbnails", follow_links=follow_links)
-    listener = listen(host, port)
-    alone = listener.rules.token is None
-    app = Application(session, pictures, name=name or (login_name() if alone else None))
+def serve_page(page: "Page", words: str, *, browse: bool = False) -> None:
+    """Say where a review or an audit is served, until Ctrl-C."""
     typer.echo(words)
-    typer.echo(f"Open {listener.url} in a browser. Ctrl-C ends; every answer is stored at once.")
+    typer.echo(f"Open {page.url} in a browser. Ctrl-C ends; every answer is stored at once.")
     if browse and has_screen():
         import webbrowser
 
-        webbrowser.open(listener.url)  # which waits: the socket listens already
-    try:
-        serve(app, listener)
-    finally:
-        app.close()
+        webbrowser.open(page.url)
+    page.wait()
 
 
 def has_screen() -> bool:
     """Whether a browser would open in a window: in a terminal, or over a bare connection, it would be in the way."""
     windows = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     return windows and sys.stdout.isatty()
-
-
-def login_name() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # in a container, a user may have no name
-        return "reviewer"
 
 
 @on_interrupt(NOTHING)
@@ -348,67 +305,30 @@ def audit(
     evaluate use them from then on. Every image is stored at once, in audit/ of the run's folder; stop and resume
     whenever you like.
     """
-    from contextlib import ExitStack
-
-    from onepair.files import locked, writing
-    from onepair.runs.audit import audit_folder, draw, read_audit, write_sheet
-    from onepair.runs.finished import FinishedRun, protect_inputs
-
     if sheet is None and answers is None and not summary:  # then it is a page
         require_extra("review")
-    run = newest_run(run)
-    opened = FinishedRun(run)
-
-    from onepair.review.audit_session import AuditSession, open_store  # and torch
-
-    protect_inputs(sheet, run=run)
-    if summary:
-        _say_what_it_tells(run)
-        return
-    folder = audit_folder(opened)
-    with ExitStack() as held:
-        with writing(folder):
-            folder.mkdir(exist_ok=True)
-            held.enter_context(locked(folder / ".lock"))
-        drawn = draw(opened, split, images, seed)
+    opened = open_run(run)
+    if not summary:
+        session = opened.audit(images, split=split, seed=seed)
         if sheet is not None:
-            write_sheet(opened, drawn, sheet)
-            typer.echo(f"{sheet} has {counted(len(drawn.files), 'image')}: write 1 or 0 where it is blank, then")
-            typer.echo(command("audit", run, "--answers", sheet))
+            session.write_sheet(sheet)
+            typer.echo(f"{sheet} has {counted(len(session), 'image')}: write 1 or 0 where it is blank, then")
+            typer.echo(command("audit", opened.path, "--answers", sheet))
             return
-        session = AuditSession(opened, drawn, open_store(opened))
         if answers is not None:
-            _take_sheet(session, answers, name or login_name())
+            if blank := session.take_sheet(answers, who=name):
+                more = f" and {len(blank) - 10:,} more" if len(blank) > 10 else ""
+                typer.echo(f"left out, as they have blanks: {', '.join(blank[:10])}{more}")
+            typer.echo(f"complete: {len(session) - session.left:,} of {counted(len(session), 'image')}")
         else:
-            serve_pages(
-                session,
-                words=f"{counted(len(session), 'image')}, {len(session) - session.left:,} complete",
-                port=port,
-                host=host,
-                name=name,
-                follow_links=follow_links,
-            )
+            page = session.serve(port=port, host=host, name=name, follow_links=follow_links)
+            serve_page(page, f"{counted(len(session), 'image')}, {len(session) - session.left:,} complete")
             session.refresh()
-    if read_audit(opened) is not None:
-        _say_what_it_tells(run)
-
-
-def _take_sheet(session: "AuditSession", answers: Path, who: str) -> None:
-    blank = session.take_sheet(answers, who=who)
-    if blank:
-        more = f" and {len(blank) - 10:,} more" if len(blank) > 10 else ""
-        typer.echo(f"left out, as they have blanks: {', '.join(blank[:10])}{more}")
-    typer.echo(f"complete: {len(session) - session.left:,} of {counted(len(session), 'image')}")
-
-
-def _say_what_it_tells(run: Path) -> None:
-    from onepair.runs.audit import summarise_audit
-    from onepair.runs.finished import FinishedRun
-
-    told = summarise_audit(FinishedRun(run))
-    print_summary(told)
-    these = (("decide", run), ("find", run), ("evaluate", run, "--split", told.split))
-    typer.echo(f"they count from now on: {', '.join(command(*words) for words in these)}")
+    if summary or opened.audited:
+        told = opened.audit_summary()
+        print_summary(told)
+        these = (("decide", opened.path), ("find", opened.path), ("evaluate", opened.path, "--split", told.split))
+        typer.echo(f"they count from now on: {', '.join(command(*words) for words in these)}")
 
 
 def print_summary(told: "AuditSummary") -> None:

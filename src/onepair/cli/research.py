@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onepair.experiments.records import Experiment
     from onepair.experiments.study import Step, Study
     from onepair.experiments.tables import ResultTable
-    from onepair.report.compared_runs import Pair, TestedRun
+    from onepair.report.compared_runs import ComparedRuns, Pair
 
 _log = logging.getLogger(__name__)
 
@@ -186,10 +186,6 @@ def _print_plan(plan: "Sequence[Step]") -> None:
     )
 
 
-INTRODUCTION = """Differences in test mAP, each with the interval that holds 95 % of them when the test images are drawn
-anew, again and again, with replacement."""
-
-
 @on_interrupt(NOTHING)
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="The folders of finished runs.")],
@@ -204,23 +200,15 @@ def compare(
     """
     if out is not None:
         require_extra("report")
-    from onepair.runs.finished import protect_inputs
-    from onepair.runs.folder import RunFolder
+    from onepair.workflow import compare as compared
 
-    for run in runs:
-        RunFolder(run).results()  # or a sentence that there is no finished run, before torch is imported
-        protect_inputs(out, run=run)
-
-    from onepair.report.compared_runs import compare_runs, read_runs
-
-    read = read_runs(runs)
-    pairs = compare_runs(read, resamples=resamples, seed=seed)
-    _print_runs(read)
-    _print_pairs(pairs)
-    if sampled := read[0].run.task.sampled("test"):
-        typer.echo(f"mAP and differences are by {sampled}")
+    found = compared(runs, resamples=resamples, seed=seed)
+    _print_runs(found)
+    _print_pairs(found.pairs)
+    if found.sampled:
+        typer.echo(f"mAP and differences are by {found.sampled}")
     if out is not None:
-        _write_report(out, read, pairs)
+        found.write(out)
         typer.echo(f"The report is {out}")
 
 
@@ -238,17 +226,16 @@ def report(
     typer.echo(f"The report is {out}")
 
 
-def _print_runs(runs: "Sequence[TestedRun]") -> None:
+def _print_runs(found: "ComparedRuns") -> None:
     """The runs by name, their results, and what differs in their settings."""
     from rich.console import Console
     from rich.markup import escape
 
-    from onepair.report.compared_runs import differing_settings
     from onepair.runs.config import value_text
     from onepair.words import points
 
     table = make_table("run", "method", ">best epoch", ">validation", ">test mAP", ">F1")
-    for run in runs:
+    for run in found.runs:
         table.add_row(
             escape(run.name),
             run.run.title,
@@ -259,9 +246,9 @@ def _print_runs(runs: "Sequence[TestedRun]") -> None:
         )
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
-    differing = {key: values for key, values in differing_settings(runs).items() if key != "method.name"}
+    differing = {key: values for key, values in found.settings.items() if key != "method.name"}
     for key, values in differing.items():
-        each = (f"{value_text(value)} in {run.name}" for run, value in zip(runs, values, strict=True))
+        each = (f"{value_text(value)} in {run.name}" for run, value in zip(found.runs, values, strict=True))
         console.print(f"{key}: {', '.join(each)}", markup=False)
 
 
@@ -270,33 +257,5 @@ def _print_pairs(pairs: "Sequence[Pair]") -> None:
 
     table = make_table("", ">difference", ">95 % interval", "verdict")
     for pair in pairs:
-        table.add_row(*_pair_cells(pair))
+        table.add_row(*pair.cells)
     Console(highlight=False).print(table)
-
-
-def _pair_cells(pair: "Pair") -> tuple[str, str, str, str]:
-    """Which runs, their difference, its interval and the verdict."""
-    from onepair.experiments.tables import signed
-
-    names = f"{pair.second.name} against {pair.first.name}"
-    difference, low, high = (signed(100 * value) for value in pair.interval)
-    return names, difference, f"{low} to {high}", "real" if pair.interval.excludes_zero else "could be noise"
-
-
-def _write_report(path: Path, runs: "Sequence[TestedRun]", pairs: "Sequence[Pair]") -> None:
-    from onepair.files import writing
-    from onepair.report import write_report
-    from onepair.report.compared_runs import differing_settings
-    from onepair.report.explain_images import choose_examples
-
-    with writing(path):
-        write_report(
-            path,
-            [run.summary() for run in runs],
-            title="Runs side by side",
-            introduction=INTRODUCTION,
-            named=True,
-            differences=[_pair_cells(pair) for pair in pairs],
-            settings=differing_settings(runs),
-            examples=choose_examples(runs[0].run),
-        )

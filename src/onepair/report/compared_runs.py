@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.text_files import real
-from onepair.errors import ReportError, RunError
+from onepair.errors import ReportError, RunError, import_pandas, require_extra
+from onepair.files import writing
 from onepair.finding.suggestions import ClassSummary, read_summary
 from onepair.labels import NEGATIVE, POSITIVE, Labels
 from onepair.metrics import Floats, precision_recall_f1
@@ -20,8 +21,12 @@ from onepair.probability.intervals import Interval, paired_interval, resampled_m
 from onepair.probability.thresholds import Thresholds
 from onepair.report.style import INK, Look, looks_of
 from onepair.runs.config import flatten
-from onepair.runs.finished import FinishedRun
+from onepair.runs.finished import FinishedRun, protect_inputs
 from onepair.runs.task import RunCache
+from onepair.words import MINUS, counted
+
+if TYPE_CHECKING:
+    import pandas
 
 ALL_PAIRS = 4  # of more runs, each is compared with the first only
 
@@ -203,14 +208,78 @@ class Pair(NamedTuple):
     second: TestedRun
     interval: Interval
 
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """Which runs, their difference, its interval and the verdict."""
+        difference, low, high = (f"{100 * each:+.2f}".replace("-", MINUS) for each in self.interval)
+        verdict = "real" if self.interval.excludes_zero else "could be noise"
+        return f"{self.second.name} against {self.first.name}", difference, f"{low} to {high}", verdict
 
-def read_runs(paths: Sequence[Path]) -> list[TestedRun]:
-    """The runs in some folders, which must all have been tested on the same labels."""
-    if len(paths) < 2:
+
+@dataclass(frozen=True, eq=False)
+class ComparedRuns:
+    """Finished runs side by side, and by how much each is better than another."""
+
+    runs: Sequence[TestedRun]
+    pairs: Sequence[Pair]
+
+    @property
+    def settings(self) -> dict[str, list[Any]]:
+        """The settings that are not the same in all runs, with the value in each."""
+        return differing_settings(self.runs)
+
+    @property
+    def sampled(self) -> str:
+        """Of test images too many to be looked at as a whole, how many stand for them, in a few words."""
+        return self.runs[0].run.sampled("test")
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a DataFrame with a row per pair: its difference in test mAP, the interval of 95 %, and if it is real.
+
+        The columns are run, against, difference, low, high and real.
+        """
+        rows = [(each.second.name, each.first.name, *each.interval, each.interval.excludes_zero) for each in self.pairs]
+        columns = ["run", "against", "difference", "low", "high", "real"]
+        return import_pandas().DataFrame(rows, columns=columns)
+
+    def write(self, path: str | Path) -> None:
+        """Write one HTML page with charts, the differences, and test images."""
+        require_extra("report")
+        from onepair.report.explain_images import choose_examples
+        from onepair.report.page import write_report
+
+        out = Path(path)
+        for each in self.runs:
+            protect_inputs(out, run=each.run.path)
+        with writing(out):
+            write_report(
+                out,
+                [each.summary() for each in self.runs],
+                title="Runs side by side",
+                introduction=_INTRODUCTION,
+                named=True,
+                differences=[pair.cells for pair in self.pairs],
+                settings=self.settings,
+                examples=choose_examples(self.runs[0].run),
+            )
+
+    def __repr__(self) -> str:
+        real = sum(each.interval.excludes_zero for each in self.pairs)
+        return f"ComparedRuns({counted(len(self.runs), 'run')}; {counted(len(self.pairs), 'difference')}, {real} real)"
+
+
+_INTRODUCTION = """Differences in test mAP, each with the interval that holds 95 % of them when the test images are
+drawn anew, again and again, with replacement."""
+
+
+def read_runs(given: Sequence[Path | FinishedRun]) -> list[TestedRun]:
+    """Some runs, or those in some folders, which must all have been tested on the same labels."""
+    if len(given) < 2:
         raise RunError("name two runs or more to compare")
     shared = RunCache()
-    names = distinct_names(paths)
-    runs = [_read(FinishedRun(path, shared=shared), name) for path, name in zip(paths, names, strict=True)]
+    names = distinct_names([each if isinstance(each, Path) else each.path for each in given])
+    opened = [FinishedRun(each, shared=shared) if isinstance(each, Path) else each for each in given]
+    runs = list(map(_read, opened, names))
     for each in runs[1:]:
         if each.run.classes != runs[0].run.classes or not np.array_equal(each.labels, runs[0].labels):
             raise RunError(
@@ -243,12 +312,13 @@ def _read(run: FinishedRun, name: str) -> TestedRun:
     return TestedRun(name, run, test_map, scores, labels)
 
 
-def compare_runs(runs: Sequence[TestedRun], *, resamples: int, seed: int) -> list[Pair]:
-    """All pairs of a few runs, or the first with each of many, by a paired bootstrap over the test images."""
+def compare_runs(given: Sequence[Path | FinishedRun], *, resamples: int, seed: int) -> ComparedRuns:
+    """Compare all pairs of a few runs, or the first with each of many, by a paired bootstrap over the test images."""
+    runs = read_runs(given)
     maps = resampled_maps([run.scores for run in runs], runs[0].labels, resamples=resamples, seed=seed)
     numbers = range(len(runs))
     chosen = combinations(numbers, 2) if len(runs) <= ALL_PAIRS else ((0, number) for number in numbers[1:])
-    return [
+    pairs = [
         Pair(
             runs[first],
             runs[second],
@@ -256,6 +326,7 @@ def compare_runs(runs: Sequence[TestedRun], *, resamples: int, seed: int) -> lis
         )
         for first, second in chosen
     ]
+    return ComparedRuns(runs, pairs)
 
 
 def differing_settings(runs: Sequence[TestedRun]) -> dict[str, list[Any]]:

@@ -1,6 +1,7 @@
 """The state of an audit: which of the drawn images are complete, what their labels are, and what comes next."""
 
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.errors import RunError
+from onepair.files import locked, writing
 from onepair.finding.suggestions import LIKELY
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
-from onepair.review.answers import Answer, Entry, Reply, Store
+from onepair.review.answers import Answer, Entry, Reply, Store, login_name
 from onepair.review.image_answers import open_answers
 from onepair.review.session import Session
-from onepair.runs.audit import Sample, audit_folder, read_answers, write_audit
-from onepair.runs.finished import FinishedRun
+from onepair.runs.audit import AuditedSplit, Sample, audit_folder, draw, read_answers, write_audit, write_sheet
+from onepair.runs.finished import FinishedRun, protect_inputs
 from onepair.runs.project import project_of
 
 POSSIBLE = 0.02  # the probability from which on a label is worth a place among the likely ones
@@ -68,8 +70,15 @@ class AuditSession(Session):
         return len(self.sample.files)
 
     @property
+    def total(self) -> int:
+        return len(self)
+
+    @property
     def left(self) -> int:
         return int((~self.complete).sum())
+
+    def alone(self) -> AbstractContextManager[None]:
+        return locked(audit_folder(self.run) / ".lock")
 
     def refresh(self) -> bool:
         """Take in what has been answered since, here or elsewhere, and write it to audit/audited.csv."""
@@ -161,15 +170,21 @@ class AuditSession(Session):
         last = self.store.last_action(who=who)
         return last[0].file if last else None
 
-    def take_sheet(self, path: Path, *, who: str) -> list[str]:
+    def write_sheet(self, path: str | Path) -> None:
+        """Write the images as a .csv or .parquet table, for a person to fill in 1 or 0 where it is blank."""
+        protect_inputs(Path(path), run=self.run.path)
+        write_sheet(self.run, self.sample, Path(path))
+
+    def take_sheet(self, path: str | Path, *, who: str | None = None) -> list[str]:
         """Take the answers of a filled-in sheet; returns the images that have blanks and were left out."""
+        path = Path(path)
         table = read_answers(self.run, self.sample.split, path)
         strange = next((file for file in table.files if file not in self._number_of), None)
         if strange is not None:
             raise RunError(f"{path}: {strange} was not drawn, so its labels say nothing of the others; remove its line")
         full = table.labels.row_count(UNKNOWN) == 0
         sheet = zip(table.files, table.labels, full, strict=True)
-        self._answer_all({file: labels for file, labels, kept in sheet if kept}, who=who)
+        self._answer_all({file: labels for file, labels, kept in sheet if kept}, who=who or login_name())
         return [file for file, kept in zip(table.files, full.tolist(), strict=True) if not kept]
 
     def _answer_all(self, labels: dict[str, Labels], *, who: str) -> None:
@@ -188,6 +203,15 @@ class AuditSession(Session):
         with self._lock:
             complete = np.flatnonzero(self.complete).tolist()
             write_audit(self.run, self.sample, {self.sample.files[place]: self.answers[place] for place in complete})
+
+
+def open_audit(run: FinishedRun, images: int, *, split: AuditedSplit, seed: int) -> AuditSession:
+    """Draw images of a run, which extend an earlier sample, and open what is answered of them."""
+    folder = audit_folder(run)
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+        with locked(folder / ".lock"):
+            return AuditSession(run, draw(run, split, images, seed), open_store(run))
 
 
 def open_store(run: FinishedRun) -> Store:

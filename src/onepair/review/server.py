@@ -4,7 +4,11 @@ import asyncio
 import re
 import secrets
 import socket
+import threading
+import weakref
+from contextlib import ExitStack
 from dataclasses import dataclass
+from html import escape
 from http import HTTPStatus
 from ipaddress import ip_address
 
@@ -16,6 +20,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from onepair.errors import ReviewError, Stopped
+from onepair.files import cache_folder
+from onepair.review.answers import login_name
+from onepair.review.app import Application
+from onepair.review.pictures import Pictures
+from onepair.review.session import Session
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
@@ -223,13 +232,62 @@ def make_server(app: ASGIApp, rules: Rules) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def serve(app: ASGIApp, listener: Listener) -> None:
-    """Serve until Ctrl-C."""
-    try:
-        make_server(app, listener.rules).run([listener.socket])
-    except Stopped:  # by SIGTERM, which has an exit code of its own
-        raise
-    except KeyboardInterrupt:  # raised by uvicorn once it has closed every connection
-        pass
-    finally:
-        listener.socket.close()
+class Page:
+    """The page of a review or an audit, which is served in the background until `stop` is called or the program ends.
+
+    Attributes:
+        url: where to open it.
+        session: what it asks; the other arguments are those of its `serve`.
+    """
+
+    def __init__(self, session: Session, *, host: str, port: int, name: str | None, follow_links: bool) -> None:
+        with ExitStack() as held:
+            held.enter_context(session.alone())
+            listener = listen(host, port)
+            self.url, self.session = listener.url, session
+            pictures = Pictures(session.table, cache=cache_folder() / "thumbnails", follow_links=follow_links)
+            known = name or (login_name() if listener.rules.token is None else None)
+            app = Application(session, pictures, name=known)  # type: ignore[arg-type]  # a review or an audit
+            server = make_server(app, listener.rules)
+            self._thread = threading.Thread(target=server.run, args=([listener.socket],), daemon=True, name="onepair")
+            self._thread.start()
+            self.stop = weakref.finalize(self, _stop, server, self._thread, app, listener.socket, held.pop_all())
+
+    @property
+    def left(self) -> int:
+        """How many questions are open."""
+        self.session.refresh()
+        return self.session.left
+
+    def wait(self) -> None:
+        """Serve until Ctrl-C."""
+        try:
+            with self:
+                while self._thread.is_alive():
+                    self._thread.join(timeout=1)  # on Windows, nothing interrupts a join without end
+        except Stopped:  # by SIGTERM, which has an exit code of its own
+            raise
+        except KeyboardInterrupt:
+            pass
+
+    def __enter__(self) -> "Page":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"Page({self.url})"
+
+    def _repr_html_(self) -> str:
+        return f"<a href='{escape(self.url)}' target='_blank'>{escape(self.url)}</a>, {self.left:,} to answer"
+
+
+def _stop(
+    server: uvicorn.Server, thread: threading.Thread, app: Application, listening: socket.socket, held: ExitStack
+) -> None:
+    server.should_exit = True
+    thread.join(timeout=10)
+    listening.close()
+    app.close()
+    held.close()

@@ -5,18 +5,19 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.quality import near_names
 from onepair.data.tables.cell_values import names_in
-from onepair.errors import ReviewError
+from onepair.errors import ReviewError, require_extra
 from onepair.files import locked
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
@@ -26,6 +27,9 @@ from onepair.review.queue import ORDERS, Order, Queue
 from onepair.review.retraining import Retraining
 from onepair.runs.finished import FinishedRun
 from onepair.runs.project import Project, ProjectRecord, project_of
+
+if TYPE_CHECKING:
+    from onepair.review.server import Page
 
 BREAK = 120.0  # seconds without an answer that are a break, not time spent on one
 RECENT = 200  # answers that the pace is measured on
@@ -92,12 +96,37 @@ class Session(ABC):
 
     @property
     @abstractmethod
+    def total(self) -> int:
+        """How many of them are to be answered."""
+
+    @property
+    @abstractmethod
     def left(self) -> int:
         """How many of those to be answered are open."""
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep other processes out for a while, where two at once would be too many."""
+        return nullcontext()
 
     @abstractmethod
     def _take(self, entry: Entry) -> None:
         """Take an entry of the history in."""
+
+    def serve(
+        self, *, port: int = 0, host: str = "127.0.0.1", name: str | None = None, follow_links: bool = False
+    ) -> "Page":
+        """Serve the pages in the background, until `stop` is called or the program ends.
+
+        Args:
+            port: 0 takes any that is free.
+            host: beyond this machine, the address has a token in it.
+            name: of who answers; by default the login name, and beyond this machine everybody is asked.
+            follow_links: also show images that are links to outside of the dataset.
+        """
+        require_extra("review")
+        from onepair.review.server import Page
+
+        return Page(self, host=host, port=port, name=name, follow_links=follow_links)
 
     def refresh(self) -> bool:
         """Take in what has been answered since, here or elsewhere, and return whether there was anything."""
@@ -197,6 +226,10 @@ class ReviewSession(Session):
 
     def __len__(self) -> int:
         return len(self.suggestions)
+
+    @property
+    def total(self) -> int:
+        return int(self.goal.sum())
 
     @property
     def left(self) -> int:
