@@ -6,15 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.testclient import TestClient
 
 from onepair.cli.first_steps import ask_of_names
 from onepair.data.formats.read import read_dataset
 from onepair.data.images.image_files import skipped_files
 from onepair.review.answers import Answer
+from onepair.review.app import Application
 from onepair.review.image_answers import open_answers
+from onepair.review.pictures import Pictures
 from onepair.review.queue import open_run, read_queue
 from onepair.review.session import ReviewSession
 from onepair.runs.project import Project, run_in
+from tests.review.sites import Site
 
 SHAPES = ("red", "green", "blue", "striped", "framed")
 
@@ -250,6 +254,41 @@ def test_runs_of_before_are_taken_over_and_broken_projects_are_told_of(photos, s
     start("--out", "runs/old")
     assert session_of(project).run.path.name == "2"
     assert len(session_of(project).store.entries()) == 1
+
+
+def test_photos_of_a_burst_are_in_one_fold_and_are_answered_at_once_if_somebody_says_so(photos, start):
+    motif = np.kron(photos.random.integers(0, 256, (12, 12, 3)), np.ones((8, 8, 1)))
+    for shot in range(3):  # a little brighter each time, and cut a little
+        Image.fromarray(np.clip(motif[shot:, : 96 - shot] + 6 * shot, 0, 255).astype(np.uint8)).save(f"shot{shot}.png")
+        photos.tags[f"shot{shot}.png"] = "red"
+    photos.write()
+    assert "3 photos look nearly the same, in 1 group (shot0.png, shot1.png, shot2.png): each is kept in one" in start()
+    session = session_of()
+    groups = dict(zip(session.table.files, session.table.group, strict=True))
+    assert {groups.pop(f"shot{shot}.png") for shot in range(3)} == {"alike 1"}
+    assert set(groups.values()) == {""}
+
+    asked = next(
+        cell for number in range(1, len(session) + 1) if (cell := session.suggestion(number)).file.startswith("shot")
+    )
+    app = Application(session, Pictures(session.table, cache=photos.folder / "cache"), name="Ann")
+    site = Site(TestClient(app), session)
+    page = site.get(f"/suggestion/{asked.number}")
+    assert "Same answer for 2 photos that look nearly the same" in page.text
+    said = {"file": asked.file, "label": asked.label, "seen": asked.version, "number": asked.number, "answer": "no"}
+    shots = [f"shot{shot}.png" for shot in range(3)]
+    for burst, expected in (("1", shots), ("", [asked.file])):
+        site.post("/answer", order="probability", **said, **({"burst": burst} if burst else {}))
+        answered = [file for file in shots if session.find(file, asked.label).answer == "no"]
+        assert answered == expected
+        undone = site.post("/undo")
+        assert all(session.find(file, asked.label).answer is None for file in shots)
+        assert site.number == asked.number
+        assert "Same answer for 2 photos" in undone.text
+        said["seen"] = session.suggestion(asked.number).version
+    photos.add(1)
+    photos.write()
+    assert "in 1 group (shot0.png" in start()  # the next run, too
 
 
 def test_near_names_are_asked_once_on_a_terminal(monkeypatch):

@@ -6,6 +6,7 @@ from PIL import Image
 
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.write import write_labels
+from onepair.data.images.alike import near_duplicates
 from onepair.data.quality import clean, find_problems
 from onepair.labels import fold_groups
 from onepair.runs.config import DataConfig
@@ -58,6 +59,21 @@ def test_folds_of_groups_are_about_as_large_as_each_other():
     assert len(sizes) == 5
     assert sizes.max() - sizes.min() <= 10
     assert len(np.unique(fold_groups([0, 0, 1], folds=5, seed=0))) == 2
+
+
+def test_features_tell_of_images_that_look_a_little_less_the_same():
+    random = np.random.default_rng(1)
+    bits, features = random.integers(0, 2, (60, 128), np.uint8), random.normal(5, 1, (60, 30)).astype(np.float16)
+    for row, (of, differ) in {1: (0, 20), 3: (2, 20), 5: (4, 30), 7: (6, 10)}.items():
+        bits[row] = bits[of]
+        bits[row, random.choice(128, differ, replace=False)] ^= 1
+        if row != 3:  # which is of another thing
+            features[row] = features[of] + random.normal(0, 0.1, 30)
+    looks = {row: np.packbits(each).tobytes() for row, each in enumerate(bits)}
+    features[7] = np.nan
+    assert near_duplicates(looks, features) == [[0, 1], [6, 7]]
+    assert near_duplicates(looks) == [[6, 7]]
+    assert near_duplicates(dict.fromkeys(range(60), looks[0])) == []  # a kind of picture, not a burst
 
 
 def test_photos_that_look_nearly_the_same_become_a_group(tmp_path):

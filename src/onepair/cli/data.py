@@ -68,11 +68,11 @@ def check(
     dataset = reading.dataset(data, features=features)
     protect_inputs(fix, table=dataset.table, others=[data, features])
     if fix is None:
-        found = dataset.check(images=decode, progress=_with_bar)
+        found = dataset.check(images=decode, progress=with_bar)
     else:
         _require_table(dataset, data, fix)
         asks = not as_json and sys.stdin.isatty() and sys.stdout.isatty()
-        dataset = dataset.fix(is_same=_ask if asks else lambda one, other: False, progress=_with_bar)
+        dataset = dataset.fix(is_same=_ask if asks else lambda one, other: False, progress=with_bar)
         dataset.write(fix)
         found = dataset.problems
     table = dataset.table
@@ -107,7 +107,7 @@ def _ask(one: str, other: str) -> bool:
     return typer.confirm(f"Are {one} and {other} the same class?", default=False)
 
 
-def _with_bar(rows: Iterable[int]) -> Iterator[int]:
+def with_bar(rows: Iterable[int]) -> Iterator[int]:
     from rich.progress import track
 
     from onepair.training.callbacks import error_console

@@ -22,10 +22,11 @@ from onepair.cli.options import (
     with_options,
 )
 from onepair.errors import UserError, require_extra
-from onepair.remote import is_url
-from onepair.words import command, counted
+from onepair.remote import is_remote, is_url
+from onepair.words import command, counted, listed
 
 if TYPE_CHECKING:
+    from onepair.data.label_table import LabelTable
     from onepair.runs.config import Config
 
 
@@ -134,6 +135,7 @@ def start(
             settings=settings_text(complete),
             new_photos=wanted,
             earlier=earlier,
+            find_alike=lambda table: find_alike(table, complete),
         )
         project.keep_apart(different)
         if prepared.change is not None and str(prepared.change):
@@ -141,6 +143,10 @@ def start(
         if prepared.answers:
             counts = "counts as a known label" if prepared.answers == 1 else "count as known labels"
             typer.echo(f"{counted(prepared.answers, 'answer')} of before {counts}")
+        if prepared.bursts:
+            number = counted(sum(map(len, prepared.bursts)), "photo")
+            groups, first = counted(len(prepared.bursts), "group"), listed(prepared.bursts[0])
+            typer.echo(f"{number} look nearly the same, in {groups} ({first}): each is kept in one fold")
         run, vectors = prepared.path, absolute(features)
         newest = project.newest_run() if RunFolder(run).finished else run
         suggested = 1
@@ -187,6 +193,34 @@ def ask_of_names(
         else:
             apart.append((one, other))
     return same, tuple(apart)
+
+
+def find_alike(table: "LabelTable", config: "Config") -> list[list[int]]:
+    """Rows of photos on this machine that look nearly the same, by their pixels and by the features of the network."""
+    from onepair.cli.data import with_bar
+    from onepair.data.images.alike import looks_of, near_duplicates
+    from onepair.features import extract_features
+    from onepair.files import cache_folder
+    from onepair.inference.engine_selector import EngineSelector
+    from onepair.models import create_backbone, parse_weights
+    from onepair.training.callbacks import ProgressCallback, progress_of
+
+    if table.ids or table.vectors is not None or table.pixels is not None or is_remote(table.root) or len(table) < 2:
+        return []
+    cache, photos = cache_folder(), [table.path(row) for row in range(len(table))]
+    looks = looks_of(photos, memory=cache / "contents.sqlite", progress=with_bar)
+    network = create_backbone(config.model.backbone, weights=parse_weights(config.model.weights))
+    with ProgressCallback() as progress:
+        found = extract_features(
+            table,
+            network,
+            network.preprocessing,
+            EngineSelector(network, cache=cache),
+            folder=cache / "features",
+            report=lambda problem: None,  # which training says
+            on_progress=progress_of([progress], "extracting features"),
+        )
+    return near_duplicates(dict(enumerate(looks)), found.features)
 
 
 def earlier_runs(folder: Path, source: str | None) -> list[Path]:

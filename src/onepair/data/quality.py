@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from onepair.data.class_rules import merge_classes
+from onepair.data.images.alike import Look, look_of, near_duplicates
 from onepair.data.images.blocks import cores
 from onepair.data.label_table import SPLITS, LabelTable, Problem
 from onepair.data.text_files import exists, fold, is_file
@@ -228,7 +228,7 @@ def _damaged_images(table: LabelTable, progress: Progress) -> Iterator[Problem]:
     if table.group is None:
         for rows in near_duplicates({row: each.look for row, each in seen.items()}):
             files = [table.files[row] for row in rows]
-            what = "look nearly the same; --fix writes a column group, which keeps them in one split and fold"
+            what = "look nearly the same; onepair start keeps them in one split and fold, --fix writes a column group"
             yield Problem("nearly the same", listed(files), what, remark=True)
 
 
@@ -236,56 +236,7 @@ class Seen(NamedTuple):
     """What an image is known by."""
 
     digest: bytes  # of its file
-    look: int | None  # a perceptual hash of `BITS`; None of an image without any pattern
-
-
-BITS, ALIKE = 128, 7  # of a hash, and how many of them differ at most where images look the same
-_BANDS = 8  # more than may differ, so that of two that look the same one band at least is equal
-_MOST_IN_BAND = 200
-_FLAT = 4.0  # standard deviation of the grey of an image without a pattern
-
-
-def look_of(pixels: NDArray[np.uint8]) -> int | None:
-    """Return a hash of what an image (H, W, 3) looks like: where it gets brighter, to the right and downwards."""
-    grey = np.asarray(Image.fromarray(pixels).convert("L").resize((9, 9), Image.Resampling.BOX), np.int16)
-    if grey.std() < _FLAT:
-        return None
-    brighter = np.concatenate([(np.diff(grey, axis=1) > 0)[:8].ravel(), (np.diff(grey, axis=0) > 0)[:, :8].ravel()])
-    return int.from_bytes(np.packbits(brighter).tobytes(), "big")
-
-
-def near_duplicates(looks: Mapping[int, int | None]) -> list[list[int]]:
-    """Return rows whose images look nearly the same, together, each group sorted.
-
-    Args:
-        looks: the hash of each row.
-
-    >>> near_duplicates({0: 0b1011, 1: 2**100 - 2**60, 2: 0b1000, 3: None, 4: 2**128 - 1})
-    [[0, 2]]
-    """
-    parent = {row: row for row in looks}
-
-    def root(row: int) -> int:
-        while parent[row] != row:
-            parent[row] = parent[parent[row]]
-            row = parent[row]
-        return row
-
-    for band in range(_BANDS):
-        width = BITS // _BANDS
-        by_band: dict[int, list[int]] = defaultdict(list)
-        for row, look in looks.items():
-            if look is not None:
-                by_band[look >> (band * width) & ((1 << width) - 1)].append(row)
-        for rows in by_band.values():
-            for i, one in enumerate(rows[:_MOST_IN_BAND]):
-                for other in rows[i + 1 : _MOST_IN_BAND]:
-                    if ((looks[one] or 0) ^ (looks[other] or 0)).bit_count() <= ALIKE:
-                        parent[root(other)] = root(one)
-    groups: dict[int, list[int]] = defaultdict(list)
-    for row in looks:
-        groups[root(row)].append(row)
-    return sorted(sorted(rows) for rows in groups.values() if len(rows) > 1)
+    look: Look
 
 
 def look_at_images(table: LabelTable, progress: Progress = iter) -> Iterator[tuple[int, "Problem | Seen"]]:
@@ -377,7 +328,7 @@ def _without_bad_images(
     table: LabelTable, changes: list[Problem], doubts: list[Problem], progress: Progress
 ) -> LabelTable:
     copies: dict[bytes, list[int]] = defaultdict(list)
-    looks: dict[int, int | None] = {}
+    looks: dict[int, Look] = {}
     for row, finding in look_at_images(table, progress):
         if isinstance(finding, Problem):
             changes.append(replace(finding, what=f"{finding.what}; left out"))
@@ -400,12 +351,21 @@ def _without_bad_images(
         merged = LabelMatrix.of(np.stack(list(agreed.values())))
         table = replace(table, labels=table.labels.with_rows(np.array(list(agreed)), merged))
     if table.group is None and (alike := near_duplicates({row: looks[row] for row in sorted(kept)})):
-        number_of = {row: number for number, rows in enumerate(alike, start=1) for row in rows}
-        names = (f"alike {number_of[row]}" if row in number_of else "" for row in range(len(table)))
-        table = replace(table, group=tuple(names))
-        what = f"{counted(len(number_of), 'image')} that look nearly the same as another; the column group says which"
+        table = with_alike(table, alike)
+        number = sum(map(len, alike))
+        what = f"{counted(number, 'image')} that look nearly the same as another; the column group says which"
         doubts.append(Problem("nearly the same", counted(len(alike), "group"), what, remark=True))
     return _with_rows(table, sorted(kept))
+
+
+ALIKE = "alike "  # what the names of such groups begin with
+
+
+def with_alike(table: LabelTable, alike: Sequence[Sequence[int]]) -> LabelTable:
+    """Return the table with rows that look nearly the same in one group."""
+    number_of = {row: number for number, rows in enumerate(alike, start=1) for row in rows}
+    names = (f"{ALIKE}{number_of[row]}" if row in number_of else "" for row in range(len(table)))
+    return replace(table, group=tuple(names))
 
 
 def _agreed(labels: Labels) -> Labels:

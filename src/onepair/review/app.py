@@ -226,14 +226,17 @@ def _add_review(
         number: Number,
         order: Annotated[Order, Form()],
         answer: Annotated[Reply | None, Form()] = None,
+        burst: Annotated[bool, Form()] = False,
     ) -> Response:
         """Take an answer from the page of suggestion `number`, to its question or on another label of the image.
 
-        Number 0 is the page of the image itself.
+        Number 0 is the page of the image itself. With `burst`, it also goes for photos that look nearly the same.
         """
         cell = cell_of(file, label)
         ensure(0 <= number <= len(session))
-        clashes = session.record([Answer(file, label, answer, seen)], who=who)
+        others = session.burst(cell) if burst and cell.version == seen else []
+        answers = [Answer(each.file, label, answer, each.version) for each in others]
+        clashes = session.record([Answer(file, label, answer, seen), *answers], who=who)
         if clashes and number == 0:
             return HTMLResponse(pages.photo(who, cell.row, clash=clashes[0]), HTTPStatus.CONFLICT)
         if clashes:
@@ -267,7 +270,8 @@ def _add_review(
         """Take the last answer back, and go to where it was given."""
         undone = session.undo(who=who)
         cell = session.find(undone[0].file, undone[0].label) if undone else None
-        if cell is not None and cell.number and len({entry.file for entry in undone}) > 1:
+        many = {entry.file for entry in undone}
+        if cell is not None and cell.number and not many <= {cell.file, *(e.file for e in session.burst(cell))}:
             return redirect(grid_address(cell.label, cell.suggested, cell.likely))
         if cell is None:
             return next_open(who, order)

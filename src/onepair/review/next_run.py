@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from onepair.data.formats.write import write_table
 from onepair.data.images.image_files import walk
 from onepair.data.label_table import LabelTable
+from onepair.data.quality import with_alike
 from onepair.data.tables import read_table
 from onepair.errors import OnepairError
 from onepair.files import writing
@@ -82,6 +83,7 @@ class NextRun(NamedTuple):
     folder: str | None  # that its images are in
     change: Change | None  # None where nothing is new, or nothing was before
     answers: int  # that count as known labels
+    bursts: Sequence[Sequence[str]] = ()  # photos that look nearly the same, of a new run
 
 
 def prepare_run(
@@ -93,6 +95,7 @@ def prepare_run(
     settings: str,
     new_photos: bool,
     earlier: Sequence[Path] = (),
+    find_alike: Callable[[LabelTable], Sequence[Sequence[int]]] = lambda table: (),
 ) -> NextRun:
     """Return the run of a project for a dataset as it is now: the last one, or a new one if anything has changed.
 
@@ -107,6 +110,7 @@ def prepare_run(
         settings: all that decides a run beside its dataset, as a text.
         new_photos: whether photos that the table lacks were taken in.
         earlier: runs of no project whose answers are taken over into a new one.
+        find_alike: rows of photos that look nearly the same, which stay in one split and fold of a new run.
     """
     record = project.record() or ProjectRecord(source="")
     with writing(project.path):
@@ -125,6 +129,9 @@ def prepare_run(
     store = ImageAnswers(project.answers, digests, table.classes)  # by the names that were found
     run = project.runs / project.next_number()
     answered = _with_answers(table, store, _audited(before, store, table.classes))
+    alike = find_alike(table) if table.group is None and "group" not in map(str.lower, answered.classes) else ()
+    if alike:
+        answered = with_alike(answered, alike)
     write_images(run, digests)
     if table.pixels is None:
         write_table(answered, _labels_file(run))
@@ -140,7 +147,8 @@ def prepare_run(
             classes=table.classes,
         )
     )
-    return NextRun(run, _labels_of(run, table, source), folder, change, len(store.answered()))
+    bursts = [[table.files[row] for row in rows] for rows in alike]
+    return NextRun(run, _labels_of(run, table, source), folder, change, len(store.answered()), bursts)
 
 
 def _labels_file(run: Path) -> Path:

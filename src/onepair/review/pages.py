@@ -153,6 +153,7 @@ class ReviewPages(Pages):
             clash=clash,
             alike=[pair for pair in session.alike() if cell.label in pair][:1],
             examples=[(row, self._frame(row)) for row in session.examples(cell.label, beside=cell.row)],
+            burst=[(each.row, each.file, self._frame(each.row)) for each in session.burst(cell)],
             **self._about(cell.row, apart=cell.label),
         )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onepair.data.quality import near_names
+from onepair.data.quality import ALIKE, near_names
 from onepair.data.tables.cell_values import names_in
 from onepair.errors import ReviewError, require_extra
 from onepair.files import locked
@@ -332,6 +332,21 @@ class ReviewSession(Session):
         said = (row for row, each in reversed(self.standing()) if (each.label, each.answer) == (label, "yes"))
         labelled = np.flatnonzero(self.shows(label))[:EXAMPLES].tolist()
         return [row for row in dict.fromkeys((*islice(said, EXAMPLES), *labelled)) if row != beside][: EXAMPLES - 1]
+
+    def burst(self, cell: Cell) -> list[Cell]:
+        """The same label of photos that look nearly the same, where it is known as little and nobody has answered."""
+        others = self._bursts.get((self.table.group or ("",) * len(self.table))[cell.row], ())
+        cells = (self.find(self.table.files[row], cell.label) for row in others if row != cell.row)
+        return [each for each in cells if each and each.answer is None and each.observed == cell.observed]
+
+    @cached_property
+    def _bursts(self) -> dict[str, list[int]]:
+        """The rows of photos that look nearly the same, by the name of their group."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for row in self.rows.tolist() if self.table.group else ():
+            if (name := (self.table.group or ())[row]).startswith(ALIKE):
+                found[name].append(row)
+        return found
 
     # The queue
 

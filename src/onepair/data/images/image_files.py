@@ -9,7 +9,7 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -44,7 +44,7 @@ def digests_of(images: Iterable[Source], *, memory: Path) -> Iterator[bytes | Da
     and time of change. A copy of a file elsewhere is read once more, and found to be the same.
     """
     images = iter(images)
-    with contextlib.closing(_Memory(memory)) as known, ThreadPoolExecutor(cores()) as pool:
+    with contextlib.closing(DigestMemory(memory)) as known, ThreadPoolExecutor(cores()) as pool:
         for some in iter(lambda: list(islice(images, _AT_ONCE)), []):
             states = list(all_at_once(_state, some, remote=any(map(is_remote, some))))
             found = known.recall([state for state in states if isinstance(state, _State)])
@@ -98,8 +98,8 @@ def _digest(image: Source, state: "_State | bytes | DataError | None", known: by
     return digest.digest()
 
 
-class _Memory:
-    """A table of digests in a file that processes share. One that cannot be used, as in a full folder, forgets."""
+class DigestMemory:
+    """Digests of files, and what images look like, in a file that processes share. One that cannot be used forgets."""
 
     def __init__(self, file: Path) -> None:
         self._connection: sqlite3.Connection | None = None
@@ -109,6 +109,7 @@ class _Memory:
             self._connection.execute(
                 "create table if not exists digests (path text primary key, size int, changed int, digest blob)"
             )
+            self._connection.execute("create table if not exists looks (digest blob primary key, look blob)")
 
     def recall(self, states: list[_State]) -> dict[object, bytes]:
         """The digests of those files that are as they were."""
@@ -129,6 +130,23 @@ class _Memory:
             if self._connection and rows:
                 with self._connection:
                     self._connection.executemany("insert or replace into digests values (?, ?, ?, ?)", rows)
+
+    def looks(self, digests: list[bytes]) -> dict[bytes, bytes]:
+        """What the images of some digests look like, of those that were looked at."""
+        found: dict[bytes, bytes] = {}
+        with self._forgiving():
+            for start in range(0, len(digests) if self._connection else 0, _AT_ONCE):
+                some = digests[start : start + _AT_ONCE]
+                marks = ",".join("?" * len(some))
+                query = f"select digest, look from looks where digest in ({marks})"  # noqa: S608 (only marks)
+                found |= dict(self._connection.execute(query, some)) if self._connection else {}
+        return found
+
+    def keep_looks(self, looks: Mapping[bytes, bytes]) -> None:
+        with self._forgiving():
+            if self._connection:
+                with self._connection:
+                    self._connection.executemany("insert or replace into looks values (?, ?)", looks.items())
 
     def close(self) -> None:
         if self._connection:
