@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 MOST_NAMED = 5  # in a sentence
+NUMBERS = "docs/explanation/numbers.md"  # where it is explained what figures rest on
 LONGEST_NAME = 28  # characters of a name in a chart or over a picture
 
 
@@ -17,14 +18,23 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
-def rounded(number: float) -> str:
-    """A number of which only the size is known.
+_DIGITS = ("", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_TENS = ("", "ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 
-    >>> rounded(5437), rounded(312.4), rounded(7.2)
-    ('5,000', '300', '7')
+
+def size(number: float) -> str:
+    """The size of a number of which no more is known, in words.
+
+    >>> size(0.3), size(7), size(43), size(312), size(980), size(5437), size(62_000), size(2.4e6)
+    ('none', 'a few', 'forty', 'a few hundred', 'one thousand', 'five thousand', 'sixty thousand', 'two million')
     """
-    size = 10 ** max(math.floor(math.log10(max(number, 1))), 0)
-    return f"{round(number / size) * size:,}"
+    figure, zeros = (int(part) for part in f"{max(number, 0):.0e}".split("e"))
+    if zeros <= 0:
+        return "a few" if round(number) else "none"
+    thousands = ("", " thousand", " million", " billion")[zeros // 3]
+    if zeros % 3 == 2:
+        return f"a few hundred{thousands}" if figure < 5 else f"{_DIGITS[figure]} hundred{thousands}"
+    return (_TENS if zeros % 3 else _DIGITS)[figure] + thousands
 
 
 def plural(noun: str) -> str:

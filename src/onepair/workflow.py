@@ -581,10 +581,7 @@ class Found:
         )
 
     def __repr__(self) -> str:
-        value, low, high = self.finding.missing
-        return (
-            f"Found({counted(len(self), 'suggestion')}; about {value:,.0f} labels missing, {low:,.0f} to {high:,.0f})"
-        )
+        return f"Found({counted(len(self), 'suggestion')}; {self.finding.missing.are_missing})"
 
     def _repr_html_(self) -> str:
         found, table = self.finding.suggestions[:SHOWN], self.table

@@ -79,7 +79,7 @@ def test_the_summary_of_all_images_is_a_count(run, in_process):
     assert (code, errors) == (0, "")
     rows = FinishedRun(run).rows("validation")
     missing = (truth_of(40)[rows] == POSITIVE).sum() - len(rows)
-    assert f"about {missing} are missing ({missing} to {missing}): {missing} were found, 0 denied" in output
+    assert f"{missing} missing labels found, 0 denied; beside 20 positives about {missing} are missing" in output
     assert "all images are audited, so what is missing is counted" in output
     for name in ("mAP", "precision", "recall", "F1"):
         assert name in output

@@ -91,7 +91,9 @@ def test_the_summary_agrees_with_the_suggestions(found):
         assert each["name"] in output
     likely = sum(float(line["probability"]) >= 0.5 for line in lines)
     assert ("more likely right than not" in output) == (likely > 0)
-    assert "7 images are labelled in full" in summary["probabilities"]
+    assert summary["probabilities"] == "if the process is single-positive and 7 images labelled in full"
+    assert f"{summary['probabilities']} (docs/explanation/numbers.md), " in output
+    assert output.count("single-positive") == 1
     assert f"onepair review {run}" in output
 
 

@@ -82,7 +82,7 @@ def test_a_sample_of_many_labels_makes_suggestions_that_can_be_reviewed(place, m
     run, watch = FinishedRun(place / "run"), Listener()
     found = find(place, watch)
     assert f"looking through {TRAIN - 7} images for the likeliest of 4 classes" in watch.said
-    assert found.basis.startswith(f"a random sample of 20 of {TRAIN - 7} images: ")
+    assert found.basis.startswith(f"by a random sample of 20 of {TRAIN - 7} images, ")
     known = run.known.take(run.searched)
     queue = read_queue(open_run(place / "run"))
     np.testing.assert_array_equal(queue.rows, run.searched[found.suggestions.row])

@@ -1,6 +1,7 @@
 """The pages: what they show, and what becomes of the answers."""
 
 import csv
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from onepair import review
+from onepair.probability.intervals import Interval
 from onepair.review.answers import Answer
 from tests.review.runs import (
     CLASSES,
@@ -174,16 +176,20 @@ def test_an_image_that_is_complete_leads_to_the_next_and_back(site):
     assert all(cell.answer is None for cell in site.session.cells(row))
 
 
-def test_the_end_tells_what_is_missing_and_who_disagrees(site):
-    (site.session.run.path / "finding" / "summary.json").write_text('{"missing": 100.0}')
+@pytest.mark.parametrize(("low", "high"), [(80.0, 120.0), (50.0, 2000.0)])
+def test_the_end_tells_what_is_missing_and_who_disagrees(site, low, high):
+    estimated = {"missing": 100.0, "missing_low": low, "missing_high": high}
+    (site.session.run.path / "finding" / "summary.json").write_text(json.dumps(estimated))
     app, session = open_app(site.session.run.path)
     site = Site(TestClient(app), session)
     for number in range(1, len(session) + 1):
         site.answer(session.suggestion(number), "yes")
     page = site.get("/done")
-    left = round(session.still_missing(100.0))
+    left = round(session.still_missing(Interval(100.0, low, high)).value)
     assert 0 < left < 100
-    assert f"About {left} labels are probably still missing" in page.text
+    assert (f"About {left} labels are probably still missing" in page.text) == (high < 200)
+    words = "two thousand labels are probably still missing. Complete 50 images to know"
+    assert (words in page.text) == (high > 200)
     assert "said the same" not in page.text
     client = TestClient(app, cookies={"onepair_name": "Ben"})
     other = Site(client, session)

@@ -88,8 +88,8 @@ def test_without_an_estimate_there_is_none(run, content):
     if content is not None:
         (run / "finding" / "summary.json").write_text(content)
     assert estimated_missing(open_run(run)) is None
-    (run / "finding" / "summary.json").write_text('{"missing": 12.5}')
-    assert estimated_missing(open_run(run)) == 12.5
+    (run / "finding" / "summary.json").write_text('{"missing": 12.5, "missing_low": 3, "missing_high": 40}')
+    assert estimated_missing(open_run(run)) == (12.5, 3, 40)
 
 
 def test_of_a_folder_of_runs_the_one_with_suggestions_is_opened(run, tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from onepair.labels import NEGATIVE, POSITIVE
+from onepair.probability.intervals import Interval
 from onepair.review import answers as store_module
 from onepair.review.answers import Answer, Store
 from onepair.review.queue import ORDERS
@@ -234,12 +235,12 @@ def test_what_was_taken_back_is_remembered(session):
 def test_what_is_still_missing_is_what_is_open_and_what_was_never_suggested(mixed):
     missing = [mixed.suggestion(n) for n in range(1, len(mixed) + 1) if mixed.suggestion(n).suggested == 1]
     listed = sum(cell.probability for cell in missing)
-    assert mixed.still_missing(listed + 3) == pytest.approx(listed + 3)
-    assert mixed.still_missing(0) == pytest.approx(listed)
+    estimated = Interval(listed + 3, 0, listed + 30)
+    assert mixed.still_missing(estimated) == pytest.approx((listed + 3, listed, listed + 30))
     first, second = missing[:2]
     mixed.record([Answer(first.file, first.label, "no", 0)], who="Ann")
     mixed.record([Answer(second.file, second.label, "skip", 0)], who="Ann")
-    assert mixed.still_missing(listed + 3) == pytest.approx(listed + 3 - first.probability)
+    assert mixed.still_missing(estimated).value == pytest.approx(listed + 3 - first.probability)
 
 
 def test_a_second_opinion_is_asked_on_what_others_said(session):

@@ -37,7 +37,7 @@ def make_table(*titles: str, title: str | None = None) -> "Table":
 
 def estimate_line(estimated: "Estimated") -> str:
     """Figures of all classes that known labels do not tell, and what they rest on; of some only that they are vague."""
-    from onepair.words import points
+    from onepair.words import NUMBERS, points
 
     figures = {"mAP": estimated.map, "precision": estimated.precision, "recall": estimated.recall, "F1": estimated.f1}
     told = (
@@ -46,7 +46,7 @@ def estimate_line(estimated: "Estimated") -> str:
         if each.is_informative
     )
     vague = [name for name, each in figures.items() if not each.is_informative and not math.isnan(each.value)]
-    known = f"estimated for all labels, {estimated.assumption}: {', '.join(told) or 'nothing'}"
+    known = f"estimated for all labels, {estimated.assumption} ({NUMBERS}): {', '.join(told) or 'nothing'}"
     nothing = ["nothing is predicted, so that there is no precision"] if math.isnan(estimated.precision.value) else []
     return "; ".join([known, *nothing, *([vague_line(vague)] if vague else [])])
 

@@ -28,7 +28,7 @@ from onepair.cli.options import (
     say_where_images_are,
 )
 from onepair.errors import require_extra
-from onepair.words import command, counted, itemised, rounded
+from onepair.words import NUMBERS, command, counted, itemised
 
 if TYPE_CHECKING:
     from onepair.finding.suggestions import Finding
@@ -123,32 +123,24 @@ def print_finding(found: "Finding") -> None:
     from onepair.finding.suggestions import LIKELY
 
     console = Console(highlight=False)
-    table = make_table("class", ">observed", ">missing", ">between", ">share", ">threshold", ">reach it")
+    table = make_table("class", ">observed", ">missing", ">share", ">threshold", ">reach it")
     classes = sorted(found.classes, key=lambda each: -each.missing)
     for each in classes[:SHOWN_CLASSES]:
         table.add_row(
             escape(each.name),
             f"{each.observed:,}",
-            f"{each.missing:,.0f}",
-            f"{each.missing_low:,.0f} to {each.missing_high:,.0f}",
-            f"{100 * each.prior:.1f} %",
+            each.interval.in_words,
+            "" if each.interval.is_wide else f"{100 * each.prior:.1f} %",
             f"{each.threshold:.2f}" if each.suggested else "–",
             f"{each.suggested:,}",
         )
     console.print(table)
     if len(classes) > SHOWN_CLASSES:
         console.print(f"… and {len(classes) - SHOWN_CLASSES:,} more, in summary.json")
-    value, low, high = found.missing
     observed, kinds = sum(each.observed for each in classes), found.suggestions.kind
     beside = f"{counted(observed, 'observed positive')} in {counted(len(found.files), 'image')}"
     if any(each.unknown for each in classes):
-        are = "is" if f"{value:.0f}" == "1" else "are"
-        count = f"about {value:,.0f} {are} missing ({low:,.0f} to {high:,.0f}), by {found.basis}"
-        if found.missing.is_wide:
-            count = (
-                f"somewhere between {rounded(low)} and {rounded(high)} are missing, by {found.basis}; to know better, "
-                "label 50 images in full: onepair audit"
-            )
+        count = f"{found.basis} ({NUMBERS}), {found.missing.are_missing}"
     else:
         count = "none can be missing: all labels are known"
     console.print(f"beside {beside}, {count}", soft_wrap=True)
@@ -339,18 +331,16 @@ def print_summary(told: "AuditSummary") -> None:
     from onepair.words import points
 
     console = Console(highlight=False, soft_wrap=True)
-    table = make_table("class", ">missing", ">between")
+    table = make_table("class", ">missing")
     classes = sorted(told.classes.items(), key=lambda each: -each[1].value)
     for name, missing in classes[:SHOWN_CLASSES]:
-        table.add_row(escape(name), f"{missing.value:,.0f}", f"{missing.low:,.0f} to {missing.high:,.0f}")
+        table.add_row(escape(name), missing.in_words)
     console.print(table)
     if len(classes) > SHOWN_CLASSES:
         console.print(f"… and {len(classes) - SHOWN_CLASSES:,} more")
-    value, low, high = told.missing
     console.print(
-        f"audited: {told.images:,} of {counted(told.population, f'{told.split} image')}; beside "
-        f"{counted(told.observed, 'positive')} "
-        f"about {value:,.0f} are missing ({low:,.0f} to {high:,.0f}): {told.found:,} were found, {told.denied:,} denied"
+        f"audited: {told.images:,} of {counted(told.population, f'{told.split} image')}, {told.found:,} missing labels "
+        f"found, {told.denied:,} denied; beside {counted(told.observed, 'positive')} {told.missing.are_missing}"
     )
     if told.figures is not None:
         figures = zip(("mAP", "precision", "recall", "F1"), told.figures, strict=True)

@@ -170,7 +170,7 @@ def _print_thresholds(decisions: "Thresholds", scores: "NDArray[np.float32]", fo
         table.add_row(escape(name), f"{limit:.2f}" if number else "never", f"{number:,}", *values)
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
-    basis = "on the labels of" if found.estimated is None else f"≈ estimated, {found.estimated.assumption}, for"
+    basis = "on the labels of" if found.estimated is None else "≈ estimated for"
     console.print(
         f"{basis} {counted(found.images, 'validation image')}, at thresholds for {decisions.rule}", markup=False
     )

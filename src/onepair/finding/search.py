@@ -12,6 +12,7 @@ from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
 from onepair.probability.cell_posterior import CellPosterior, fit_cell_posterior
+from onepair.probability.evaluation import assumption
 from onepair.probability.intervals import Interval, Z
 from onepair.probability.observation import Mask, Process
 from onepair.score_blocks import HighestUnknown, ScoreRows
@@ -97,13 +98,14 @@ def find_by_blocks(
         wanted = per_class or max(_FEWEST_OF_A_CLASS, 2 * MOST // classes)
         cells = _candidates(observed, score, fitted, wanted, top, on_progress)
     suggestions = _rank(observed, score, asked, fitted, cells)
-    found, basis = fitted.inference, fitted.basis
+    found = fitted.inference
+    basis = assumption(found.observation, labels if full is None else np.concatenate([labels, np.asarray(full)]))
     if size == rows:
         return BlockFinding(suggestions, found.missing, found.total, basis)
     expected, most = np.where(labels == UNKNOWN, found.probabilities[:size], 0), observed.count(UNKNOWN)
     missing = _of_all(found.missing, expected, rows, most)
     total = _of_all(found.total, expected.sum(1), rows, most.sum())
-    basis = f"a random sample of {size:,} of {counted(rows, 'image')}: {basis}"
+    basis = f"by a random sample of {size:,} of {counted(rows, 'image')}, {basis}"
     return BlockFinding(suggestions, missing, total, basis)
 
 

@@ -206,6 +206,11 @@ class ClassSummary:
         return self.observed + self.negative + self.unknown
 
     @property
+    def interval(self) -> Interval:
+        """How many are missing."""
+        return Interval(self.missing, self.missing_low, self.missing_high)
+
+    @property
     def prior_interval(self) -> tuple[float, float]:
         """The ends of the interval of the share of images that it is in."""
         low, high = ((self.observed + end) / max(self.images, 1) for end in (self.missing_low, self.missing_high))
@@ -284,7 +289,7 @@ class Finding:
             "images": len(self.files),
             "folds": self.folds,
             "scores": f"by {self.folds} models, each trained without the images it scores",
-            "probabilities": f"calibrated by {self.basis}",
+            "probabilities": self.basis,
             "suggestions": {
                 "missing": int((kinds == "missing").sum()),
                 "wrong": int((kinds == "wrong").sum()),

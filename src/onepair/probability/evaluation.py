@@ -16,7 +16,7 @@ from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.metrics import Floats, average_precision, coverage, precision_recall_f1, ranking_loss
 from onepair.probability.infer import Inference, infer
 from onepair.probability.intervals import TAILS, WIDEST, Interval, Z
-from onepair.probability.observation import Process
+from onepair.probability.observation import Observation, Process
 from onepair.probability.thresholds import Thresholds
 from onepair.words import counted
 
@@ -60,6 +60,29 @@ class Estimated(NamedTuple):
         )
 
 
+def assumption(observation: Observation, labels: Labels) -> str:
+    """What figures rest on where labels are unknown: the process by which they came to be known, by its name.
+
+    >>> from onepair.probability.observation import recognise
+    >>> labels = np.array([[1, -1], [-1, 1], [-1, 1]])
+    >>> assumption(recognise(labels), labels)
+    'if the process is single-positive'
+    """
+    free, known = observation.ignorable, labels != UNKNOWN
+    if known.all():
+        return "all labels are known"
+    if observation.max_shown:
+        name = "single-positive" if observation.max_shown == 1 else "few-positives"
+    elif free.all():
+        name = "regardless"
+    else:
+        name = "at-random" if ((labels == NEGATIVE) & ~free).any() else "positives-at-random"
+    in_full, asked = int((free & known & ~observation.asked).all(1).sum()), int(observation.asked.sum())
+    told = [f"{counted(in_full, 'image')} labelled in full"] * (in_full > 0)
+    told += [f"{counted(asked, 'label')} asked for"] * (asked > 0)
+    return " and ".join([f"if the process is {name}", *told])
+
+
 class Draw(NamedTuple):
     """How the logits of unknown cells are moved: by a factor, and then by a step."""
 
@@ -100,8 +123,8 @@ def estimate(
     value, low, high = _intervals(np.stack([ap, *_shares(*numbers)], axis=1))
     told = np.where(high - low <= WIDEST, value, np.nan)
     named = {name: ClassFigures(*map(float, each)) for name, each in zip(classes, told.T, strict=True)}
-    assumption = inference.observation.assumption
-    return Estimated(assumption, overall[0], overall[1], overall[2], overall[3], named, int(seen.sum()))
+    rests_on = assumption(inference.observation, labels)
+    return Estimated(rests_on, overall[0], overall[1], overall[2], overall[3], named, int(seen.sum()))
 
 
 def draws(total: Interval, error: float, cells: NDArray[np.intp], random: np.random.Generator) -> list[Draw]:

@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from onepair.labels import POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats, mean_average_precision, precision_recall_f1
+from onepair.words import size
 
 CONFIDENCE = 0.95
 TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 Z = 1.96  # standard errors to either end of an interval of 95 %
 WIDEST = 0.5  # an interval of a share that says anything
-WIDEST_FACTOR = 6.0  # from end to end of an interval of a number, to say the number
+WIDEST_FACTOR, FEW = 6.0, 10.0  # from end to end of an interval of a number, to say it; below so many it is said
 RESAMPLES = 1000
 _AT_ONCE = 100  # resamples; their counts of a few thousand images stay within a processor's cache
 
@@ -31,7 +32,33 @@ class Interval(NamedTuple):
     @property
     def is_wide(self) -> bool:
         """Whether the ends of the interval of a number are so far apart that no number between them should be said."""
-        return bool(self.high > WIDEST_FACTOR * max(self.low, 1.0))
+        return bool(self.high > max(WIDEST_FACTOR * self.low, FEW))
+
+    @property
+    def in_words(self) -> str:
+        """A number and its interval; of a wide one the sizes of its ends alone.
+
+        >>> Interval(120.2, 60, 240).in_words, Interval(2500, 312, 5437).in_words, Interval(9, 0.2, 41).in_words
+        ('120 (60 to 240)', 'a few hundred to five thousand', 'at most forty')
+        """
+        if not self.is_wide:
+            return f"{self.value:,.0f} ({self.low:,.0f} to {self.high:,.0f})"
+        return f"{size(self.low)} to {size(self.high)}" if self.low >= 1 else f"at most {size(self.high)}"
+
+    @property
+    def are_missing(self) -> str:
+        """How many labels are missing; where that is hardly known, what tells it.
+
+        >>> Interval(120.2, 60, 240).are_missing
+        'about 120 are missing (60 to 240)'
+        >>> Interval(2500, 312, 5437).are_missing
+        'somewhere between a few hundred and five thousand are missing: complete 50 images to know (onepair audit)'
+        """
+        if not self.is_wide:
+            is_or_are = "is" if f"{self.value:.0f}" == "1" else "are"
+            return f"about {self.value:,.0f} {is_or_are} missing ({self.low:,.0f} to {self.high:,.0f})"
+        words = f"somewhere between {size(self.low)} and {size(self.high)}" if self.low >= 1 else self.in_words
+        return f"{words} are missing: complete 50 images to know (onepair audit)"
 
     @property
     def is_informative(self) -> bool:

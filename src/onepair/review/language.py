@@ -77,6 +77,15 @@ def number(value: int) -> str:
     return _separated(words.number(value))
 
 
+def size(value: float) -> str:
+    """The size of a number: in English in words, elsewhere as a round number.
+
+    >>> size(312.4)
+    'a few hundred'
+    """
+    return words.size(value) if language.get() == LANGUAGES[0] else number(round(float(f"{value:.0e}")))
+
+
 def points(value: float) -> str:
     return _separated(words.points(value))
 

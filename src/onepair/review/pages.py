@@ -65,7 +65,7 @@ class Pages:
         self._environment.install_gettext_callables(  # type: ignore[attr-defined]
             language.gettext, language.ngettext, newstyle=True
         )
-        filters = {name: getattr(language, name) for name in ("points", "number", "time_left", "ago")}
+        filters = {name: getattr(language, name) for name in ("points", "number", "size", "time_left", "ago")}
         self._environment.filters.update(filters, percent=words.probability)
         texts = bool(pictures.table.ids and pictures.table.texts is not None)
         self._environment.globals.update(
@@ -251,7 +251,7 @@ class ReviewPages(Pages):
             who,
             here="/done",
             answers=session.answers(),
-            still_missing=None if self._estimated is None else round(session.still_missing(self._estimated)),
+            still_missing=None if self._estimated is None else session.still_missing(self._estimated),
             agreement=agreement,
             second=int(session.second(who).sum()),
             disputed=[cell for place in agreement.open if (cell := session.find(*place)) is not None and cell.number],

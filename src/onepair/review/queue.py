@@ -13,6 +13,7 @@ from onepair.errors import DataError, ReviewError
 from onepair.files import map_array, read_record
 from onepair.finding.suggestions import LIKELY, Suggestions, read_suggestions
 from onepair.labels import NEGATIVE, POSITIVE, Indices
+from onepair.probability.intervals import Interval
 from onepair.runs.finished import FinishedRun
 from onepair.words import command
 
@@ -24,6 +25,8 @@ class _Summary(BaseModel):
     """What is looked at of it."""
 
     missing: FiniteFloat
+    missing_low: FiniteFloat
+    missing_high: FiniteFloat
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,13 +119,13 @@ def answers_file(run: FinishedRun) -> Path:
     return run.path / "finding" / "review.sqlite"
 
 
-def estimated_missing(run: FinishedRun) -> float | None:
+def estimated_missing(run: FinishedRun) -> Interval | None:
     """How many labels `onepair find` said are missing; None if it left no summary."""
     try:
         summary = read_record(run.path / "finding" / "summary.json", _Summary)
     except DataError:
         return None
-    return None if summary is None else summary.missing
+    return None if summary is None else Interval(summary.missing, summary.missing_low, summary.missing_high)
 
 
 def read_queue(run: FinishedRun) -> Queue:

@@ -21,6 +21,7 @@ from onepair.errors import ReviewError, require_extra
 from onepair.files import locked
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.probability.intervals import Interval
 from onepair.review.answers import Answer, Entry, Opinions, Place, Reply, Store
 from onepair.review.image_answers import ImageAnswers
 from onepair.review.queue import ORDERS, Order, Queue
@@ -508,7 +509,7 @@ class ReviewSession(Session):
             entries = [(self._suggestion_of.get(cell), entry) for cell, entry in self._entry_of.items()]
         return [(index + 1, entry) for index, entry in entries if index is not None]
 
-    def still_missing(self, estimated: float) -> float:
+    def still_missing(self, estimated: Interval) -> Interval:
         """How many labels are probably still missing, of those that `onepair find` estimated before any was answered.
 
         What is left of the suggestions, those that nobody was sure about included, and what was too unlikely to be
@@ -518,7 +519,8 @@ class ReviewSession(Session):
         unsure = [number - 1 for number, entry in self._answered() if entry.answer == "skip"]
         left = self.open.copy()
         left[unsure] = True
-        return max(estimated - float(missing.sum()), 0.0) + float(missing[left].sum())
+        suggested, open_ = float(missing.sum()), float(missing[left].sum())
+        return Interval(*(max(each - suggested, 0.0) + open_ for each in estimated))
 
 
 def _kind(column: Any, suggested: Any, likely: Any) -> Any:

@@ -13,7 +13,7 @@ from onepair.inference.model_files import save_model
 from onepair.label_matrix import too_many
 from onepair.labels import POSITIVE, Indices
 from onepair.models import Classifier, IdentityBackbone
-from onepair.probability.evaluation import evaluate
+from onepair.probability.evaluation import assumption, evaluate
 from onepair.probability.observation import recognise
 from onepair.probability.thresholds import Thresholds, fit_decisions
 from onepair.runs.config import Config
@@ -24,7 +24,7 @@ from onepair.training.callbacks import Callback
 from onepair.training.checkpoint import StopRequests
 from onepair.training.hardware import Hardware, cpu_state, first_logger, on_first
 from onepair.training.sources import FrozenFeatures
-from onepair.words import counted, itemised, listed
+from onepair.words import NUMBERS, counted, itemised, listed
 
 _log = first_logger(__name__)
 
@@ -117,8 +117,9 @@ def _log_task(run: RunContext) -> None:
     places, asked = task.eval_rows("train"), task.table.asked
     asked = None if asked is None else asked[task.train[places]]
     sampled = f", by {task.sampled('train')}" if task.sampled("train") else ""
-    recognised = recognise(task.observed.take(places), asked, process=run.config.data.process)
-    run.log(f"labels{sampled}: {recognised.sentence}")
+    labels = task.observed.take(places).dense()
+    assumed = assumption(recognise(labels, asked, process=run.config.data.process), labels)
+    run.log(f"figures{sampled}: {assumed} ({NUMBERS})")
     positives = task.observed.count(POSITIVE)
     nothing = [name for name, number in zip(task.table.classes, positives, strict=True) if number == 0]
     if nothing:
