@@ -418,19 +418,20 @@ class Run:
         chosen = "same" if form == "auto" and keeps_form(self._opened, out) else form
         return write_completed(self._opened, entries, out, added=added, format=chosen)
 
-    def write_keywords(self, folder: str | Path, *, copies: bool = False) -> Written:
+    def write_keywords(self, folder: str | Path, *, form: Literal["xmp", "jpeg", "in-place"] = "xmp") -> Written:
         """Write the labels with what people answered as keywords of the photos.
 
         Args:
-            folder: where to, by the names of the photos: for example a.jpg.xmp; it may be the photos' own folder.
-            copies: copies of JPEGs with the keywords in them, in place of .xmp files.
+            folder: where to, by the names of the photos: for example a.jpg.xmp.
+            form: "xmp" writes .xmp files, for which the folder may be that of the photos; "jpeg" copies of JPEGs with
+                keywords in them; "in-place" keywords into the JPEGs themselves, and what those were into the folder.
 
         Returns:
             How many photos got others, and what was left out.
         """
         store = self._stored()
         entries, added = (store.entries(), store.classes()) if store else ([], [])
-        return write_photo_keywords(self._opened, entries, Path(folder), added=added, copies=copies)
+        return write_photo_keywords(self._opened, entries, Path(folder), added=added, form=form)
 
     def explain(self, images: Sequence[str | Path | int], *, labels: Sequence[str] = ()) -> "Explanations":
         """Show where in images the model sees its labels.

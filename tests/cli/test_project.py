@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from onepair.cli.first_steps import ask_of_names
 from onepair.data.formats.read import read_dataset
+from onepair.data.formats.xmp import read_keywords
 from onepair.data.images.image_files import skipped_files
 from onepair.review.answers import Answer
 from onepair.review.app import Application
@@ -254,6 +255,31 @@ def test_runs_of_before_are_taken_over_and_broken_projects_are_told_of(photos, s
     start("--out", "runs/old")
     assert session_of(project).run.path.name == "2"
     assert len(session_of(project).store.entries()) == 1
+
+
+def test_keywords_in_the_photos_themselves_keep_the_answers_of_those(photos, start, in_process):
+    for file in list(photos.tags):
+        Image.open(file).save(jpeg := Path(file).with_suffix(".jpg"), quality=95)
+        Path(file).unlink()
+        for names in (photos.truth, photos.tags):
+            names[jpeg.name] = names.pop(file)
+    photos.write()
+    start()
+    said: dict[tuple[bytes, str], bool] = {}
+    answer(photos, 10, said)
+    before = {(entry.file, entry.label): entry.answer for entry in session_of().store.entries()}
+    result = in_process("labels", "--as", "in-place", "--out", "originals")
+    assert result.stdout == "originals: what was before of 40 photos; 0 say all of it already\n", result.stderr
+    assert {content(photos, f"originals/{file}") for file, _ in before} == {image for image, _ in said}
+    assert {label for (file, label), reply in before.items() if reply == "yes"} <= {
+        name for file, _ in before for name in read_keywords(Path(file)).names
+    }
+    old = next(iter(before))[0]
+    photos.rename(old, "renamed.jpg")
+    photos.write()
+    assert "since the last time: 1 photo renamed" in start("--no-new-photos")
+    now = {(entry.file, entry.label): entry.answer for entry in session_of().store.entries()}
+    assert now == {({old: "renamed.jpg"}.get(file, file), label): reply for (file, label), reply in before.items()}
 
 
 def test_photos_of_a_burst_are_in_one_fold_and_are_answered_at_once_if_somebody_says_so(photos, start):

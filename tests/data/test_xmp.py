@@ -1,8 +1,11 @@
 """Keywords of photos: what other programs wrote is read, and what is written changes nothing else."""
 
+import struct
+from hashlib import md5
+
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, IptcImagePlugin
 
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.xmp import edit_xmp, parse_xmp, read_keywords, sidecar_of, with_xmp, write_keywords
@@ -80,7 +83,7 @@ def test_answers_become_keywords_and_nothing_else_changes(photos, tmp_path, copi
         "dog": {"2024/c d.jpg": NEGATIVE, "i.jpg": NEGATIVE, "z.jpg": POSITIVE},
     }
     out = tmp_path / "out"
-    done = write_keywords(labelled(table, **answers), out, copies=copies)
+    done = write_keywords(labelled(table, **answers), out, form="jpeg" if copies else "xmp")
     assert (done.changed, done.same, done.left_out) == ((5, 0, []) if copies else (4, 1, []))
     assert {path: path.read_bytes() for path in before} == before
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
@@ -103,7 +106,7 @@ def test_answers_become_keywords_and_nothing_else_changes(photos, tmp_path, copi
     assert found["i.jpg"] == {"Grün"}
     assert found["z.jpg"] == {"Katze", "dog"}
     for _ in range(2):  # an earlier output is written again
-        assert write_keywords(labelled(table, **answers), out, copies=copies).left_out == []
+        assert write_keywords(labelled(table, **answers), out, form="jpeg" if copies else "xmp").left_out == []
 
 
 def test_files_beside_photos_are_kept_and_photos_are_never_replaced(photos):
@@ -117,7 +120,80 @@ def test_files_beside_photos_are_kept_and_photos_are_never_replaced(photos):
     assert sidecar_of(photos / "2024" / "c d.jpg").name == "c d.xmp"
     assert "Katze" in named(read_dataset(photos), "2024/c d.jpg")
     with pytest.raises(DataError, match="holds the photos themselves"):
-        write_keywords(table, photos, copies=True)
+        write_keywords(table, photos, form="jpeg")
+
+
+def iptc_of(path):
+    with Image.open(path) as image:
+        resources = image.info["photoshop"]
+        return IptcImagePlugin.getiptcinfo(image), resources
+
+
+def test_keywords_go_into_the_photos_themselves_and_what_those_were_is_kept(photos, tmp_path):
+    Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(photos / "p.png")
+    (photos / "link.jpg").symlink_to(photos / "z.jpg")
+    (photos / "i.jpg").chmod(0o640)
+    before = {path: path.read_bytes() for path in photos.rglob("*.*") if not path.is_symlink()}
+    pixels = {path.name: np.asarray(Image.open(path)) for path in before if path.suffix == ".jpg"}
+    table = read_dataset(photos)
+    answers = {
+        "Katze": {"a.jpg": POSITIVE, "i.jpg": POSITIVE, "z.jpg": POSITIVE, "link.jpg": POSITIVE, "p.png": POSITIVE},
+        "dog": {"a.jpg": NEGATIVE, "i.jpg": NEGATIVE},
+    }
+    originals, changes = tmp_path / "originals", []
+    with pytest.raises(DataError, match="holds the photos themselves"):
+        write_keywords(labelled(table, **answers), photos, form="in-place")
+    done = write_keywords(
+        labelled(table, **answers), originals, form="in-place", before_change=lambda *both: changes.append(both)
+    )
+    assert done.changed == 5
+    assert sorted(done.left_out) == [
+        "link.jpg: is a link, which stays one; --as xmp writes a file beside it",
+        "p.png: is no JPEG; --as xmp writes a file beside it",
+    ]
+    changed = {path for path, content in before.items() if path.read_bytes() != content}
+    assert changed == {photos / name for name in ("a.jpg", "b.jpg", "2024/c d.jpg", "i.jpg", "z.jpg")}
+    for path in changed:
+        assert (originals / path.relative_to(photos)).read_bytes() == before[path]
+        assert (before[path], path.read_bytes()) in changes
+        np.testing.assert_array_equal(Image.open(path), pixels[path.name])
+        found = set(read_keywords(path, beside_first=False).names)
+        assert found >= named(labelled(table, **answers), path.relative_to(photos).as_posix())
+    assert "dog" not in read_keywords(photos / "a.jpg").names
+    info, resources = iptc_of(photos / "i.jpg")
+    assert info[(2, 25)] == ["Grün".encode("cp1252"), b"Katze"]
+    assert (photos / "i.jpg").stat().st_mode & 0o777 == 0o640
+    assert set(resources) == {0x0404}
+    again = write_keywords(labelled(read_dataset(photos), **answers), originals, form="in-place")
+    assert again.changed == 0
+    write_keywords(labelled(read_dataset(photos), Katze={"a.jpg": NEGATIVE}), originals, form="in-place")
+    assert (originals / "a.jpg").read_bytes() == before[photos / "a.jpg"]  # the first one
+
+
+def test_iptc_of_photoshop_stays_trusted(photos):
+    """Programs compare a digest to tell whether keywords of IPTC are older than those of XMP."""
+    jpeg = (photos / "i.jpg").read_bytes()
+    (size,) = struct.unpack(">H", jpeg[4:6])
+    utf8 = b"\x1c\x01\x5a\x00\x03\x1b%G"
+    caption = b"\x1c\x02\x78\x00\x03abc"
+    iptc = utf8 + b"\x1c\x02\x19\x00\x03dog" + caption
+    resources = [
+        (0x0400, b"\x01x", b"odd"),
+        (0x0404, b"\0\0", iptc),
+        (0x0425, b"\0\0", md5(iptc, usedforsecurity=False).digest()),
+    ]
+    body = b"Photoshop 3.0\0" + b"".join(
+        b"8BIM" + number.to_bytes(2) + name + len(data).to_bytes(4) + data + bytes(len(data) % 2)
+        for number, name, data in resources
+    )
+    jpeg = jpeg[:2] + b"\xff\xed" + (len(body) + 2).to_bytes(2) + body + jpeg[4 + size :]
+    xmp = edit_xmp("", {"Löwe": "Löwe"}, set()).encode()
+    (photos / "i.jpg").write_bytes(with_xmp(jpeg, xmp, more=["Löwe", "Łoś"], without={"dog"}))
+    info, found = iptc_of(photos / "i.jpg")
+    assert info == {(1, 90): b"\x1b%G", (2, 25): ["Löwe".encode(), "Łoś".encode()], (2, 120): b"abc"}
+    assert found[0x0400] == b"odd"
+    new = utf8 + caption + b"\x1c\x02\x19\x00\x05" + "Löwe".encode() + b"\x1c\x02\x19\x00\x05" + "Łoś".encode()
+    assert (found[0x0404], found[0x0425]) == (new, md5(new, usedforsecurity=False).digest())
 
 
 def test_a_file_of_another_picture_stays(photos, tmp_path):
@@ -125,7 +201,7 @@ def test_a_file_of_another_picture_stays(photos, tmp_path):
     out.mkdir()
     (out / "z.jpg").write_bytes((photos / "b.jpg").read_bytes())
     table = labelled(read_dataset(photos), dog={"z.jpg": POSITIVE})
-    done = write_keywords(table, out, copies=True)
+    done = write_keywords(table, out, form="jpeg")
     assert "is there already, and would be overwritten" in done.left_out[0]
     assert (out / "z.jpg").read_bytes() == (photos / "b.jpg").read_bytes()
 

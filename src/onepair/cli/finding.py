@@ -201,18 +201,19 @@ def labels(
     out: Annotated[
         Path,
         typer.Option(
-            help="The file to write: named as your table, .csv or .parquet; .json with --as, a folder for xmp and jpeg."
+            help="The file to write: named as your table, .csv or .parquet; .json with --as, a folder for keywords."
         ),
     ],
     form: Annotated[
-        Literal["auto", "same", "csv", "parquet", "coco", "label-studio", "fiftyone", "xmp", "jpeg"],
+        Literal["auto", "same", "csv", "parquet", "coco", "label-studio", "fiftyone", "xmp", "jpeg", "in-place"],
         typer.Option(
             "--as",
             metavar="FORM",
             help="same: your own table with what was answered; csv and parquet: a table of all labels with a column "
             "per class; auto: same if the file ends as your table does, else by the suffix; coco, label-studio and "
             "fiftyone: for those programs, the last with positive labels only; xmp: keywords in .xmp files, named as "
-            "your photos; jpeg: copies of photos with keywords.",
+            "your photos; jpeg: copies of photos with keywords; in-place: keywords in the photos themselves, which go "
+            "to --out as they were.",
         ),
     ] = "auto",
     run: CurrentRun = None,
@@ -234,9 +235,10 @@ def labels(
     from onepair.runs.finished import protect_inputs
 
     run = folder_to_review(newest_run(run))
-    if form in ("xmp", "jpeg"):
-        written = open_run(run).write_keywords(out, copies=form == "jpeg")
-        typer.echo(f"{out}: keywords of {counted(written.changed, 'photo')}; {written.same:,} say all of it already")
+    if form in ("xmp", "jpeg", "in-place"):
+        written = open_run(run).write_keywords(out, form=form)
+        what = "what was before" if form == "in-place" else "keywords"
+        typer.echo(f"{out}: {what} of {counted(written.changed, 'photo')}; {written.same:,} say all of it already")
         if written.left_out:
             typer.echo(itemised(f"{len(written.left_out):,} left out:", written.left_out, rest="mend them"), err=True)
         return

@@ -15,7 +15,7 @@ from PIL import Image
 
 from onepair.data.formats.read import recognise
 from onepair.data.formats.write import SAME, named_from, write_labels, written_format
-from onepair.data.formats.xmp import Written, write_keywords
+from onepair.data.formats.xmp import Form, Written, write_keywords
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.cell_values import guard
 from onepair.data.tables.same_form import Said, SameForm, complete_same
@@ -25,7 +25,7 @@ from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices
 from onepair.remote import as_path
 from onepair.review.answers import Entry, Reply
-from onepair.review.image_answers import has_answers, open_answers
+from onepair.review.image_answers import ImageAnswers, has_answers, open_answers
 from onepair.review.next_run import current_answers, photos_without_rows, with_photos
 from onepair.runs.audit import Audit
 from onepair.runs.config import DataConfig
@@ -135,13 +135,19 @@ def write_completed(
 
 
 def write_photo_keywords(
-    run: FinishedRun, entries: Sequence[Entry], folder: Path, *, added: Sequence[str] = (), copies: bool = False
+    run: FinishedRun, entries: Sequence[Entry], folder: Path, *, added: Sequence[str] = (), form: Form = "xmp"
 ) -> Written:
-    """Write the completed labels as keywords of the photos; see `write_keywords`, and `write_completed`."""
-    own = _project_table(run)
+    """Write the completed labels as keywords of the photos; see `write_keywords`, and `write_completed`.
+
+    A photo of a project that is changed in its place keeps its answers, whatever it is called later.
+    """
+    own, project = _project_table(run), project_of(run.path)
     completed = own[2] if own else completed_table(run, entries, added=added)[1]
     with writing(folder):
-        return write_keywords(completed, folder, copies=copies)
+        if form != "in-place" or project is None:
+            return write_keywords(completed, folder, form=form)
+        store = ImageAnswers(project.answers, {})
+        return write_keywords(completed, folder, form=form, before_change=store.follow)
 
 
 def keeps_form(run: FinishedRun, out: Path) -> bool:

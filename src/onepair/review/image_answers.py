@@ -173,6 +173,11 @@ class ImageAnswers(Store):
             self._db.executemany("INSERT OR REPLACE INTO renamed VALUES (?, ?)", renamed.items())
             self._db.executemany("INSERT OR REPLACE INTO names VALUES (?, ?)", ((i, f) for f, i in names.items()))
 
+    def follow(self, old: bytes, new: bytes) -> None:
+        """Store that a file which held one thing will hold another, and is of the same image."""
+        before, after = (hashlib.blake2b(each, digest_size=SIZE).hexdigest() for each in (old, new))
+        self.recognise({after: self.image(before)}, {}, {})
+
     # Files of answers
 
     def standing(self) -> list[ImportedAnswer]:

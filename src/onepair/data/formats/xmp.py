@@ -6,10 +6,11 @@ Animals|Dog, each level is a keyword. Nothing in XMP is followed or expanded: a 
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from hashlib import md5
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from xml.parsers import expat
 from xml.sax.saxutils import escape, unescape
 
@@ -245,15 +246,18 @@ def _in_description(text: str, element: str) -> str:
     return f"{text[: found.start()]}{opening}{element}{text[found.end() :]}"
 
 
-def with_xmp(jpeg: bytes, xmp: bytes, *, without: Set[str] = frozenset()) -> bytes:
-    """Return a JPEG with other XMP and without some keywords of IPTC; its picture stays as it is, bit for bit."""
+def with_xmp(jpeg: bytes, xmp: bytes, *, more: Sequence[str] = (), without: Set[str] = frozenset()) -> bytes:
+    """Return a JPEG with other XMP, and in IPTC, if it has any, with more keywords and without some.
+
+    Its picture stays as it is, bit for bit.
+    """
     if len(xmp) > _MOST_IN_JPEG:
         raise DataError("has more XMP than a JPEG can hold")
     *segments, rest = _segments(jpeg)
     kept = [jpeg[:2]]
     for segment in segments:
         if not (segment[1] == 0xE1 and segment[4:].startswith(_IN_JPEG)):
-            kept.append(_without_iptc(segment, without) if segment[1] == 0xED else segment)
+            kept.append(_with_iptc(segment, more, without) if segment[1] == 0xED else segment)
     place = next((i for i, each in enumerate(kept) if i and each[1] not in (0xE0, 0xE1)), len(kept))  # after EXIF
     body = _IN_JPEG + xmp
     kept.insert(place, b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body)
@@ -276,17 +280,70 @@ def _same_picture(one: bytes, other: bytes) -> bool:
     return next(pictures) == next(pictures)
 
 
-def _without_iptc(segment: bytes, names: Set[str]) -> bytes:
-    """A segment of Photoshop's without some keywords, which stand as 1C 02 19, their length, and the text."""
-    body, at = segment[4:], 0
-    while (at := body.find(b"\x1c\x02\x19", at)) >= 0:
-        (size,) = struct.unpack(">H", body[at + 3 : at + 5])
-        text = body[at + 5 : at + 5 + size]
-        if fold(text.decode("utf-8" if _is_utf8(text) else "cp1252", "replace")) in names:
-            blank = b"\x1c\x02\xc8" + struct.pack(">H", size) + bytes(size)  # 2:200, which is for others, as large
-            body = body[:at] + blank + body[at + 5 + size :]
+_PHOTOSHOP, _IPTC, _DIGEST = b"Photoshop 3.0\0", 0x0404, 0x0425  # a segment's beginning, and two of its resources
+
+
+def _with_iptc(segment: bytes, more: Sequence[str], without: Set[str]) -> bytes:
+    """A segment of Photoshop's with other keywords in its IPTC, and the digest by which programs trust that."""
+    resources, rest = _resources(segment[4:])
+    if _IPTC not in {number for number, _, _ in resources}:
+        return segment
+    found = {number: data for number, _, data in resources}
+    found[_IPTC] = _with_keywords(found[_IPTC], more, without)
+    if _DIGEST in found:
+        found[_DIGEST] = md5(found[_IPTC], usedforsecurity=False).digest()
+    body = _PHOTOSHOP
+    for number, head, old in resources:
+        data = found[number] if number in (_IPTC, _DIGEST) else old
+        body += head + struct.pack(">I", len(data)) + data + bytes(len(data) % 2)
+    if len(body) + len(rest) > 65_533:
+        raise DataError("has more IPTC than a JPEG can hold")
+    return segment[:2] + struct.pack(">H", len(body) + len(rest) + 2) + body + rest
+
+
+def _resources(body: bytes) -> tuple[list[tuple[int, bytes, bytes]], bytes]:
+    """The resources of a Photoshop segment: number, all before the size, and data; and what follows them."""
+    found, at = [], len(_PHOTOSHOP)
+    while body.startswith(_PHOTOSHOP) and body[at : at + 4] == b"8BIM":
+        start = at + 6 + (body[at + 6] + 2) // 2 * 2  # the name has its length before it, and is padded
+        (size,) = struct.unpack(">I", body[start : start + 4])
+        data = body[start + 4 : start + 4 + size]
+        if len(data) != size:
+            raise DataError("has damaged IPTC")
+        found.append((int.from_bytes(body[at + 4 : at + 6]), body[at:start], data))
+        at = start + 4 + size + size % 2
+    return found, body[at:]
+
+
+def _with_keywords(iptc: bytes, more: Sequence[str], without: Set[str]) -> bytes:
+    """IPTC with other keywords, which stand as 1C 02 19, their length, and the text."""
+    kept, names, at, last = [b""], [], 0, 0
+    while iptc[at : at + 1] == b"\x1c":
+        (size,) = struct.unpack(">H", iptc[at + 3 : at + 5])
+        if size & 0x8000:  # as no keyword has
+            raise DataError("has IPTC of a form that cannot be completed")
+        field = iptc[at : at + 5 + size]
+        keyword = field[1:3] == b"\x02\x19"
+        name = fold(field[5:].decode("utf-8" if _is_utf8(field[5:]) else "cp1252", "replace")) if keyword else ""
+        if not (keyword and name in without):
+            kept.append(field)
+            names.append(name)
+        last = len(kept) if keyword or field[1:2] <= b"\x02" else last
         at += 5 + size
-    return segment[:4] + body
+    utf8 = b"\x1c\x01\x5a\x00\x03\x1b%G" in iptc  # says that texts are UTF-8
+    for name in more:
+        if fold(name) not in names:
+            text = name.encode() if utf8 or not _is_latin(name) else name.encode("cp1252")
+            kept.insert(last, b"\x1c\x02\x19" + struct.pack(">H", len(text)) + text)
+            last += 1
+    return b"".join([*kept, iptc[at:]])
+
+
+def _is_latin(name: str) -> bool:
+    return name.encode("cp1252", "ignore").decode("cp1252") == name
+
+
+Form = Literal["xmp", "jpeg", "in-place"]
 
 
 class Written(NamedTuple):
@@ -297,23 +354,31 @@ class Written(NamedTuple):
     left_out: Sequence[str]  # why, of photos that could not be written
 
 
-def write_keywords(table: LabelTable, folder: Path, *, copies: bool = False) -> Written:
+def write_keywords(
+    table: LabelTable,
+    folder: Path,
+    *,
+    form: Form = "xmp",
+    before_change: Callable[[bytes, bytes], object] = lambda old, new: None,
+) -> Written:
     """Write the labels of photos as keywords, for each whose own keywords say something else.
 
-    Nothing else in them changes. An .xmp file that is replaced stays beside the new one as .xmp.orig; no photo is
-    replaced, and no file that is another picture.
+    Nothing else in them changes. An .xmp file that is replaced stays beside the new one as .xmp.orig; no file that is
+    another picture is replaced.
 
     Args:
         table: photos on this machine.
-        folder: where to, by the names of the photos: photo.jpg.xmp, or the photos' own folder.
-        copies: copies of JPEGs with the keywords in them, in place of .xmp files.
+        folder: where to, by the names of the photos.
+        form: "xmp" writes photo.jpg.xmp, "jpeg" copies with the keywords in them; "in-place" writes the keywords into
+            the photos themselves, and what those were before into the folder.
+        before_change: told what a photo holds and will hold, before it does.
 
     Raises:
-        DataError: the images are no files here, or `folder` is theirs, and copies would replace them.
+        DataError: the images are no files here, or `folder` is theirs, and photos would be replaced.
     """
     if table.pixels is not None or table.ids or isinstance(table.root, NonLocalPath):
         raise DataError("keywords are written for photos that are files on this machine; choose another form")
-    if copies and folder.resolve() == table.root.resolve():
+    if form != "xmp" and folder.resolve() == table.root.resolve():
         raise DataError(f"{folder}: holds the photos themselves, which copies would replace; name another folder")
     spelled: dict[str, set[str]] = {name: {fold(name)} for name in table.classes}
     for other, name in table.aliases.items():
@@ -322,7 +387,7 @@ def write_keywords(table: LabelTable, folder: Path, *, copies: bool = False) -> 
     left_out, own = [], {}
     for row, photo in photos.items():
         try:
-            own[row] = read_keywords(photo, beside_first=not copies)
+            own[row] = read_keywords(photo, beside_first=form == "xmp")
         except DataError as error:
             left_out.append(str(error))
     levels = [_levels(bag, each) for known in own.values() for bag, all_of in known.bags.items() for each in all_of]
@@ -338,9 +403,9 @@ def write_keywords(table: LabelTable, folder: Path, *, copies: bool = False) -> 
         try:
             file = Path(table.files[row])
             inside = Path(file.name) if file.is_absolute() or ".." in file.parts else file
-            _write_one(photos[row], known, folder / inside, add, denied, copies=copies)
+            _write_one(photos[row], known, folder / inside, add, denied, form, before_change)
             changed += 1
-        except (DataError, OSError, struct.error) as error:
+        except (DataError, OSError, struct.error, IndexError) as error:  # the last two: of a damaged file
             left_out.append(f"{table.files[row]}: {error}")
     return Written(changed, len(own) - changed - len(left_out), left_out)
 
@@ -350,9 +415,15 @@ def _named(table: LabelTable, labels: Sequence[int], label: int) -> Iterator[str
 
 
 def _write_one(
-    photo: Path, known: Keywords, place: Path, add: Mapping[str, str], remove: Set[str], *, copies: bool
+    photo: Path,
+    known: Keywords,
+    place: Path,
+    add: Mapping[str, str],
+    remove: Set[str],
+    form: Form,
+    before_change: Callable[[bytes, bytes], object],
 ) -> None:
-    beside = None if copies else sidecar_of(photo)
+    beside = sidecar_of(photo) if form == "xmp" else None
     if beside is not None:
         text = beside.read_text(encoding="utf-8")
     else:
@@ -364,7 +435,7 @@ def _write_one(
     if not set(map(fold, add)) <= names or names & remove:
         raise DataError("has XMP of a form that cannot be completed")
     place.parent.mkdir(parents=True, exist_ok=True)
-    if not copies:
+    if form == "xmp":
         out = place.with_name(beside.name if beside else place.name + SUFFIX)
         original = out.with_name(f"{out.name}.orig")
         if out.exists() and out.read_bytes() != edited.encode() and not original.exists():
@@ -376,4 +447,17 @@ def _write_one(
         raise DataError("is no JPEG; --as xmp writes a file beside it")
     if place.exists() and (place.samefile(photo) or not _same_picture(place.read_bytes(), content)):
         raise DataError(f"{place} is there already, and would be overwritten")
-    write_atomically(place, with_xmp(content, edited.encode(), without=remove))
+    written = with_xmp(content, edited.encode(), more=list(add), without=remove)
+    if form == "jpeg":
+        write_atomically(place, written)
+        return
+    if photo.is_symlink():
+        raise DataError("is a link, which stays one; --as xmp writes a file beside it")
+    if not _same_picture(written, content):
+        raise DataError("is a JPEG of a form that cannot be completed")
+    if not place.exists():  # what it was before the first change is kept
+        write_atomically(place, content)
+    before_change(content, written)
+    mode = photo.stat().st_mode
+    write_atomically(photo, written)
+    photo.chmod(mode)
