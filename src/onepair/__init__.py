@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from onepair.probability import fit_decisions
     from onepair.torch_metrics import MeanAveragePrecision
     from onepair.training.callbacks import Callback
-    from onepair.workflow import Run, compare, train
+    from onepair.workflow import Run, compare, reproduce, train, tune
 
 __version__ = "0.1.0"
 
@@ -79,7 +79,7 @@ _HOMES = {
     "onepair.dataset": ["Dataset"],
     "onepair.torch_metrics": ["MeanAveragePrecision"],
     "onepair.inference.prediction": ["load"],
-    "onepair.workflow": ["Run", "compare", "train"],
+    "onepair.workflow": ["Run", "compare", "reproduce", "train", "tune"],
     "onepair.training.callbacks": ["Callback"],
 }
 _MODULES = ("hf", "lightning")  # for the loops of others
@@ -119,9 +119,11 @@ __all__ = [
     "read_dataset",
     "register_backbone",
     "register_reader",
+    "reproduce",
     "soft_opml_loss",
     "split_validation",
     "train",
+    "tune",
     "validate_labels",
     "write_table",
     "zlpr_loss",

@@ -13,13 +13,16 @@ from onepair.data.class_rules import apply_rules, read_rules
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.write import named_from, write_labels
 from onepair.data.images.decode import as_pixels
-from onepair.data.label_table import SPLITS, LabelTable, Problem, collect
+from onepair.data.label_table import SPLITS, LabelTable, Problem, Report, collect
 from onepair.data.quality import Progress, clean, find_problems, take_census
 from onepair.data.tables.cell_values import Column, is_vector
 from onepair.data.tables.read_table import Spellings, Unlisted, Zeros, interpret, with_one_spelling
 from onepair.data.tables.sheet import Sheet
 from onepair.data.vectors.align import Numbered, Vectors
 from onepair.errors import DataError, import_pandas
+from onepair.features import Extraction, OnProgress, extract_features
+from onepair.files import cache_folder
+from onepair.inference.engine import Executor, local
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import UNKNOWN, Indices, Labels, is_missing, observe_fraction, observe_positives, to_numpy
 from onepair.words import counted, listed
@@ -368,6 +371,60 @@ class Dataset:
         """
         cleaned = clean(self.table, is_same=is_same, progress=progress)
         return Dataset(cleaned.table, problems=[*self.problems, *cleaned.changes, *cleaned.doubts])
+
+    def extract_features(
+        self,
+        backbone: str | None = None,
+        *,
+        weights: str | None = None,
+        image_size: int | None = None,
+        flipped: bool = False,
+        cache: str | Path | None = None,
+        threads: int | None = None,
+        executor: Executor = local,
+        report: Report = lambda _: None,
+        on_progress: OnProgress = lambda done, rows: None,
+    ) -> Extraction:
+        """Compute the features of all images by a network, and keep them in the cache for every run on them.
+
+        Images are identified by their content: what was computed before, for any dataset, is not computed again.
+
+        Args:
+            backbone: a network by its name; by default the best pretrained one on this machine.
+            weights: of the network, as in the setting model.weights.
+            image_size: in pixels; by default that of the pretrained weights.
+            flipped: of the mirrored images.
+            cache: the folder that keeps them; by default the user's cache.
+            threads: that read images; by default one per core.
+            executor: computes elsewhere.
+            report: is told of each image that cannot be read, whose features are NaN.
+            on_progress: is told how many images are done, and how many there are.
+
+        Returns:
+            The features (N, D), and what was done to have them.
+
+        Raises:
+            DataError: the dataset has no images.
+        """
+        from onepair.inference.engine_selector import EngineSelector  # and torch
+        from onepair.models import create_backbone, parse_weights
+        from onepair.models.packages import best_at_hand
+
+        if self.table.ids:
+            raise DataError("the dataset has no images to extract features of")
+        network = create_backbone(backbone or best_at_hand(), weights=parse_weights(weights), image_size=image_size)
+        kept_in = cache_folder() if cache is None else Path(cache)
+        return extract_features(
+            self.table,
+            network,
+            network.preprocessing,
+            executor(EngineSelector(network, cache=kept_in)),
+            folder=kept_in / "features",
+            view="flipped" if flipped else "plain",
+            workers=threads,
+            report=report,
+            on_progress=on_progress,
+        )
 
     def observe(
         self,

@@ -29,7 +29,7 @@ from onepair.data.images.decode import Preprocessing
 from onepair.data.images.image_files import SIZE, digests_of
 from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.errors import DataError
-from onepair.files import is_abandoned, signature, write_atomically, writing
+from onepair.files import is_abandoned, replacing, signature, write_atomically, writing
 from onepair.labels import Indices
 
 View = Literal["plain", "flipped"]
@@ -41,6 +41,7 @@ Keys = NDArray[np.void]  # (N,) of SIZE bytes each
 
 _KEY = np.dtype((np.void, SIZE))
 _RECORD = np.dtype([("key", _KEY), ("check", np.uint32), ("spare", np.uint32)])
+ROWS_AT_ONCE = 4096  # that are written to a file of somebody's own
 _IN_MEMORY = 256 * 2**20  # bytes; larger results are mapped from a file
 _AT_ONCE = 64 * 2**20  # bytes that are copied
 
@@ -235,6 +236,14 @@ class Extraction(NamedTuple):
     there: int  # images that were there before
     unreadable: int
     folder: Path  # that they are kept in
+
+    def write(self, path: str | Path) -> None:
+        """Write the features to a .npy file; the array may be larger than memory."""
+        # By writing, since a disk that is full ends the process where a mapped file has no room.
+        with replacing(Path(path)) as file:
+            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(self.features))
+            for start in range(0, len(self.features), ROWS_AT_ONCE):
+                file.write(self.features[start : start + ROWS_AT_ONCE].tobytes())
 
 
 def extract_features(

@@ -35,7 +35,7 @@ from onepair.review.completion import (
 from onepair.review.image_answers import has_answers, open_answers
 from onepair.review.queue import answers_file, read_queue
 from onepair.runs.audit import AuditedSplit, AuditSummary, summarise_audit
-from onepair.runs.config import Config, all_settings, nested, resolve_config, with_preset
+from onepair.runs.config import Config, all_settings, nested, parse_setting, resolve_config, with_preset
 from onepair.runs.evaluate_run import Chosen, choose_thresholds, evaluate_run
 from onepair.runs.finished import FinishedRun, protect_inputs
 from onepair.runs.folder import Results, RunFolder
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
+    from onepair.experiments.reproduce import Reproduced
+    from onepair.experiments.tuning import Tuned
     from onepair.report.explain_images import Explained
     from onepair.review.audit_session import AuditSession
     from onepair.review.server import Page
@@ -99,47 +101,63 @@ def train(
         >>> run.find().to_frame().columns.tolist()
         ['file', 'label', 'probability', 'kind']
     """
-    from onepair.training.hardware import Hardware
     from onepair.training.run import train as train_run
 
-    if not isinstance(data, Dataset | Config | str | PurePath):
-        raise DataError(
-            f"data is a Dataset or a path, not {type(data).__name__}; make one by Dataset.from_frame or from_arrays"
-        )
     folder = Path(tempfile.mkdtemp(prefix="onepair-") if out is None else out)
     dataset = data if isinstance(data, Dataset) else None
-    hardware = hardware or Hardware()
-    hardware = hardware if dataset is None else replace(hardware, shared=RunCache())
-    try:
-        if dataset is not None and (read := _READING & {key.rpartition(".")[2] for key in settings}):
-            raise DataError(f"{min(read)} belongs to how a dataset is read; give it to Dataset.read or from_frame")
-        if isinstance(data, Config):
-            config = data
-        else:
-            given = {
-                "data": {"source": str(data)} if dataset is None else _settings_of(dataset, folder.resolve()),
-                "model": {name: value for name, value in (("backbone", backbone), ("mode", mode)) if value is not None},
-                "method": {} if method is None else {"name": method},
-            }
-            layers = [given, *(nested(_full_name(key, mode), value) for key, value in settings.items())]
-            config = resolve_config(*with_preset(preset, *layers))
-        if dataset is not None:
-            _keep(hardware.shared, dataset, config)
+    with _folder_of(dataset, folder, temporary=out is None):
+        config, hardware = _configured(data, folder, hardware, method, backbone, mode, preset, settings)
         with _shown(progress) as shown, _guarded():
             train_run(config, RunFolder(folder), hardware=hardware, callbacks=[*shown, *callbacks], restart=restart)
         if dataset is not None and out is not None and not dataset.settings:
             _write_beside(dataset, folder)
         run = Run(folder, data=dataset, hardware=hardware)
-    except BaseException as error:
-        if out is None:
-            shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, OnepairError) and dataset is not None and not dataset.settings:
-            for name, what in ((TABLE, "the dataset"), (VECTORS, "the features")):  # of a file that is not there
-                error.args = (str(error).replace(str(folder.resolve() / name), what),)
-        raise
     if out is None:
         weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
     return run
+
+
+def tune(
+    data: Dataset | Config | str | Path,
+    *,
+    out: str | Path | None = None,
+    trials: int = 40,
+    method: str | None = None,
+    backbone: str | None = None,
+    mode: Literal["linear", "finetune", "linear-init"] | None = None,
+    preset: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    hardware: "Hardware | None" = None,
+    **settings: Any,
+) -> "Tuned":
+    """Search for the options of a method, and in fine-tuning the learning rate, with the best validation mAP.
+
+    The first trial uses the settings as they are; test images are never used. The same call goes on with a search that
+    was stopped, or goes further with more trials.
+
+    Args:
+        data: as for `train`, and so are all arguments but these.
+        out: the folder of the search; by default a temporary one, which lives as long as what is returned.
+        trials: runs in all, those of an earlier call included.
+
+    Returns:
+        All trials. `train(data, **tuned.settings)` trains with the best values.
+
+    Examples:
+        >>> tune("labels.csv", method="opml-sp", trials=20).settings  # doctest: +SKIP
+    """
+    require_extra("tune")
+    from onepair.experiments.tuning import tune as search
+
+    folder = Path(tempfile.mkdtemp(prefix="onepair-") if out is None else out)
+    with _folder_of(data if isinstance(data, Dataset) else None, folder, temporary=out is None):
+        config, hardware = _configured(data, folder, hardware, method, backbone, mode, preset, settings)
+        with _shown(progress) as shown, _guarded():
+            tuned = search(folder, config, trials=trials, hardware=hardware, callbacks=[*shown, *callbacks])
+    if out is None:
+        weakref.finalize(tuned, shutil.rmtree, folder, ignore_errors=True)
+    return tuned
 
 
 class Run:
@@ -528,6 +546,68 @@ def compare(runs: Sequence[Run | str | Path], *, resamples: int = 1000, seed: in
     return compare_runs(given, resamples=resamples, seed=seed)
 
 
+def reproduce(
+    what: str,
+    data: str | Path | Sequence[str | Path] = (),
+    *,
+    out: str | Path = "runs/reproduce",
+    mode: Literal["linear", "finetune", "linear-init"] = "finetune",
+    backbone: str | None = None,
+    methods: Sequence[str] = (),
+    seeds: int = 3,
+    search: bool = False,
+    epochs: int | None = None,
+    settings: Sequence[str] = (),
+    dry_run: bool = False,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    hardware: "Hardware | None" = None,
+) -> "Reproduced":
+    """Reproduce a table or figure of the paper, beside the published numbers.
+
+    Finished runs are kept, and shared by all tables and figures in the same folder; the same call goes on.
+
+    Args:
+        what: for example "table2" or "fig-known", see `onepair reproduce --help`; or "all".
+        data: "digits", the path of a dataset, or one of the paper's as "voc2012=PATH"; or several of these.
+        out: the folder for runs, tables, figures and the report.
+        mode: as for `train`.
+        backbone: by default that of the dataset's preset.
+        methods: the rows of these alone.
+        seeds: runs of each row.
+        search: choose settings by a grid search on validation mAP.
+        epochs: of each run; by default those of the preset or the figure.
+        settings: any others, for all runs, each as "linear.penalty=0.3".
+        dry_run: only plan.
+        callbacks, progress, hardware: as for `train`.
+
+    Returns:
+        The tables and the files that were written, or the plan.
+
+    Examples:
+        >>> reproduce("table3", "digits", mode="linear", seeds=1).tables  # doctest: +SKIP
+    """
+    require_extra("report")
+    from onepair.experiments.records import Overrides, parse_dataset
+    from onepair.experiments.reproduce import reproduce as reproduced
+    from onepair.experiments.study import Study
+    from onepair.methods import find_method
+    from onepair.training.hardware import Hardware
+
+    with _shown(progress) as shown, _guarded():
+        study = Study(
+            Path(out),
+            datasets=[parse_dataset(str(each)) for each in ([data] if isinstance(data, str | Path) else data)],
+            overrides=Overrides(mode, backbone, epochs, list(map(parse_setting, settings))),
+            seeds=seeds,
+            search=search,
+            methods=[find_method(name).name for name in methods],
+            hardware=hardware or Hardware(devices=1),
+            callbacks=[*shown, *callbacks],
+        )
+        return reproduced(what, study, settings=settings, dry_run=dry_run)
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """Suggestions, the most probable first, and how many labels of each class are missing."""
@@ -629,6 +709,56 @@ class Explanations(list["Explained"]):
 
 
 # Settings, and a dataset in memory
+
+
+def _configured(
+    data: Dataset | Config | str | Path,
+    folder: Path,
+    hardware: "Hardware | None",
+    method: str | None,
+    backbone: str | None,
+    mode: str | None,
+    preset: str | None,
+    settings: Mapping[str, Any],
+) -> "tuple[Config, Hardware]":
+    """The configuration that the arguments of `train` say, and hardware that knows a dataset in memory."""
+    from onepair.training.hardware import Hardware
+
+    hardware = hardware or Hardware()
+    if isinstance(data, Config):
+        return data, hardware
+    if not isinstance(data, Dataset | str | PurePath):
+        raise DataError(
+            f"data is a Dataset or a path, not {type(data).__name__}; make one by Dataset.from_frame or from_arrays"
+        )
+    in_memory = isinstance(data, Dataset)
+    if in_memory and (read := _READING & {key.rpartition(".")[2] for key in settings}):
+        raise DataError(f"{min(read)} belongs to how a dataset is read; give it to Dataset.read or from_frame")
+    given = {
+        "data": _settings_of(data, folder.resolve()) if isinstance(data, Dataset) else {"source": str(data)},
+        "model": {name: value for name, value in (("backbone", backbone), ("mode", mode)) if value is not None},
+        "method": {} if method is None else {"name": method},
+    }
+    layers = [given, *(nested(_full_name(key, mode), value) for key, value in settings.items())]
+    config = resolve_config(*with_preset(preset, *layers))
+    if isinstance(data, Dataset):
+        hardware = replace(hardware, shared=RunCache())
+        _keep(hardware.shared, data, config)
+    return config, hardware
+
+
+@contextlib.contextmanager
+def _folder_of(data: Dataset | None, folder: Path, *, temporary: bool) -> Iterator[None]:
+    """Where something fails, leave no temporary folder, and name no file of a dataset that is in memory."""
+    try:
+        yield
+    except BaseException as error:
+        if temporary:
+            shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OnepairError) and data is not None and not data.settings:
+            for name, what in ((TABLE, "the dataset"), (VECTORS, "the features")):  # of a file that is not there
+                error.args = (str(error).replace(str(folder.resolve() / name), what),)
+        raise
 
 
 def _full_name(key: str, mode: str | None) -> str:

@@ -4,11 +4,16 @@ import csv
 import json
 import shutil
 import urllib.request
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import safetensors.torch
+import timm
+from PIL import Image
 
 import onepair as op
+from onepair.runs.config import to_toml
 
 CLASSES = ["cat", "dog", "sofa"]
 
@@ -133,6 +138,45 @@ def test_report_is_run_report(place, run, command):
     command("report", "run", "--out", "by-command.html")
     run.report("by-object.html")
     assert (place / "by-command.html").read_text() == (place / "by-object.html").read_text()
+
+
+def test_tune_is_tune(place, command):
+    options = ("--method", "focal", "--set", "linear.protocol=epochs", "--set", "linear.epochs=1")
+    command("tune", "labels.csv", "--features", "vectors.npy", *options, "--trials", 2, "--out", "by-command")
+    data = op.Dataset.read("labels.csv", features="vectors.npy")
+    given = {"method": "focal", "linear": {"protocol": "epochs", "epochs": 1}}
+    tuned = op.tune(data, out="by-object", trials=2, **given)
+    same_files(place / "by-command", place / "by-object", "trials.csv")
+    assert tuned.to_frame().validation_map.max() == tuned.best.validation_map
+    config = op.train(data, **given, **tuned.settings).config
+    assert to_toml(replace(config, data=tuned.config.data)) in (place / "by-object" / "best.toml").read_text()
+
+
+def test_reproduce_is_reproduce(place, command):
+    options = {"mode": "linear", "backbone": "small-cnn", "seeds": 1, "epochs": 1}
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    command("reproduce", "table3", "--data", "digits", *words, "--methods", "bce,opml", "--out", "by-command")
+    asked: dict = {**options, "methods": ["bce", "opml"], "out": "by-object"}
+    made = op.reproduce("table3", "digits", **asked)
+    same_files(place / "by-command", place / "by-object", "table3.csv", "table3.md")
+    assert [each.row.method for each in made.tables[0].results] == ["bce", "opml"]
+    assert sum(step.left for step in op.reproduce("table3", "digits", **asked, dry_run=True).plan) == 0
+
+
+def test_features_is_dataset_extract_features(place, command):
+    for row in range(3):
+        Image.new("RGB", (32, 32), (90 * row, 0, 0)).save(place / f"photo{row}.png")
+    (place / "photos.csv").write_text("file,red\n" + "".join(f"photo{row}.png,1\n" for row in range(3)))
+    safetensors.torch.save_file(timm.create_model("test_resnet").state_dict(), place / "network.safetensors")
+    network = ("--backbone", "test_resnet", "--weights", "network.safetensors")
+    shown = command("features", "photos.csv", *network, "--out", "by-command.npy")
+    found = op.Dataset.read("photos.csv").extract_features("test_resnet", weights="network.safetensors")
+    assert (found.new, found.there) == (0, 3)
+    assert str(found.folder) in shown
+    found.write("by-object.npy")
+    assert (place / "by-command.npy").read_bytes() == (place / "by-object.npy").read_bytes()
+    with pytest.raises(op.errors.DataError, match="no images to extract"):
+        op.Dataset.read("labels.csv", features="vectors.npy").extract_features("test_resnet")
 
 
 def test_compare_is_compare(place, run, command):

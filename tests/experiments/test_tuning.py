@@ -45,7 +45,7 @@ def search(images, cache, tmp_path):
     def run(*settings, trials, out="out", notes=None):
         hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
         config = tiny_config(images, "method.name=opml", "linear.epochs=2", *settings)
-        return tune(tmp_path / out, config, trials=trials, hardware=hardware, callbacks=[notes or Notes()])
+        return tune(tmp_path / out, config, trials=trials, hardware=hardware, callbacks=[notes or Notes()]).trials
 
     return run
 
@@ -88,7 +88,7 @@ def test_test_images_that_cannot_be_read_do_not_matter(cache, tmp_path):
         (tmp_path / f"{row:02}.png").write_bytes(b"not an image")
     config = tiny_config(table, "method.name=bce", "linear.epochs=1")
     hardware = Hardware(accelerator="cpu", devices=1, workers=0, cache=cache)
-    assert len(tune(tmp_path / "out", config, trials=1, hardware=hardware, callbacks=[Notes()])) == 1
+    assert len(tune(tmp_path / "out", config, trials=1, hardware=hardware, callbacks=[Notes()]).trials) == 1
 
 
 def test_an_interrupted_search_ends_as_if_nothing_had_happened(search, monkeypatch):

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from onepair.data.label_table import Problem
     from onepair.data.quality import Census
     from onepair.dataset import Dataset
-    from onepair.features import Features as StoredFeatures
 
 _log = logging.getLogger(__name__)
 
@@ -214,31 +213,22 @@ def features(
     if out is not None and out.suffix != ".npy":
         raise UserError(f"{out}: features are written as .npy; name it so")
     place = computed(engine, address)
-    table = reading.noted(data, strict=strict).table
-
-    from onepair.runs.finished import protect_inputs
-
-    protect_inputs(out, table=table, others=[data, weights])
+    dataset = reading.noted(data, strict=strict)
 
     from onepair.data.label_table import announce
-    from onepair.features import extract_features
-    from onepair.files import cache_folder
-    from onepair.inference.engine_selector import EngineSelector
-    from onepair.models import create_backbone, parse_weights
-    from onepair.models.packages import best_at_hand
+    from onepair.runs.finished import protect_inputs
     from onepair.training.callbacks import ProgressCallback, progress_of
 
-    network = create_backbone(backbone or best_at_hand(), weights=parse_weights(weights), image_size=image_size)
-    kept_in = cache or cache_folder()
+    protect_inputs(out, table=dataset.table, others=[data, weights])
     with ProgressCallback() as progress, place as executor:
-        found = extract_features(
-            table,
-            network,
-            network.preprocessing,
-            executor(EngineSelector(network, cache=kept_in)),
-            folder=kept_in / "features",
-            view="flipped" if flipped else "plain",
-            workers=threads,
+        found = dataset.extract_features(
+            backbone,
+            weights=weights,
+            image_size=image_size,
+            flipped=flipped,
+            cache=cache,
+            threads=threads,
+            executor=executor,
             report=announce(_log.info, strict=strict),
             on_progress=progress_of([progress], "extracting features"),
         )
@@ -246,21 +236,9 @@ def features(
     if found.unreadable:
         typer.echo(f"{counted(found.unreadable, 'image')} could not be read", err=True)
     if out is not None:
-        _write_features(out, found.features)
-        typer.echo(f"{out}: {counted(len(table), 'image')} × {network.feature_dim:,} features, {found.features.dtype}")
-
-
-def _write_features(out: Path, features: "StoredFeatures") -> None:
-    """Write an array that may be larger than memory."""
-    import numpy as np
-
-    from onepair.files import replacing
-
-    # By writing, since a disk that is full ends the process where a mapped file has no room.
-    with replacing(out) as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(features))
-        for start in range(0, len(features), 4096):
-            file.write(features[start : start + 4096].tobytes())
+        found.write(out)
+        rows, width = found.features.shape
+        typer.echo(f"{out}: {counted(rows, 'image')} × {width:,} features, {found.features.dtype}")
 
 
 def datasets() -> None:

@@ -1,7 +1,5 @@
 """`onepair reproduce` and `onepair compare`: the paper's tables and figures, and runs side by side."""
 
-import logging
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,16 +8,13 @@ import typer
 
 from onepair.cli.console import NOTHING, make_table, on_interrupt
 from onepair.cli.options import MODES, FinishedRunFolder, Workers, open_run
-from onepair.errors import UserError, require_extra
+from onepair.errors import require_extra
 from onepair.words import counted
 
 if TYPE_CHECKING:
-    from onepair.experiments.records import Experiment
-    from onepair.experiments.study import Step, Study
+    from onepair.experiments.study import Step
     from onepair.experiments.tables import ResultTable
     from onepair.report.compared_runs import ComparedRuns, Pair
-
-_log = logging.getLogger(__name__)
 
 
 @on_interrupt("the runs that are done are kept; the same command goes on")
@@ -76,68 +71,30 @@ def reproduce(
     with several GPUs, give each process one by CUDA_VISIBLE_DEVICES.
     """
     require_extra("report")
-    from onepair.experiments.records import EXPERIMENTS, Overrides, find_experiment, parse_dataset
-    from onepair.experiments.study import Study, make_plan
-    from onepair.experiments.tables import ResultTable, make_tables, write_output
-    from onepair.files import writing
-    from onepair.methods import find_method
-    from onepair.runs.config import parse_setting
     from onepair.training.callbacks import ProgressCallback
     from onepair.training.hardware import Hardware
+    from onepair.workflow import reproduce as reproduced
 
-    asked = list(EXPERIMENTS.values()) if what == "all" else [find_experiment(what)]
-    tables: list[ResultTable] = []
     with ProgressCallback(short_epochs=False) as progress:
-        study = Study(
-            out,
-            datasets=[parse_dataset(text) for text in data or []],
-            overrides=Overrides(mode, backbone, epochs, [parse_setting(text) for text in settings or []]),
+        found = reproduced(
+            what,
+            data or (),
+            out=out,
+            mode=mode,
+            backbone=backbone,
+            methods=methods.split(",") if methods else (),
             seeds=seeds,
             search=search == "grid",
-            methods=[find_method(name).name for name in methods.split(",")] if methods else [],
+            epochs=epochs,
+            settings=settings or (),
+            dry_run=dry_run,
             hardware=Hardware(devices=1, workers=workers),
             callbacks=[progress],
+            progress=False,
         )
-        experiments = _possible(asked, study)
-        if dry_run:
-            _print_plan(make_plan(study, experiments))
-            return
-        for experiment in experiments:
-            _log.info(f"{experiment.name}: {experiment.title}")
-            outcomes = study.run(experiment)
-            with writing(out):
-                out.mkdir(parents=True, exist_ok=True)
-                files = write_output(out, experiment, outcomes, command=_command(experiment, study, settings or []))
-            _log.info(f"wrote {', '.join(map(str, files))}")
-            if experiment.picture == "table":
-                tables += make_tables(outcomes)
-    _print_tables(tables)
-
-
-def _possible(asked: "Sequence[Experiment]", study: "Study") -> "list[Experiment]":
-    """The tables and figures that have a row to show, or need none."""
-    if not study.datasets and any(experiment.rows for experiment in asked):
-        raise UserError("name a dataset, as --data voc2012=PATH or --data digits")
-    possible = [experiment for experiment in asked if not experiment.rows or study.lines(experiment)]
-    if not possible:
-        has = ", ".join(row.method for row in asked[0].known_rows())
-        raise UserError(f"{asked[0].name} has no row of {', '.join(study.methods)}; its methods are {has}")
-    return possible
-
-
-def _command(experiment: "Experiment", study: "Study", settings: Sequence[str]) -> str:
-    """The command that makes a table or figure, but for where the data are kept."""
-    overrides = study.overrides
-    parts = ["onepair", "reproduce", experiment.name]
-    if experiment.rows:
-        parts += [part for dataset in study.datasets for part in ("--data", dataset.argument)]
-        parts += ["--mode", overrides.mode]
-        parts += ["--backbone", overrides.backbone] if overrides.backbone else []
-        parts += ["--methods", ",".join(study.methods)] if study.methods else []
-        parts += ["--seeds", str(study.seeds), "--search", "grid" if study.search else "none"]
-        parts += ["--epochs", str(overrides.epochs)] if overrides.epochs else []
-        parts += [part for setting in settings for part in ("--set", setting)]
-    return shlex.join(parts)
+    if dry_run:
+        _print_plan(found.plan)
+    _print_tables(found.tables)
 
 
 def _print_tables(tables: "Sequence[ResultTable]") -> None:

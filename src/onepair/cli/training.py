@@ -2,7 +2,6 @@
 
 import logging
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +27,7 @@ from onepair.remote import is_url
 from onepair.words import counted
 
 if TYPE_CHECKING:
-    from onepair.experiments.tuning import Trial
+    from onepair.experiments.tuning import Tuned
     from onepair.runs.config import Config
     from onepair.runs.folder import Results
     from onepair.runs.task import RunCache
@@ -175,35 +174,28 @@ def tune(
     require_extra("tune")
     complete = complete_config("tune", data, options, reading)
 
-    from onepair.experiments.tuning import tune as search
-    from onepair.experiments.tuning import write_history
-    from onepair.files import writing
     from onepair.training.callbacks import ProgressCallback
     from onepair.training.hardware import Hardware
+    from onepair.workflow import tune as search
 
     folder = out or Path("runs") / f"tune-{default_folder(complete).name}"
     with ProgressCallback(short_epochs=False) as progress:
         hardware = Hardware(devices=1, workers=workers)
-        tried = search(folder, complete, trials=trials, hardware=hardware, callbacks=[progress])
-    with writing(folder):
-        files = write_history(folder, tried)
-    _print_best(tried, folder, files)
+        found = search(complete, out=folder, trials=trials, hardware=hardware, callbacks=[progress], progress=False)
+    _print_best(found)
 
 
-def _print_best(tried: "Sequence[Trial]", folder: Path, files: Sequence[Path]) -> None:
+def _print_best(found: "Tuned") -> None:
     """What was found, and what to do with it."""
     from onepair.experiments.records import values_text
-    from onepair.experiments.tuning import best_of_trials
 
-    best = best_of_trials(tried)
-    if best is None or best.validation_map is None:
-        raise UserError(f"not one of {counted(len(tried), 'trial')} could be trained; {folder / 'runs'} says why")
-    first = tried[0].validation_map
+    best, first = found.best, found.trials[0].validation_map
     before = "the first one failed" if first is None else f"{100 * first:.2f} with the settings as they were"
-    typer.echo(f"best of {counted(len(tried), 'trial')}: validation mAP {100 * best.validation_map:.2f} ({before})")
+    reached = 100 * (best.validation_map or 0.0)
+    typer.echo(f"best of {counted(len(found.trials), 'trial')}: validation mAP {reached:.2f} ({before})")
     typer.echo(values_text(best.values))
-    typer.echo(f"wrote {', '.join(map(str, files))}")
-    typer.echo(f"train with it: onepair train --config {folder / 'best.toml'}")
+    typer.echo(f"wrote {', '.join(map(str, found.files))}")
+    typer.echo(f"train with it: onepair train --config {found.path / 'best.toml'}")
 
 
 @with_options

@@ -1,7 +1,7 @@
 """Better settings than the ones given, trial by trial, by validation mAP."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from onepair.errors import ConfigError
+from onepair.errors import ConfigError, TrainingError, import_pandas
 from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
-from onepair.experiments.records import Dataset, Row, Values
+from onepair.experiments.records import Dataset, Row, Values, values_text
 from onepair.experiments.study import plan_run
 from onepair.experiments.tables import csv_text
 from onepair.files import write_atomically, writing
@@ -21,8 +21,10 @@ from onepair.runs.folder import RunFolder
 from onepair.runs.task import make_method, task_of
 from onepair.training.callbacks import Callback
 from onepair.training.hardware import Hardware
+from onepair.words import counted
 
 if TYPE_CHECKING:
+    import pandas
     from optuna.distributions import BaseDistribution
 
 AROUND = 10.0  # times and over the learning rate of the settings
@@ -127,9 +129,50 @@ class Trial(NamedTuple):
     validation_map: float | None  # None where it could not be trained
 
 
-def tune(
-    out: Path, config: Config, *, trials: int, hardware: Hardware, callbacks: Sequence[Callback] = ()
-) -> list[Trial]:
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """Settings that were tried, by validation mAP.
+
+    Args:
+        path: the folder of the search; best.toml in it is the configuration of the best trial.
+        config: what was begun with.
+        trials: all of them; the first is of the settings as they were.
+        files: what was written of them.
+    """
+
+    path: Path
+    config: Config
+    trials: Sequence[Trial]
+    files: Sequence[Path]
+
+    @property
+    def best(self) -> Trial:
+        """The trial with the best validation mAP, the first of equals.
+
+        Raises:
+            TrainingError: not one could be trained.
+        """
+        if (best := best_of_trials(self.trials)) is None:
+            count = counted(len(self.trials), "trial")
+            raise TrainingError(f"not one of {count} could be trained; {self.path / 'runs'} says why")
+        return best
+
+    @property
+    def settings(self) -> Values:
+        """The best values, as keywords of `onepair.train` beside those that were given."""
+        rate = f"{self.config.last_stage}.optimiser.lr"
+        return {rate if name == "lr" else f"method.options.{name}": each for name, each in self.best.values.items()}
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a DataFrame with a row per trial: its validation mAP, and the values of each setting."""
+        rows = [{"trial": each.number, "validation_map": each.validation_map, **each.values} for each in self.trials]
+        return import_pandas().DataFrame(rows).set_index("trial")
+
+    def __repr__(self) -> str:
+        return f"Tuned({counted(len(self.trials), 'trial')}; best: {values_text(self.best.values)})"
+
+
+def tune(out: Path, config: Config, *, trials: int, hardware: Hardware, callbacks: Sequence[Callback] = ()) -> Tuned:
     """Choose options of a method and the learning rate of the last stage by validation mAP.
 
     The first trial is the configuration as it is; then Optuna proposes values, from what came of the trials before
@@ -143,7 +186,7 @@ def tune(
         callbacks: told how far the search is.
 
     Returns:
-        All trials. They never look at test images.
+        All trials, which never look at test images.
     """
     import optuna
 
@@ -180,7 +223,7 @@ def tune(
             study.tell(proposed, found, state=None if found is not None else optuna.trial.TrialState.FAIL)
             tried.append(Trial(number, values, found))
             _write_best(out, config, tried)
-    return tried
+        return Tuned(out, config, tried, write_history(out, tried))
 
 
 def _require_folder(out: Path, config: Config, hardware: Hardware) -> None:
