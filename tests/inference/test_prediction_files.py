@@ -16,8 +16,7 @@ from onepair.data.images.image_files import image_files
 from onepair.errors import UserError
 from onepair.inference import prediction_files
 from onepair.inference.export import export_onnx
-from onepair.inference.prediction import load
-from onepair.inference.prediction_files import WRITERS, write_predictions
+from onepair.inference.prediction import WRITERS, load, write_predictions
 from tests.saved import SCENES, save_model
 
 COUNT = 40
@@ -131,7 +130,7 @@ import os, signal, sys
 from pathlib import Path
 from onepair.data.images.image_files import image_files
 from onepair.inference.prediction import load
-from onepair.inference.prediction_files import write_predictions
+from onepair.inference.prediction import write_predictions
 
 def kill(done):
     if done >= 16:

@@ -31,8 +31,7 @@ from onepair.inference import ray_engine
 from onepair.inference import ray_engine as ray_cluster
 from onepair.inference.engine_selector import EngineSelector
 from onepair.inference.export import export_onnx
-from onepair.inference.prediction import load
-from onepair.inference.prediction_files import write_predictions
+from onepair.inference.prediction import load, write_predictions
 from onepair.inference.ray_engine import Cluster
 from onepair.models import create_backbone
 from tests.cli.command import onepair

@@ -15,8 +15,7 @@ from starlette.testclient import TestClient
 
 from onepair.errors import DataError
 from onepair.finding.suggestions import Suggestions, read_suggestions, write_suggestions
-from onepair.inference.prediction import Prediction
-from onepair.inference.prediction_files import CsvWriter
+from onepair.inference.prediction import CsvWriter, Prediction
 from onepair.review.answers import Answer
 from onepair.review.completion import write_completed
 from onepair.review.pictures import SMALL, Pictures

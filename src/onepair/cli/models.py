@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onepair.inference.engine import Executor
-    from onepair.inference.prediction import Model
-    from onepair.inference.prediction_files import Written
+    from onepair.inference.prediction import Model, Written
     from onepair.probability.evaluation import Evaluation
     from onepair.probability.thresholds import Thresholds
 
@@ -227,8 +226,7 @@ def _predict(
     from onepair.data.vectors.vector_files import chosen
     from onepair.errors import DataError
     from onepair.inference.engine import local
-    from onepair.inference.prediction import load
-    from onepair.inference.prediction_files import require_writer, skipped_file
+    from onepair.inference.prediction import load, require_writer, skipped_file
     from onepair.remote import as_path
     from onepair.runs.finished import protect_inputs
 
@@ -257,7 +255,7 @@ def _predict(
 
 def _print_predictions(model: "Model", given: list[Path], alone: bool | None, strict: bool) -> None:
     from onepair.data.label_table import announce
-    from onepair.inference.prediction_files import CsvWriter, stream_predictions
+    from onepair.inference.prediction import CsvWriter, stream_predictions
 
     unreadable: list[str] = []
 
