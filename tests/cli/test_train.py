@@ -6,7 +6,7 @@ import sys
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from onepair.models import packages
+from onepair import models
 from onepair.runs.folder import RunFolder
 from tests.cli.command import onepair
 from tests.training.tiny import SETTINGS, TEST, TRAIN, labels_of, write_images, write_table
@@ -78,7 +78,7 @@ def test_settings_win_over_options_and_options_over_the_file(command, images, tm
 
 
 def test_without_any_option_it_is_what_start_does(command, images, tmp_path, monkeypatch):
-    monkeypatch.setattr(packages, "backbones_at_hand", lambda: ["small-cnn"])
+    monkeypatch.setattr(models, "backbones_at_hand", lambda: ["small-cnn"])
     code, output, errors = command("train", images)
     assert code == 0, errors
     assert "everything is in runs/labels-opml-plus-linear-small-cnn" in output

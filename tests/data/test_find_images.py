@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from onepair.data.tables.find_images import locate
+from onepair.data.tables.read_table import locate
 from tests.data.layouts import write
 
 
@@ -58,7 +58,7 @@ def test_names_that_are_right_beside_others_that_are_not(tmp_path):
 
 def test_too_many_files_are_not_looked_through(tmp_path, monkeypatch):
     write(tmp_path / "deep" / "1.jpg", "")
-    monkeypatch.setattr("onepair.data.tables.find_images.MOST", 1)
+    monkeypatch.setattr("onepair.data.tables.read_table.MOST", 1)
     assert locate(["1.jpg"], [tmp_path])[1] == ["1.jpg"]
 
 

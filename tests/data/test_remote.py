@@ -19,7 +19,7 @@ from onepair.data.images.blocks import image_blocks, images_of
 from onepair.data.images.decode import Preprocessing, decode
 from onepair.data.images.image_files import digests_of, image_files
 from onepair.data.quality import find_problems
-from onepair.data.vectors.vector_files import read_vectors
+from onepair.data.vector_files import read_vectors
 from onepair.errors import DataError, MissingExtraError, RemoteError, UserError, WriteError
 from onepair.files import cache_folder
 from onepair.remote import RemotePath, all_at_once, as_path
@@ -200,7 +200,7 @@ def test_vectors_at_a_url_are_copied_once_for_each_version(monkeypatch, s3):
         return file.getvalue()
 
     url = s3({"clip.npy": npy(1), "shards/0.npy": npy(5), "shards/1.npy": npy(6), "bad.npy": b"no array"})
-    monkeypatch.setattr("onepair.data.vectors.vector_files.PART", 64)
+    monkeypatch.setattr("onepair.data.vector_files.PART", 64)
     reads = []
     plain = RemotePath.read_range
     monkeypatch.setattr(RemotePath, "read_range", lambda *args: reads.append(args) or plain(*args))

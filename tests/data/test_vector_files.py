@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from onepair.data import DataError, read_dataset
 from onepair.data.formats.write import write_table
-from onepair.data.vectors.align import Vectors
-from onepair.data.vectors.vector_files import read_vectors
+from onepair.data.label_table import Vectors
+from onepair.data.vector_files import read_vectors
 
 X = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 ALL = np.arange(7)

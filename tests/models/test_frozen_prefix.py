@@ -5,7 +5,7 @@ import torch
 
 from onepair.errors import ConfigError
 from onepair.models import Classifier, create_backbone
-from onepair.models.frozen_prefix import TrainableSuffix, split_at
+from onepair.models.backbone import TrainableSuffix, split_at
 
 # One of each kind: convolutions, residuals, tokens, channels last, dense connections, and our own.
 STAGES = [

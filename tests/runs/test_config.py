@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onepair import models
 from onepair.errors import ConfigError, UserError
 from onepair.methods import METHODS, create_method
-from onepair.models import packages
 from onepair.runs import task
 from onepair.runs.config import (
     NOTHING,
@@ -423,7 +423,7 @@ def test_a_preset_lies_under_everything_for_the_method_chosen_on_top():
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
-    monkeypatch.setattr(packages, "backbones_at_hand", lambda: ["tf_efficientnet_lite1", "resnet50.tv_in1k"])
+    monkeypatch.setattr(models, "backbones_at_hand", lambda: ["tf_efficientnet_lite1", "resnet50.tv_in1k"])
     path = tmp_path / "labels.csv"
     path.write_text("file,labels\na.jpg,cat\nb.jpg,dog\n")
     (tmp_path / "a.jpg").touch()
@@ -442,7 +442,7 @@ def test_by_default_the_best_at_hand_on_fixed_features(table):
 
 
 def test_what_is_named_is_not_looked_for(table, monkeypatch):
-    monkeypatch.setattr(packages, "backbones_at_hand", list)
+    monkeypatch.setattr(models, "backbones_at_hand", list)
     assert of(table, backbone="resnet50.tv_in1k").model.backbone == "resnet50.tv_in1k"
     for name in preset_titles():
         config = resolve_config(preset(name, "opml-sp"), {"data": {"source": str(table)}})

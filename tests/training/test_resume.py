@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from onepair.errors import RunError, Stopped
-from onepair.runs.folder import RunFolder, load_state, save_state
+from onepair.runs.folder import RunFolder
 from onepair.training import loop
 from onepair.training import run as running
+from onepair.training.checkpoint import load_state, save_state
 from tests.training.processes import command, exit_code
 from tests.training.tiny import SETTINGS, Listener
 

@@ -25,11 +25,12 @@ from onepair.probability.selection_score import estimated_map
 from onepair.probability.thresholds import fit_decisions
 from onepair.runs.config import build_config
 from onepair.runs.finished import FinishedRun
-from onepair.runs.folder import RunFolder, load_state
+from onepair.runs.folder import RunFolder
 from onepair.runs.task import RunCache, make_method, prepare_task
 from onepair.training import checkpoint as stopping
 from onepair.training import context, loop
 from onepair.training import run as running
+from onepair.training.checkpoint import load_state
 from onepair.training.hardware import Hardware
 from onepair.training.loop import Trainer
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, tiny_config, write_images, write_table

@@ -10,10 +10,10 @@ from lightning_fabric import Fabric
 
 from onepair.errors import Stopped
 from onepair.models.backbone import SmallCNN
-from onepair.runs.folder import RunFolder, load_state
+from onepair.runs.folder import RunFolder
 from onepair.training import checkpoint as stopping
 from onepair.training import loop
-from onepair.training.checkpoint import StopRequests
+from onepair.training.checkpoint import StopRequests, load_state
 from onepair.training.loop import Trainer
 from onepair.training.sources import FeatureSource, score
 from tests.training.processes import run_command

@@ -40,7 +40,7 @@ def demo(
     """
     from onepair.data.formats.scenes import write_scenes
     from onepair.dataset import Dataset
-    from onepair.models.packages import INSTALL, backbones_at_hand
+    from onepair.models import INSTALL, backbones_at_hand
 
     network = backbone or next(iter(backbones_at_hand()), "small-cnn")
     if network == "small-cnn":

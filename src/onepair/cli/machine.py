@@ -80,7 +80,7 @@ def _devices() -> str:
 
 
 def _networks() -> str:
-    from onepair.models.packages import INSTALL, backbones_at_hand
+    from onepair.models import INSTALL, backbones_at_hand
 
     return f"pretrained: {', '.join(backbones_at_hand())}" if backbones_at_hand() else f"none is pretrained; {INSTALL}"
 

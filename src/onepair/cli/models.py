@@ -64,7 +64,7 @@ def evaluate(
     """
     opened = open_run(run)
 
-    from onepair.runs.evaluate_run import find_metrics
+    from onepair.runs.finished import find_metrics
     from onepair.training.callbacks import ProgressCallback
 
     find_metrics(metric or ())  # or a sentence, before a dataset is read
@@ -223,7 +223,7 @@ def _predict(
     model: Path, images: list[str], out: Path | None, alone: bool | None, strict: bool, executor: "Executor"
 ) -> None:
     from onepair.data.images.tar import in_tar
-    from onepair.data.vectors.vector_files import chosen
+    from onepair.data.vector_files import chosen
     from onepair.errors import DataError
     from onepair.inference.engine import local
     from onepair.inference.prediction import load, require_writer, skipped_file

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from onepair.data.class_rules import merge_classes
 from onepair.data.images.alike import Look, look_of, near_duplicates
 from onepair.data.images.blocks import cores
-from onepair.data.label_table import SPLITS, LabelTable, Problem
+from onepair.data.label_table import NOT_FINITE, SPLITS, LabelTable, Problem, Vectors
 from onepair.data.text_files import exists, fold, is_file
-from onepair.data.vectors.align import NOT_FINITE, Vectors
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels

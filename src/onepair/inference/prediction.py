@@ -21,7 +21,7 @@ from onepair.data.images.decode import Preprocessing, as_pixels, decode
 from onepair.data.images.image_files import image_files
 from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.data.tables.cell_values import guard, write_names
-from onepair.data.vectors.vector_files import text_rows, vector_rows
+from onepair.data.vector_files import text_rows, vector_rows
 from onepair.errors import DataError, ModelError, OnepairError, UserError, import_pandas, require_extra
 from onepair.files import replacing, write_atomically, writing
 from onepair.inference.engine import MANY, EngineFactory, Float32, OnnxEngine, open_session

@@ -12,10 +12,10 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from onepair import models
 from onepair.data.images.decode import Preprocessing
 from onepair.errors import ConfigError, ModelError
 from onepair.files import write_atomically
-from onepair.models import packages
 from onepair.models.backbone import BACKBONES, Backbone
 
 Weights = Literal["pretrained", "none"] | Path | None
@@ -40,7 +40,7 @@ def create_backbone(name: str, *, weights: Weights = None, image_size: int | Non
     if name in BACKBONES:
         return _registered(name, weights, image_size)
     _require_known(name)
-    packaged = packages.packaged_weights(name) if weights is None else None
+    packaged = models.packaged_weights(name) if weights is None else None
     download = weights == "pretrained" or (weights is None and packaged is None)
     network = _download(name, image_size) if download else _build(name, image_size)
     if packaged is not None:
@@ -101,8 +101,8 @@ def _download(name: str, image_size: int | None) -> nn.Module:
     try:
         return _build(name, image_size, pretrained=True)
     except Exception as error:  # the hub, the network and timm each fail in their own way
-        here = packages.backbones_at_hand()
-        advice = f"on this machine are those of --backbone {' or '.join(here)}" if here else packages.INSTALL
+        here = models.backbones_at_hand()
+        advice = f"on this machine are those of --backbone {' or '.join(here)}" if here else models.INSTALL
         raise ModelError(
             f"the pretrained weights of {name} could not be downloaded ({type(error).__name__}); "
             f"{advice}; or take weights from a file with --weights FILE"

@@ -16,8 +16,8 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
 from onepair.data.images.decode import Augmentation
+from onepair.data.label_table import TFIDF, VECTORS
 from onepair.data.tables.cell_values import names_in
-from onepair.data.vectors.align import TFIDF, VECTORS
 from onepair.errors import ConfigError
 from onepair.files import migrate, read_stored
 from onepair.labels import PUBLISHED_SEED

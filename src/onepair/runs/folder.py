@@ -10,22 +10,27 @@ from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import safetensors
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from onepair import __version__
 from onepair.data.label_table import Problem
 from onepair.data.tables.cell_values import guard
 from onepair.errors import ConfigError, RunError, first_mistake
 from onepair.files import locked, map_array, read_json, read_record, read_stored, write_atomically, writing
+from onepair.inference.model_files import CARD, Description
+from onepair.labels import NEGATIVE, POSITIVE
+from onepair.probability.intervals import Interval
 from onepair.runs.config import FORMAT, Config, build_config, differences, read_config, to_toml
+from onepair.runs.task import Task, describe_observation
+from onepair.words import counted
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 _EPOCH = TypeAdapter(dict[str, Any])
 
@@ -224,56 +229,106 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in names}
 
 
-def save_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write nested dictionaries and lists of tensors, numbers, texts and None; the file is complete or not there."""
-    import safetensors.torch
+_MOST = 200  # classes in the table
 
-    tensors: dict[str, Tensor] = {}
-    outline = _take_tensors(state, (), tensors)
-    write_atomically(path, safetensors.torch.save(tensors, {"outline": json.dumps(outline)}))
+_TEXT = """---
+library_name: onepair
+tags: [multi-label-classification]
+license: unknown
+---
 
+# A classifier of {inputs} with {classes}
 
-def load_state(path: Path) -> dict[str, Any]:
-    """What `save_state` wrote."""
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            outline = json.loads(file.metadata()["outline"])
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-            state: dict[str, Any] = _put_tensors(outline, tensors)
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-        raise unfit(path, error) from None
-    return state
+Trained by {method} with onepair {version}.
 
+**License:** unknown. Before you share the model, write its license here and in the first lines of this file\
+{pretrained}.
 
-def unfit(path: Path, error: Exception) -> RunError:
-    """The sentence about a file that is no checkpoint, or one of something else."""
-    reason = " ".join(str(error).split())
-    return RunError(f"{path}: is not a checkpoint that can be read ({reason}); delete it to start anew")
+## Data
 
+{data}
 
-def _take_tensors(value: Any, key: tuple[str, ...], tensors: "dict[str, Tensor]") -> Any:
-    """`value` with every tensor moved to `tensors` and a reference left in its place."""
-    from torch import Tensor  # late, since a folder that holds no run is told of at once
+## Figures
 
-    if isinstance(value, Tensor):
-        name = ".".join(key)
-        name = f"{name} {len(tensors)}" if name in tensors else name  # as for {"a.b": …, "a": {"b": …}}
-        tensors[name] = value.detach().cpu().contiguous().clone()  # tensors that share memory are refused
-        return {"tensor": name}
-    if isinstance(value, Mapping):
-        # Keys of an optimiser's state are integers, which JSON would turn into texts.
-        return {"items": [[k, _take_tensors(v, (*key, str(k)), tensors)] for k, v in value.items()]}
-    if isinstance(value, list | tuple):
-        return {"list": [_take_tensors(v, (*key, str(i)), tensors) for i, v in enumerate(value)]}
-    return {"value": value}
+{figures}
+
+## Classes
+
+A label is predicted where its probability is at least the threshold, which aims at: {rule}.
+
+| class | known positives | known negatives | threshold | test AP |
+|---|---|---|---|---|
+{table}
+
+## How to use it
+
+```python
+import onepair as op
+
+model = op.load("this-folder")  # or the .onnx file
+model.predict({given}).to_frame()
+```
+"""
 
 
-def _put_tensors(outline: Any, tensors: "Mapping[str, Tensor]") -> Any:
-    ((kind, content),) = outline.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "items":
-        return {key: _put_tensors(value, tensors) for key, value in content}
-    if kind == "list":
-        return [_put_tensors(value, tensors) for value in content]
-    return content
+def write_card(folder: RunFolder, config: Config, described: Description, results: Results, task: Task) -> None:
+    """Write README.md: classes, data, figures, thresholds, license, and how to use the model.
+
+    Args:
+        folder: of the run.
+        config: what decided its result.
+        described: its model.
+        results: what training ended with.
+        task: what it learned from.
+    """
+    noun, given = ("images", '["photo.jpg"]') if described.preprocessing else ("vectors", "X")
+    noun, given = ("texts", '["a text"]') if described.vocabulary else (noun, given)
+    text = _TEXT.format(
+        inputs=noun,
+        classes=counted(len(described.classes), "class"),
+        method=config.method.name,
+        version=__version__,
+        pretrained=f"; mind that of the pretrained network {described.backbone}" if described.preprocessing else "",
+        data=_data(config, task),
+        figures="\n".join(f"- {line}" for line in _figures(results)),
+        rule=described.decisions.rule,
+        table="\n".join(_rows(described, results, task)),
+        given=given,
+    )
+    write_atomically(folder.path / CARD, text.encode())
+
+
+def _data(config: Config, task: Task) -> str:
+    chosen = "the same, out of fold," if task.out_of_fold else f"{len(task.validation):,}"
+    return (
+        f"`{PurePath(config.data.source).name}`, with {describe_observation(config.data)}: "
+        f"{counted(len(task.train), 'row')} to learn from, {chosen} to choose thresholds by, "
+        f"{len(task.test):,} to test."
+    )
+
+
+def _figures(results: Results) -> Iterator[str]:
+    notes = f", {results.test_note}" if results.test_note else ""
+    if results.test_map is not None:
+        classes = f", over {counted(results.test_classes, 'class')}" if results.test_classes else ""
+        yield f"test mAP {100 * results.test_map:.1f} %{classes}{notes if results.test_estimate is None else ''}"
+    if results.test_estimate is not None:
+        value, low, high = (100 * each for each in Interval(*results.test_estimate))
+        yield f"test mAP of all labels about {value:.0f} % ({low:.0f} to {high:.0f}, 95 %){notes}"
+    yield f"mAP {100 * results.validation_map:.1f} % on {results.selected_on}"
+
+
+def _rows(described: Description, results: Results, task: Task) -> Iterator[str]:
+    positive, negative = (task.observed.count(value).tolist() for value in (POSITIVE, NEGATIVE))
+    thresholds = described.decisions.as_probabilities().tolist()
+    for name, *counts, threshold in list(zip(described.classes, positive, negative, thresholds, strict=True))[:_MOST]:
+        ap = results.test_class_ap.get(name)
+        cells = [
+            name.replace("|", "\\|"),
+            *(f"{count:,}" for count in counts),
+            "never predicted" if threshold != threshold else f"{threshold:.2f}",
+            "" if ap is None else f"{100 * ap:.1f} %",
+        ]
+        yield f"| {' | '.join(cells)} |"
+    if len(described.classes) > _MOST:
+        yield f"| {counted(len(described.classes) - _MOST, 'more class')} in model.json | | | | |"

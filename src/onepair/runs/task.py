@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.formats.read import read_dataset, recognise
-from onepair.data.label_table import LabelTable, Problem, collect, object_areas
+from onepair.data.label_table import TFIDF, LabelTable, Problem, collect, object_areas
 from onepair.data.quality import missing_file
 from onepair.data.text_files import exists
-from onepair.data.vectors.align import TFIDF
 from onepair.errors import ConfigError, DataError
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import (
@@ -29,7 +28,7 @@ from onepair.labels import (
     split_stratified,
     split_validation,
 )
-from onepair.models import packages
+from onepair.models import best_at_hand
 from onepair.remote import as_path
 from onepair.runs.config import AUTO, Config, DataConfig, flatten, image_settings, parse_fold
 from onepair.words import counted
@@ -422,7 +421,7 @@ def choose_backbone(config: Config, cache: RunCache) -> Config:
     if config.model.weights != AUTO:
         raise ConfigError(f"model.weights {config.model.weights}: are those of which network? Name it with --backbone")
     is_table = recognise(as_path(config.data.source), config.data.format).name == "table"
-    backbone = TFIDF if is_table and _read(config.data, cache)[0].ids else packages.best_at_hand()
+    backbone = TFIDF if is_table and _read(config.data, cache)[0].ids else best_at_hand()
     chosen = replace(config, model=replace(config.model, backbone=backbone))
     if refusal := image_settings(flatten(chosen)):
         raise ConfigError(refusal)

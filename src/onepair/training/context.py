@@ -17,8 +17,7 @@ from onepair.probability.evaluation import assumption, evaluate
 from onepair.probability.observation import recognise
 from onepair.probability.thresholds import Thresholds, fit_decisions
 from onepair.runs.config import Config
-from onepair.runs.folder import Results, RunFolder
-from onepair.runs.model_card import write_card
+from onepair.runs.folder import Results, RunFolder, write_card
 from onepair.runs.task import Skipped, Split, Task, knows_negatives, skipped_cells, skipped_images
 from onepair.training.callbacks import Callback
 from onepair.training.checkpoint import StopRequests

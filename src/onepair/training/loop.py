@@ -21,11 +21,11 @@ from onepair.methods import Method
 from onepair.probability.infer import class_priors
 from onepair.probability.selection_score import estimated_map_by_blocks
 from onepair.runs.config import Config, OptimiserConfig, StageConfig
-from onepair.runs.folder import RunFolder, unfit
+from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
 from onepair.score_blocks import ScoreBlocks, one_block
 from onepair.training.callbacks import Callback, EpochRecord
-from onepair.training.checkpoint import Agreement, StageCheckpoint, StopRequests, Weights, stopped
+from onepair.training.checkpoint import Agreement, StageCheckpoint, StopRequests, Weights, stopped, unfit
 from onepair.training.hardware import cpu_state, hold_norms, holds_norms
 from onepair.training.sources import BatchPlan, Inputs, ScoredBlocks, Source, gather, score, shard_of
 from onepair.words import counted

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from onepair.data.images.batches import image_batches
-from onepair.data.label_table import Problem
-from onepair.data.vectors.align import TFIDF
+from onepair.data.label_table import TFIDF, Problem
 from onepair.errors import ConfigError
 from onepair.inference.heat_maps import averages_places
 from onepair.labels import Indices
@@ -20,8 +19,7 @@ from onepair.linear.fit import LinearFit, Trial, ValidationRows, fit_kernel, fit
 from onepair.methods import METHODS, Method
 from onepair.methods.method import as_observed
 from onepair.models import Backbone, Classifier, IdentityBackbone, TextBackbone, create_backbone, parse_weights
-from onepair.models.backbone import KernelHead
-from onepair.models.frozen_prefix import FrozenPrefix, TrainableSuffix, split_at
+from onepair.models.backbone import FrozenPrefix, KernelHead, TrainableSuffix, split_at
 from onepair.probability.selection_score import estimated_map_by_blocks
 from onepair.runs.config import AUTO, WITHOUT_IMAGES, Config
 from onepair.runs.finished import FinishedRun, FoldModels

@@ -14,8 +14,7 @@ from torch.nn.functional import pad
 
 from onepair.data.images.batches import BatchSpec, ImageReader, batch_specs, normalise
 from onepair.data.images.decode import Augmentation, Preprocessing
-from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
-from onepair.data.vectors.align import Vectors
+from onepair.data.label_table import LabelTable, Problem, Report, Vectors, raise_problem
 from onepair.features import Features, OnProgress, View, extract_features
 from onepair.inference.engine_selector import EngineSelector
 from onepair.labels import Indices

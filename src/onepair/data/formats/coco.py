@@ -11,8 +11,7 @@ import numpy as np
 from onepair.data.formats import register_reader
 from onepair.data.label_table import SPLITS, LabelTable, Problem, Report, raise_problem
 from onepair.data.tables.cell_values import split_of
-from onepair.data.tables.find_images import locate
-from onepair.data.tables.read_table import Unlisted
+from onepair.data.tables.read_table import Unlisted, locate
 from onepair.data.text_files import exists, join_splits, read_json, starts_with
 from onepair.errors import DataError
 from onepair.label_matrix import LabelMatrix

@@ -12,8 +12,7 @@ from onepair.data.formats import register_reader
 from onepair.data.images.decode import SUFFIXES
 from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.data.tables.cell_values import split_of
-from onepair.data.tables.find_images import locate
-from onepair.data.tables.read_table import Unlisted
+from onepair.data.tables.read_table import Unlisted, locate
 from onepair.data.text_files import exists, labels_by_name, read_json, starts_with
 from onepair.errors import DataError
 from onepair.labels import NEGATIVE, POSITIVE

@@ -28,7 +28,7 @@ from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Spellings, Unlisted, Zeros
 from onepair.data.tables.sheet import is_sheet
 from onepair.data.text_files import entries, exists
-from onepair.data.vectors.vector_files import read_vectors
+from onepair.data.vector_files import read_vectors
 from onepair.errors import DataError
 from onepair.remote import as_path, is_remote
 

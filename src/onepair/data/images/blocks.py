@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.images.decode import Pixels, Preprocessing, decode, scale
-from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
-from onepair.data.vectors.align import NOT_FINITE
+from onepair.data.label_table import NOT_FINITE, LabelTable, Problem, Report, raise_problem
 from onepair.errors import DataError
 from onepair.labels import Indices
 from onepair.remote import AT_ONCE, in_threads, is_remote

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from onepair.errors import RunError
-from onepair.runs.folder import load_state, save_state
+from onepair.training.checkpoint import load_state, save_state
 from onepair.training.hardware import cpu_state
 
 

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.images.blocks import Row
-from onepair.data.label_table import raise_problem
+from onepair.data.label_table import Vectors, raise_problem
 from onepair.data.tables.sheet import file_column, is_sheet, pyarrow_for, read_sheet
 from onepair.data.text_files import exists, read_text
-from onepair.data.vectors.align import Vectors
 from onepair.errors import DataError, WriteError
 from onepair.files import cache_folder, replacing, writing
 from onepair.labels import to_numpy

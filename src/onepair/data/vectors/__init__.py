@@ -1,1 +1,0 @@
-"""Vectors that were computed elsewhere, in place of images."""
