@@ -72,7 +72,7 @@ def run(data: str, out: Path) -> None:
         from onepair.cli.finding import find
         from onepair.cli.first_steps import METHOD
         from onepair.cli.training import train
-        from onepair.models.packages import best_at_hand
+        from onepair.models import best_at_hand
     backbone = best_at_hand()
     with step("check"), contextlib.suppress(typer.Exit):
         check(data)
