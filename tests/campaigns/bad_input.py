@@ -120,15 +120,14 @@ def _visit_instead_of_serving() -> None:
     """The review page is visited in the same process: an error there is an error of the command."""
     from onepair.review import server
 
-    def visit(app, listener):
+    def visit(server, sockets):
         from starlette.testclient import TestClient
 
-        listener.socket.close()
-        client = TestClient(app)
+        client = TestClient(server.config.app, base_url="http://localhost")
         for address in ("/", "/suggestion/1", "/grid", "/done", "/classes", "/image/0", "/map/1"):
             client.get(address)
 
-    server.serve = visit
+    server.uvicorn.Server.run = visit
 
 
 class Counted(NamedTuple):

@@ -219,7 +219,7 @@ def test_audit_is_run_audit(place, run, command):
     same_files(place / "audited", place / "as-well", "audit/sample.json", "audit/audited.csv")
     told = by_object.audit_summary()
     assert f"audited: {told.images} of {told.population} test images" in shown
-    assert f"{told.found:,} were found, {told.denied:,} denied" in shown
+    assert f"{told.found:,} missing labels found, {told.denied:,} denied" in shown
 
 
 def test_retrain_goes_on_from_the_answers(place, run, command):

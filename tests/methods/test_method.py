@@ -10,7 +10,7 @@ from onepair.errors import UserError
 from onepair.label_matrix import LabelMatrix
 from onepair.methods import METHODS, Method, create_method, register
 from onepair.methods.method import SparseObserved, highest_scored, highest_scored_per_class
-from onepair.runs.folder import load_state, save_state
+from onepair.training.checkpoint import load_state, save_state
 from tests.methods.training import CLASSES, EPOCHS, LIVELY, OBSERVED, ROWS, Loop, batches, labels_of, lively
 
 every_method = pytest.mark.parametrize("name", METHODS)

@@ -71,7 +71,7 @@ def test_what_a_sample_does_not_hold_is_not_said_of_all(tmp_path, monkeypatch):
     done = train_tiny(source, "method.name=opml-plus", out=tmp_path / "run", cache=tmp_path / "cache")
     assert done.results.test_note == f"no image of a random sample of 1 of {TEST} test images has a positive label"
     said = "\n".join(done.listener.said)
-    assert "labels, by a random sample of 1 of 30 train images: " in said
+    assert "figures, by a random sample of 1 of 30 train images: " in said
     assert "too few known positives among a random sample of 1 of 7 validation images for a threshold" in said
 
 

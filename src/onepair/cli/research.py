@@ -157,8 +157,11 @@ def compare(
     """
     if out is not None:
         require_extra("report")
+    from onepair.runs.finished import protect_inputs
     from onepair.workflow import compare as compared
 
+    for run in runs:
+        protect_inputs(out, run=run)
     found = compared(runs, resamples=resamples, seed=seed)
     _print_runs(found)
     _print_pairs(found.pairs)

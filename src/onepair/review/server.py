@@ -287,7 +287,7 @@ def _stop(
     server: uvicorn.Server, thread: threading.Thread, app: Application, listening: socket.socket, held: ExitStack
 ) -> None:
     server.should_exit = True
-    thread.join(timeout=10)
+    thread.join()  # two seconds at most of requests that are under way; what they use is closed only afterwards
     listening.close()
     app.close()
     held.close()
