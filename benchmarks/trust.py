@@ -7,7 +7,9 @@ from FOLDER/ccp.npy: `onepair features DATA_FOLDER/ccp/labels.csv --out FOLDER/c
 most, whose labels are hidden by a process; `fit_linear` with the default method gives out-of-fold scores, and `judge`
 what `find` would say. Of the first 100, 500 and 2,000 suggestions the share that is right is compared with that of the
 raw scores. What shows clearly, and is tagged sooner, is what a ridge regression on all labels scores high out of fold.
-With --full, so many of the rows have all labels, as after an audit.
+
+Each case is measured in stages: before anybody said anything, after audits of 30, 100 and 300 random rows, and after a
+review of the first 30 and 100 suggestions. Scores are the same in all of them, and what is told is not counted.
 
 What had to be chosen was chosen on the rows or sets of the first half; the other half confirms it. Cases of other sets
 that are in the file are kept: `--sets` alone prints what they all come to.
@@ -34,11 +36,13 @@ from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.linear.fit import fit_linear
 from onepair.methods import METHODS, create_method
 from onepair.metrics import Floats
-from onepair.probability.cell_posterior import judge
+from onepair.probability.cell_posterior import Judgement, judge
 
 TOPS, ABOVE, FEWEST_ABOVE = (100, 500, 2_000), (0.9, 0.5), 30
+STAGES = ("none", "audit 30", "audit 100", "audit 300", "review 30", "review 100")
 RARE = 5  # positives that a rare class shows at most
 NOISE = 5.0  # points
+SHARES = ("find", "low", "high")  # columns of the share of the first suggestions that is right, and of its interval
 WHOLE = ("draw", "classes", "missing", "total_holds")
 ROWS = 2_000
 SETS = ("coco80", "voc2012", "ccp", "cub312", *TABLES)
@@ -134,10 +138,10 @@ def scores_of(features: Any, observed: Labels, method: str = "opml-plus") -> Flo
     return fit.out_of_fold(features).astype(np.float64)
 
 
-def prepare(case: Case, data: Data, cache: Path, full: int) -> tuple[Floats, Labels, Labels]:
+def prepare(case: Case, data: Data, cache: Path) -> tuple[Floats, Labels, Labels]:
     """Scores, observed labels and the truth; fits are kept in the cache."""
     rows = rows_of(case, data)
-    path = cache / f"{case.data}-{case.process}-{case.setting:g}-{case.draw}-{full}.npz".replace(" ", "_")
+    path = cache / f"{case.data}-{case.process}-{case.setting:g}-{case.draw}-0.npz".replace(" ", "_")
     if path.exists():
         with np.load(path) as file:
             return file["scores"].astype(np.float64), file["observed"], file["truth"]
@@ -155,8 +159,6 @@ def prepare(case: Case, data: Data, cache: Path, full: int) -> tuple[Floats, Lab
     if hidden.drops_empty:
         kept = (observed == POSITIVE).any(1)
         rows, features, truth, observed = rows[kept], features[kept], truth[kept], observed[kept]
-    audited = random.permutation(len(rows)) < full
-    observed = np.where(audited[:, None], truth, observed).astype(np.int8)
     scores = scores_of(features, observed)
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, scores=scores.astype(np.float32), observed=observed, truth=truth)
@@ -171,14 +173,34 @@ def _clearness(case: Case, features: Any, truth: Labels, cache: Path) -> Floats:
     return np.asarray(np.load(path), np.float64)
 
 
-def measure(case: Case, scores: Floats, observed: Labels, truth: Labels) -> dict[str, Any]:
-    start = time.process_time()
-    found = judge(observed, scores)
-    seconds = time.process_time() - start
+def tell(stage: str, observed: Labels, truth: Labels, before: Floats) -> tuple[Labels, NDArray[np.bool_]]:
+    """The labels that are known at a stage, and which of them were asked for; `before` is what was said at first."""
+    kind, _, number = stage.partition(" ")
+    asked, told = np.zeros(observed.shape, bool), np.zeros(observed.shape, bool)
+    if kind == "audit":
+        told[np.random.default_rng(0).permutation(len(truth))[: int(number)]] = True
+    elif kind == "review":
+        first = np.argsort(-np.where(observed == UNKNOWN, before, -1), axis=None, kind="stable")[: int(number)]
+        told.flat[first] = asked.flat[first] = True
+    return np.where(told, truth, observed).astype(np.int8), asked
+
+
+def measure(case: Case, scores: Floats, given: Labels, truth: Labels) -> Iterator[dict[str, Any]]:
+    before = np.empty(0)
+    for stage in STAGES:
+        observed, asked = tell(stage, given, truth, before)
+        start = time.process_time()
+        found = judge(observed, scores, asked=asked)
+        seconds = time.process_time() - start
+        before = found.probabilities if stage == "none" else before
+        yield {**case._asdict(), "stage": stage, **figures(found, scores, observed, truth), "seconds": seconds}
+
+
+def figures(found: Judgement, scores: Floats, observed: Labels, truth: Labels) -> dict[str, Any]:
     unknown = observed == UNKNOWN
     right, probabilities = truth[unknown] == POSITIVE, found.probabilities[unknown]
     order, raw = (np.argsort(-each, kind="stable") for each in (probabilities, scores[unknown]))
-    row: dict[str, Any] = {**case._asdict(), "classes": truth.shape[1], "missing": int(right.sum())}
+    row: dict[str, Any] = {"classes": truth.shape[1], "missing": int(right.sum())}
     for top in TOPS:
         there = top <= right.sum()  # more cannot be right
         row |= {
@@ -186,6 +208,8 @@ def measure(case: Case, scores: Floats, observed: Labels, truth: Labels) -> dict
             f"raw@{top}": 100 * right[raw[:top]].mean() if there else np.nan,
             f"said@{top}": 100 * probabilities[order[:top]].mean() if there else np.nan,
         }
+        share = found.correction.share(probabilities[order[:top]])
+        row |= {f"{end}@{top}": 100 * getattr(share, end) if there else np.nan for end in ("low", "high")}
     for least in ABOVE:
         above = probabilities >= least
         there = above.sum() >= FEWEST_ABOVE
@@ -204,7 +228,6 @@ def measure(case: Case, scores: Floats, observed: Labels, truth: Labels) -> dict
         "total_holds": int(round(low) <= true.sum() <= round(high)),
         "classes_hold": 100 * holds[holes].mean(),
         "rare_hold": 100 * holds[holes & rare].mean() if (holes & rare).any() else np.nan,
-        "seconds": seconds,
     }
 
 
@@ -217,6 +240,8 @@ def summary(rows: Sequence[Row]) -> Row:
     pairs = [(f"said@{top}", f"find@{top}") for top in TOPS]
     pairs += [(f"said above {least:g}", f"right above {least:g}") for least in ABOVE]
     off = np.abs(np.concatenate([[row[said] - row[right] for row in rows] for said, right in pairs]))
+    right, low, high = (np.array([[row[f"{word}@{top}"] for row in rows] for top in TOPS]) for word in SHARES)
+    within = (low - 0.5 <= right) & (right <= high + 0.5)
     return {
         "cases": len(rows),
         "totals hold": 100 * np.mean([row["total_holds"] for row in rows]),
@@ -225,6 +250,8 @@ def summary(rows: Sequence[Row]) -> Row:
         "high / low": np.median([row["high"] / max(row["low"], 1) for row in rows]),
         "said within 5": 100 * _mean(np.where(np.isnan(off), np.nan, off <= 5)),
         "said off by": np.nanmedian(off) if not np.isnan(off).all() else np.nan,
+        "shares hold": 100 * _mean(np.where(np.isnan(right), np.nan, within)),
+        "high - low": _mean(high - low),
         "rank against raw": _mean(ranks),
         "worst": np.nanmin(ranks) if not np.isnan(ranks).all() else np.nan,
     }
@@ -237,10 +264,14 @@ def _mean(values: Any) -> float:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for every process, for each half of the sets, and for all."""
-    groups = {way: [row for row in rows if row["process"] == way] for way in WAYS}
-    groups |= {f"all, {half}": [row for row in rows if row["half"] == half] for half in ("chosen", "confirmed")}
-    groups["all"] = list(rows)
+    """Markdown: a line for every process at first, for each stage of each half of the sets, and of all."""
+    first = [row for row in rows if row["stage"] == "none"]
+    groups = {way: [row for row in first if row["process"] == way] for way in WAYS}
+    for stage in STAGES:
+        groups |= {
+            f"{stage}, {half}": [row for row in rows if row["half"] == half and row["stage"] == stage]
+            for half in ("chosen", "confirmed")
+        }
     head = ["process", *summary(rows)]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, group in groups.items():
@@ -251,7 +282,8 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Which aims are met."""
+    """Which aims are met before anybody said anything."""
+    rows = [row for row in rows if row["stage"] == "none"]
     every, ways = summary(rows), {way: [row for row in rows if row["process"] == way] for way in WAYS}
     lowest = min((summary(group)["totals hold"], way) for way, group in ways.items() if group)
     aims = (
@@ -276,7 +308,7 @@ def read_rows(path: Path) -> list[Row]:
     """The cases that were measured before."""
     if not path.exists():
         return []
-    words = ("data", "half", "process")
+    words = ("data", "half", "process", "stage")
     with path.open(newline="", encoding="utf-8") as file:
         rows: list[Row] = [
             {name: value if name in words else float(value) for name, value in row.items()}
@@ -292,7 +324,6 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", default=SETS, choices=SETS)
     parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--draws", type=int, default=2)
-    parser.add_argument("--full", type=int, default=0)
     parser.add_argument("--prepare", action="store_true", help="only fill the cache")
     parser.add_argument("--out", type=Path, default=Path("results/trust.csv"))
     arguments = parser.parse_args()
@@ -302,10 +333,10 @@ def main() -> None:
         for name in arguments.sets:
             data = read(arguments.data, arguments.cache, name)
             for case in cases(name, data, arguments.ways, arguments.draws):
-                prepared = prepare(case, data, arguments.cache, arguments.full)
+                prepared = prepare(case, data, arguments.cache)
                 if arguments.prepare:
                     continue
-                rows.append(measure(case, *prepared))
+                rows.extend(measure(case, *prepared))
                 print(" · ".join(map(str, case)), flush=True)
             if not arguments.prepare:
                 write_csv(arguments.out, rows, form=".4g")

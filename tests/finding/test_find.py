@@ -38,7 +38,7 @@ def scored(labels):
 def test_where_labels_do_not_tell_how_many_are_missing_the_surest_are_suggested():
     given = scored(-1)
     found = find_in(given, callbacks=[Listener()])
-    assert found.uninformed
+    assert found.are_right == "how many of the first 50 are right, answers will tell: give 30, or audit 30 images"
     assert (found.suggestions.kind == "missing").sum() == FEWEST
     everything = find_in(given, min_probability=0, callbacks=[Listener()]).suggestions
     missing = everything[everything.kind == "missing"][:FEWEST]
@@ -48,7 +48,6 @@ def test_where_labels_do_not_tell_how_many_are_missing_the_surest_are_suggested(
 
 def test_where_all_is_known_nothing_is_suggested_as_missing():
     found = find_in(scored(0), callbacks=[Listener()])
-    assert not found.uninformed
     assert not (found.suggestions.kind == "missing").any()
 
 

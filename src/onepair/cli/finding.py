@@ -148,11 +148,8 @@ def print_finding(found: "Finding") -> None:
     likely = int((found.suggestions.probability >= LIKELY).sum())
     first = f"; more likely right than not, and first, {'is' if likely == 1 else 'are'} {likely:,}" if likely else ""
     console.print(f"{counted(missing, 'suggestion')} of missing labels, {wrong:,} of wrong ones{first}", soft_wrap=True)
-    if found.uninformed:
-        console.print(
-            "the labels do not tell how many are missing: suggested are the most probable, and answers will tell",
-            soft_wrap=True,
-        )
+    if missing:
+        console.print(found.are_right, soft_wrap=True)
 
 
 def review(

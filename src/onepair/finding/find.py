@@ -128,6 +128,7 @@ def find_in(
         files=[table.files[row] for row in rows.tolist()],
         folds=scored.folds,
         basis=found.basis,
+        correction=found.correction,
     )
 
 

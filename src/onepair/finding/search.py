@@ -11,6 +11,7 @@ from onepair.finding.suggestions import MOST, Suggestions
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import Floats
+from onepair.probability.calibration import Correction
 from onepair.probability.cell_posterior import CellPosterior, fit_cell_posterior
 from onepair.probability.evaluation import assumption
 from onepair.probability.intervals import Interval, Z
@@ -32,6 +33,7 @@ class BlockFinding:
     missing: Interval  # positives of each class among the unknown cells
     total: Interval  # of all classes
     basis: str  # a few words on what the probabilities rest on
+    correction: Correction  # of probabilities, by what answers and rows in full told
 
 
 def find_by_blocks(
@@ -101,12 +103,12 @@ def find_by_blocks(
     found = fitted.inference
     basis = assumption(found.observation, labels if full is None else np.concatenate([labels, np.asarray(full)]))
     if size == rows:
-        return BlockFinding(suggestions, found.missing, found.total, basis)
+        return BlockFinding(suggestions, found.missing, found.total, basis, fitted.order.correction)
     expected, most = np.where(labels == UNKNOWN, found.probabilities[:size], 0), observed.count(UNKNOWN)
     missing = _of_all(found.missing, expected, rows, most)
     total = _of_all(found.total, expected.sum(1), rows, most.sum())
     basis = f"by a random sample of {size:,} of {counted(rows, 'image')}, {basis}"
-    return BlockFinding(suggestions, missing, total, basis)
+    return BlockFinding(suggestions, missing, total, basis, fitted.order.correction)
 
 
 def _asked_in(asked: LabelMatrix | None, rows: Indices, labels: Labels) -> Mask:

@@ -17,6 +17,7 @@ from onepair.files import read_record, write_atomically
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, validate_labels
 from onepair.metrics import Floats
+from onepair.probability.calibration import Correction
 from onepair.probability.intervals import Interval
 
 Kind = Literal["missing", "wrong"]
@@ -271,12 +272,22 @@ class Finding:
     files: Sequence[str]  # their names
     folds: int
     basis: str  # a few words on what the probabilities rest on
+    correction: Correction  # of probabilities, by what answers and images labelled in full told
+
+    def right(self, first: int = 100) -> Interval:
+        """The share that is right of so many of the first suggestions of missing labels, if there are any."""
+        probabilities = self.suggestions.probability[self.suggestions.kind == "missing"][:first]
+        return self.correction.share(probabilities) if len(probabilities) else Interval(0.0, 0.0, 1.0)
 
     @property
-    def uninformed(self) -> bool:
-        """Whether labels are suggested as missing though none is thought to be."""
-        least = self.suggestions.probability[self.suggestions.kind == "missing"]
-        return len(least) > 0 and float(least.max()) < MIN_WRONG
+    def are_right(self) -> str:
+        """How many of the first hundred are right, in words."""
+        number = min(int((self.suggestions.kind == "missing").sum()), 100)
+        right = self.right()
+        value, low, high = (number * each for each in right)
+        if not right.is_informative:
+            return f"how many of the first {number:,} are right, answers will tell: give 30, or audit 30 images"
+        return f"of the first {number:,}, about {value:.0f} are right ({low:.0f} to {high:.0f})"
 
     def write(self, path: Path) -> None:
         write_suggestions(path, self.suggestions, self.files, [each.name for each in self.classes])
@@ -294,6 +305,7 @@ class Finding:
                 "missing": int((kinds == "missing").sum()),
                 "wrong": int((kinds == "wrong").sum()),
             },
+            "right": dict(zip(("share", "low", "high"), self.right(), strict=True)),
             "observed": sum(each.observed for each in self.classes),
             "missing": value,
             "missing_low": low,

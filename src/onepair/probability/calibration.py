@@ -10,12 +10,16 @@ from scipy.special import expit, logit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, validate_labels
 from onepair.metrics import Floats
+from onepair.probability.intervals import TAILS, Interval
 
 # Lines of single classes scatter about the line of all with a standard deviation of ½: this is its inverse square.
 LINE_PRECISION = 4.0
 _CURVE_POSITIVES = 10.0  # a class with so many positives lies half-way between a curve of its own and its line
 _TILT = 0.02  # of curves, in log odds: half of what one rises beside what the labels say
 _NEWTON_STEPS, _HALVINGS = 100, 30
+_SHIFT_SD, _REACH = 2.0, 1.5  # of how far log odds lie from the truth, and as far apart as they do so together
+_DRAWS = 1_000  # for an interval
+_GRID = np.arange(-6, 12.01, 0.25)  # of log odds
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +236,55 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 10, 
     counts, predicted, true = (np.bincount(step, weights, bins) for weights in (None, given, positive))
     enough = counts >= fewest
     return Reliability(predicted[enough] / counts[enough], true[enough] / counts[enough])
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """What cells that were told say of what had been said of them: a Gaussian process over log odds."""
+
+    shift: Floats  # (G,), what is added at each point of the grid
+    covariance: Floats  # (G, G), of it
+
+    def __call__(self, logits: Floats) -> Floats:
+        """The log odds that are right, in the same order."""
+        return np.asarray(logits + np.interp(logits, _GRID, self.shift))
+
+    @classmethod
+    def fit(cls, logits: Floats, positive: NDArray[np.bool_], weights: Floats) -> "Correction":
+        """Fit to log odds (n,) that were said of cells, what these are, and how many each stands for.
+
+        >>> found = Correction.fit(np.zeros(200), np.arange(200) < 150, np.ones(200))
+        >>> bool(abs(expit(found(np.zeros(1))) - 0.75) < 0.01), bool(abs(found.shift[0]) < 0.02)
+        (True, True)
+        """
+        place = np.rint((np.clip(logits, _GRID[0], _GRID[-1]) - _GRID[0]) / (_GRID[1] - _GRID[0])).astype(int)
+        cells, found = (np.bincount(place, each, len(_GRID)) for each in (weights, weights * positive))
+        prior = _SHIFT_SD**2 * np.exp(-((_GRID[:, None] - _GRID) ** 2) / (2 * _REACH**2))
+        shift = np.zeros(len(_GRID))
+        for _ in range(_NEWTON_STEPS):  # Laplace's approximation
+            chance = expit(_GRID + shift)
+            root = np.sqrt(cells * chance * (1 - chance))
+            inner = root[:, None] * np.linalg.solve(np.eye(len(_GRID)) + root[:, None] * prior * root, np.diag(root))
+            force = root**2 * shift + found - cells * chance
+            step = prior @ (force - inner @ (prior @ force)) - shift
+            shift = shift + step * min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-9))
+            if np.abs(step).max() < 1e-6:
+                break
+        rising = np.maximum.accumulate(0.99 * _GRID + shift) - 0.99 * _GRID  # ranks stay
+        return cls(rising, prior - prior @ inner @ prior)
+
+    def share(self, probabilities: Floats) -> Interval:
+        """The share of positives among cells of these corrected probabilities (n,), n > 0."""
+        random, logits = np.random.default_rng(0), logit(np.clip(probabilities, 1e-9, 1 - 1e-9))
+        given = np.interp(logits, _GRID + self.shift, _GRID)
+        shifts = random.multivariate_normal(np.zeros(len(_GRID)), self.covariance, size=_DRAWS, method="eigh")
+        shares = [expit(logits + np.interp(given, _GRID, shift)).mean() for shift in shifts]
+        low, high = np.quantile(random.binomial(len(logits), shares) / len(logits), TAILS)
+        value = float(probabilities.mean())
+        return Interval(value, min(float(low), value), max(float(high), value))
+
+
+UNTOLD = Correction.fit(np.zeros(0), np.zeros(0, bool), np.zeros(0))
 
 
 def fit_lines(scores: Floats, targets: Floats, weights: NDArray[Any], start: Platt | None = None) -> Platt:

@@ -1,6 +1,8 @@
 """How probable it is that a label is positive, or that an observed one is wrong: fitted to some rows, for any rows."""
 
+import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +12,7 @@ from scipy.special import expit, logit
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
 from onepair.probability.binned_counts import Tally
-from onepair.probability.calibration import Platt, check_scores, fit_lines
+from onepair.probability.calibration import UNTOLD, Correction, Platt, check_scores, fit_lines
 from onepair.probability.infer import Inference, infer
 from onepair.probability.intervals import Interval, wilson
 from onepair.probability.label_dependence import LabelDependence, fit_label_dependence
@@ -19,6 +21,7 @@ from onepair.probability.observation import Mask, Observation, Process
 _EM_STEPS, _ROUNDS = 200, 4
 _HARDLY_ANY = 0.5  # wrong labels, that lines need not be fitted anew for
 _MOST = 0.5  # of all labels, that people do not get wrong
+_LEAST_WRONG = 0.005  # of all labels, whatever they look like: people err
 _FEWEST_FULL, _MOST_FULL = 20, 4000  # rows with all labels, to learn from them what labels say of each other
 
 
@@ -27,6 +30,7 @@ class _WrongShare(NamedTuple):
 
     offset: Floats  # (L,), log ratio of the densities' sums over all rows, by which they are normalised
     log_odds: float  # of the share that is wrong; -inf if none is
+    trusted: float = 1.0  # how much of it remains, as some labels that are right look as if they were wrong
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +59,7 @@ class LabelNoise:
         for value, share in ((POSITIVE, self.positive), (NEGATIVE, self.negative)):
             cells = observed == value
             ratios = _log_ratios(moved, value, self.max_shown)[cells] - share.offset[np.nonzero(cells)[1]]
-            wrong = expit(ratios + share.log_odds)
+            wrong = share.trusted * expit(ratios + share.log_odds)
             probabilities[cells] = 1 - wrong if value == POSITIVE else wrong
         return probabilities
 
@@ -70,8 +74,19 @@ class LabelNoise:
         return Platt(-slope, positive - intercept), Platt(slope, negative + intercept)
 
 
-def fit_label_noise(observed: Labels, unknown: Floats, logits: Floats, *, max_shown: int) -> LabelNoise:
+def fit_label_noise(
+    observed: Labels,
+    unknown: Floats,
+    logits: Floats,
+    *,
+    max_shown: int,
+    right: Labels | None = None,
+    right_logits: Floats | None = None,
+) -> LabelNoise:
     """Fit the shares of observed labels that are wrong; the arguments are those of `LabelNoise`.
+
+    `right` (M, L) are labels that are known to be right, shown as the others are. As many of them as look wrong are
+    expected to look so among the others, too.
 
     Lines are fitted to wrong labels as well, and so explain some of them; once these are thought to be wrong, lines
     without them bring out others.
@@ -87,7 +102,26 @@ def fit_label_noise(observed: Labels, unknown: Floats, logits: Floats, *, max_sh
         tally = tally or Tally(logits)
         cells = tally.sums(np.ones(logits.shape))
         lines = fit_lines(tally.scores, tally.sums(probabilities) / cells, cells)
-    return noise
+    if right is None or right_logits is None or len(right) == 0:
+        return noise
+    moved = noise.lines.logits(right_logits)
+    trusted = [
+        _trusted(share, right == value, moved, value, max_shown)
+        for share, value in ((noise.positive, POSITIVE), (noise.negative, NEGATIVE))
+    ]
+    return replace(noise, positive=trusted[0], negative=trusted[1])
+
+
+def _trusted(share: _WrongShare, cells: Mask, logits: Floats, value: int, max_shown: int) -> _WrongShare:
+    """The same share, less what labels (M, L) of this value look like that are right."""
+    ratios = _log_ratios(logits, value, max_shown)[cells] - share.offset[np.nonzero(cells)[1]]
+    if len(ratios) == 0 or share.log_odds == -np.inf:
+        return share
+    looks_wrong, also = (float(expit(each)) for each in (share.log_odds, _share_log_odds(ratios)))
+    error = math.sqrt((also + 1 / len(ratios)) / len(ratios))
+    normal, off = NormalDist(), (looks_wrong - also) / error
+    remains = error * (off * normal.cdf(off) + normal.pdf(off))  # the mean of what is above 0
+    return share._replace(trusted=min(remains / looks_wrong, 1.0))
 
 
 def _log_ratios(logits: Floats, value: int, max_shown: int) -> Floats:
@@ -117,15 +151,22 @@ def _fit_share(cells: Mask, logits: Floats, value: int, max_shown: int) -> _Wron
     offset = np.log(wrong.sum(0)) - np.log(right.sum(0))
     ratios = np.log(wrong[cells]) - np.log(right[cells]) - offset[np.nonzero(cells)[1]]
     if len(ratios) == 0:
-        return _WrongShare(offset, -np.inf)
-    posterior = np.full(len(ratios), 0.01)
+        return _WrongShare(offset, float(logit(_LEAST_WRONG)))
+    log_odds = _share_log_odds(ratios)
+    return _WrongShare(offset, log_odds if expit(log_odds) < _MOST else -np.inf)
+
+
+def _share_log_odds(ratios: Floats) -> float:
+    """The log odds of the share of highest likelihood, by log ratios (n,) of two densities."""
+    log_odds = float(logit(0.01))
     for _ in range(_EM_STEPS):
-        log_odds = float(logit(np.clip(posterior.mean(), 1e-9, 1 - 1e-9)))
-        posterior = expit(ratios + log_odds)
-    return _WrongShare(offset, log_odds if posterior.mean() < _MOST else -np.inf)
+        log_odds = float(logit(np.clip(expit(ratios + log_odds).mean(), _LEAST_WRONG, 1 - 1e-9)))
+    return log_odds
 
 
 _TRUSTED_ROWS = 100.0  # looked at in full, for half of what they say of each class
+_FOLDS, _COPIES = 4, 3  # of rows with all labels, hidden in another way each
+_WORTH_A_LOOK = 0.05  # what is said of cells that what is said of suggestions is corrected by
 _FITTED_CELLS = 500_000  # at most, that two numbers are fitted to
 _SUREST = 12.0  # beyond this logit a class says no more
 
@@ -150,10 +191,15 @@ class SharedOrder:
     common: Platt
     weight: float  # w
     scale: Platt  # of one class: α and β
+    correction: Correction = UNTOLD  # by what cells turned out to be
 
     def __call__(self, scores: Floats, probabilities: Floats) -> Floats:
         """Probabilities (N, L) of unknown cells, from those by the process (N, L)."""
-        return self.scale(self._mixed(scores, probabilities))
+        return np.asarray(expit(self.logits(scores, probabilities)))
+
+    def logits(self, scores: Floats, probabilities: Floats) -> Floats:
+        """Their log odds."""
+        return self.correction(self.scale.logits(self._mixed(scores, probabilities)))
 
     def _mixed(self, scores: Floats, probabilities: Floats) -> Floats:
         common = self.common.logits(scores)
@@ -331,15 +377,83 @@ def fit_cell_posterior(
     weight = _class_weight(matrix, known, everything, inference.observation)
     order = SharedOrder.fit(matrix, known, unknown, inference.platt, weight)
     answered = asked_for & (known != UNKNOWN)
+    told = [_told_by_answers(matrix, known, answered, inference, dependence, order)]
+    right, right_scores = labels[:0], matrix[:0]
+    if dependence is not None:
+        right_scores = by_model[0, full]
+        right = observation.hide(
+            labels[full], inference.in_any_row(right_scores), inference.rates, np.random.default_rng(seed)
+        )
+        told.append(
+            _told_by_rows(by_model[:, full], labels[full], stands_for[full], inference, everything, order, seed)
+        )
+    order = replace(order, correction=Correction.fit(*map(np.concatenate, zip(*told, strict=True))))
     noise = fit_label_noise(
         np.where(answered, UNKNOWN, known).astype(np.int8),
         np.where(answered, known == POSITIVE, order(matrix, unknown)),
         inference.platt.logits(matrix),
         max_shown=observation.max_shown,
+        right=right,
+        right_logits=inference.platt.logits(right_scores),
     )
     by_list = observation.ignorable.all(1) & (known == UNKNOWN).any(1)
     lists = frozenset(_patterns(known[by_list], observation.asked[by_list]))
     return CellPosterior(inference, dependence, order, noise, lists, basis)
+
+
+Told = tuple[Floats, Mask, Floats]  # log odds that were said of cells (n,), what they are, and their weights
+
+
+def _told_by_answers(
+    scores: Floats,
+    labels: Labels,
+    answered: Mask,
+    inference: Inference,
+    dependence: LabelDependence | None,
+    order: SharedOrder,
+) -> Told:
+    """What was said of the cells that were asked for, had they not been answered."""
+    rows = np.flatnonzero(answered.any(1))
+    scores, labels, answered, of_rows = scores[rows], labels[rows], answered[rows], inference.observation.of(rows)
+    before = np.where(answered, UNKNOWN, labels).astype(np.int8)
+    open_ = replace(of_rows, ignorable=of_rows.ignorable & ~answered, asked=np.zeros(labels.shape, bool))
+    unknown = (inference.posterior if dependence is None else dependence)(scores, before, open_)
+    return _worth_a_look(order.logits(scores, unknown)[answered], labels[answered] == POSITIVE, np.ones(answered.sum()))
+
+
+def _told_by_rows(
+    scores: Floats,
+    labels: Labels,
+    weights: Floats,
+    inference: Inference,
+    everything: Labels,
+    order: SharedOrder,
+    seed: int,
+) -> Told:
+    """What was said of cells of rows with all labels, hidden as others are, by what others of them tell."""
+    random, told = np.random.default_rng(seed), []
+    parts = np.array_split(random.permutation(len(labels)), _FOLDS)
+    for number, rest in enumerate(parts):
+        fitted = np.concatenate([*parts[:number], *parts[number + 1 :]])
+        if not (labels[fitted] == POSITIVE).any():
+            continue
+        dependence = fit_label_dependence(
+            scores[:, fitted], labels[fitted], inference, observed=everything, weights=weights[fitted], random=random
+        )
+        for _ in range(_COPIES):
+            own = scores[random.integers(len(scores), size=len(rest)), rest]
+            shown = inference.observation.hide(labels[rest], inference.in_any_row(own), inference.rates, random)
+            nothing = np.zeros(shown.shape, bool)
+            unknown = dependence(own, shown, replace(inference.observation, ignorable=nothing, asked=nothing))
+            hidden = shown == UNKNOWN
+            stands_for = np.broadcast_to((weights[rest] / weights.mean() / _COPIES)[:, None], shown.shape)
+            told.append((order.logits(own, unknown)[hidden], labels[rest][hidden] == POSITIVE, stands_for[hidden]))
+    return _worth_a_look(*map(np.concatenate, zip(*told, strict=True)))
+
+
+def _worth_a_look(logits: Floats, positive: Mask, weights: Floats) -> Told:
+    high = logits >= logit(_WORTH_A_LOOK)
+    return logits[high], positive[high], weights[high]
 
 
 def _patterns(labels: Labels, asked: Mask) -> list[bytes]:
@@ -355,6 +469,7 @@ class Judgement:
     missing: Interval  # positives of each class among the unknown cells
     total: Interval  # of all classes
     basis: str  # a few words on what this rests on
+    correction: Correction  # of probabilities of unknown cells, by what others turned out to be
 
 
 def judge(observed: ArrayLike, scores: ArrayLike, **options: Any) -> Judgement:
@@ -363,4 +478,6 @@ def judge(observed: ArrayLike, scores: ArrayLike, **options: Any) -> Judgement:
     known, asked = validate_labels(observed), options.get("asked")
     asked_for = np.zeros(known.shape, bool) if asked is None else np.asarray(asked, bool)
     inference = fitted.inference
-    return Judgement(fitted(scores, known, asked_for), inference.missing, inference.total, fitted.basis)
+    return Judgement(
+        fitted(scores, known, asked_for), inference.missing, inference.total, fitted.basis, fitted.order.correction
+    )
