@@ -482,7 +482,7 @@ def mean(rows: Sequence[Record], column: str) -> float:
 def trust() -> Lines:
     """Of the first 100 and 500 suggestions: right, right by raw scores, and stated; rows that chose nothing."""
     yield "dataset", "labels given", "first 100 right", "by raw scores", "stated", "first 500 right", "stated"
-    kept = (row for row in records("trust") if row["half"] == "confirmed")
+    kept = (row for row in records("trust") if (row["half"], row["stage"]) == ("confirmed", "none"))
     for (name, process), rows in groups(kept, "data", "process").items():
         cells = []
         for column in ("find@100", "raw@100", "said@100", "find@500", "said@500"):
@@ -503,7 +503,7 @@ def trust_counts() -> Lines:
         "high / low",
         "worst rank",
     )
-    rows = records("trust")
+    rows = [row for row in records("trust") if row["stage"] == "none"]
     for process, group in [*((key[0], group) for key, group in groups(rows, "process").items()), ("all", rows)]:
         rare = [row for row in group if row["rare_hold"] != "nan"]
         wide = statistics.median(float(row["high"]) / max(float(row["low"]), 1.0) for row in group)
@@ -517,6 +517,29 @@ def trust_counts() -> Lines:
             f"{mean(rare, 'rare_hold'):.0f} %" if rare else NOTHING,
             f"{wide:.0f}",
             f"{worst:+.0f}",
+        )
+
+
+@table
+def trust_stages() -> Lines:
+    """What is stated of the first 100 suggestions, and what is right, as more is told; rows that chose nothing."""
+    yield "told", "cases", "right", "by raw scores", "stated off by", "interval holds", "its width", "counts hold"
+    rows = [row for row in records("trust") if row["half"] == "confirmed"]
+    for (stage,), every in groups(rows, "stage").items():
+        there = [row for row in every if row["find@100"] not in ("", "nan")]
+        right, low, high, said = (
+            [float(row[f"{each}@100"]) for row in there] for each in ("find", "low", "high", "said")
+        )
+        holds = statistics.mean(a - 0.5 <= b <= c + 0.5 for a, b, c in zip(low, right, high, strict=True))
+        yield (
+            "nothing" if stage == "none" else f"{stage} images" if "audit" in stage else f"{stage} suggestions",
+            str(len(there)),
+            f"{mean(there, 'find@100'):.0f} %",
+            f"{mean(there, 'raw@100'):.0f} %",
+            f"{statistics.median(abs(a - b) for a, b in zip(said, right, strict=True)):.0f}",
+            percent(holds),
+            f"{statistics.mean(b - a for a, b in zip(low, high, strict=True)):.0f}",
+            f"{100 * mean(every, 'total_holds'):.0f} %",
         )
 
 

@@ -1,4 +1,7 @@
-"""Missing and wrong labels from scores in blocks: against `judge` on the whole matrix, and against stored examples."""
+"""Missing and wrong labels from scores in blocks: against `judge` on the whole matrix, and against stored examples.
+
+`python -m tests.finding.test_search` stores the examples anew, where what is found is meant to change.
+"""
 
 import json
 from dataclasses import astuple
@@ -35,15 +38,19 @@ def find(observed, scores, *, asked=None, **options):
     return find_by_blocks(LabelMatrix.of(observed), scores.__getitem__, asked=matrix, **options)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[each["name"] for each in EXAMPLES])
-def test_examples_are_found_as_ever(example):
-    """Stored with every cell as a suggestion; counts and thresholds are older than the order of suggestions."""
+def found_in(example):
     scores, observed = np.array(example["scores"], np.float32), np.array(example["observed"], np.int8)
     asked = np.zeros(observed.shape, bool)
     asked.flat[example["asked"] or []] = True
     full = np.array(example["sample"], np.int8) if example["sample"] else None
     by_model = None if full is None else np.array(example["sample_scores"], np.float32)
-    found = find(observed, scores, asked=asked, full=full, full_scores=by_model)
+    return scores, observed, asked, find(observed, scores, asked=asked, full=full, full_scores=by_model)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[each["name"] for each in EXAMPLES])
+def test_examples_are_found_as_ever(example):
+    """Stored with every cell as a suggestion; counts and thresholds are older than the order of suggestions."""
+    scores, observed, asked, found = found_in(example)
     first = found.suggestions[: len(example["row"])]
     for part in ("row", "label", "kind"):
         assert getattr(first, part).tolist() == example[part]
@@ -188,3 +195,23 @@ def test_scores_that_are_none_are_refused(monkeypatch):
     scores[missed, 2] = np.nan
     with pytest.raises(ValueError, match=f"row {missed} is not finite"):
         find(observe_positives(truth), scores)
+
+
+def store():
+    """Write the examples with what is found in them now."""
+    for example in EXAMPLES:
+        scores, observed, asked, found = found_in(example)
+        first = found.suggestions[: len(example["row"])]
+        classes = summarise(LabelMatrix.of(observed), found.suggestions, found.missing, "abcde")
+        example |= {part: getattr(first, part).tolist() for part in ("row", "label", "kind", "probability")}
+        example |= {
+            "missing": [float(each) for each in found.total],
+            "classes": [list(astuple(each)[1:]) for each in classes],
+            "thresholds": fit_decisions(scores, observed, asked=asked).thresholds.tolist(),
+        }
+    texts = [",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in each.items()) for each in EXAMPLES]
+    (Path(__file__).parent / "stored_examples.json").write_text("[\n {\n" + "\n },\n {\n".join(texts) + "\n }\n]\n")
+
+
+if __name__ == "__main__":
+    store()

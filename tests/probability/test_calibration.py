@@ -9,8 +9,11 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from onepair.probability import calibration
 from onepair.probability.calibration import (
     LINE_PRECISION,
+    UNTOLD,
+    Correction,
     Platt,
     StoredCalibrator,
     StoredIsotonic,
@@ -221,3 +224,59 @@ def test_corrected_lines_are_those_of_least_penalised_loss():
         slope, intercept = minimize(loss, [1.0, 0.0], args=(column,), tol=1e-10).x
         expected = slope * before.slope[column], slope * before.intercept[column] + intercept
         np.testing.assert_allclose((after.slope[column], after.intercept[column]), expected, atol=1e-4)
+
+
+def told(rows, *, shift, random, at=2.0):
+    logits = random.normal(at, 0.7, rows)
+    return logits, random.random(rows) < expit(logits + shift)
+
+
+def test_a_correction_is_the_mode_of_its_posterior():
+    """Against a minimiser that is told nothing but the objective."""
+    logits, positive = told(60, shift=-1.5, random=np.random.default_rng(0))
+    found = Correction.fit(logits, positive, np.ones(60))
+    grid = calibration._GRID
+    place = np.abs(logits[:, None] - grid).argmin(1)
+    distance = grid[:, None] - grid
+    variance, directions = np.linalg.eigh(calibration._SHIFT_SD**2 * np.exp(-(distance**2) / 2 / calibration._REACH**2))
+    spread = directions * np.sqrt(np.maximum(variance, 0))
+
+    def objective(whitened):
+        values = grid[place] + (spread @ whitened)[place]
+        gradient = whitened + spread.T @ np.bincount(place, expit(values) - positive, len(grid))
+        return whitened @ whitened / 2 + (np.logaddexp(0, values) - positive * values).sum(), gradient
+
+    mode = spread @ minimize(objective, np.zeros(len(grid)), jac=True, method="BFGS").x
+    seen = np.unique(place)
+    np.testing.assert_allclose(found.shift[seen], mode[seen], atol=1e-3)
+
+
+@pytest.mark.parametrize("shift", [-3.0, 0.0, 2.0])
+def test_what_was_told_corrects_what_is_said_there_and_not_far_below(shift):
+    random = np.random.default_rng(1)
+    found = Correction.fit(*told(2000, shift=shift, random=random), np.ones(2000))
+    assert found(np.array([2.0]))[0] == pytest.approx(2 + shift, abs=0.4)
+    assert found(np.array([-6.0]))[0] == pytest.approx(-6, abs=0.05)
+    points = np.linspace(-8, 14, 500)
+    assert (np.diff(found(points)) > 0).all()  # ranks stay
+
+
+def test_nothing_told_corrects_nothing_and_leaves_the_share_open():
+    points = np.linspace(-8, 14, 50)
+    np.testing.assert_array_equal(UNTOLD(points), points)
+    assert not UNTOLD.share(np.full(100, 0.8)).is_informative
+
+
+def test_the_interval_of_a_share_holds_and_narrows():
+    random, widths = np.random.default_rng(2), []
+    for number in (0, 30, 300):
+        holds = []
+        for _ in range(20):
+            shift = random.normal(0, 1.5)
+            correction = Correction.fit(*told(number, shift=shift, random=random), np.ones(number))
+            logits, positive = told(100, shift=shift, random=random)
+            share = correction.share(np.sort(expit(correction(logits)))[::-1])
+            holds.append(share.low <= positive.mean() <= share.high)
+        widths.append(share.high - share.low)
+        assert np.mean(holds) >= 0.85
+    assert widths[0] > widths[1] > widths[2]
