@@ -209,7 +209,9 @@ def store():
             "classes": [list(astuple(each)[1:]) for each in classes],
             "thresholds": fit_decisions(scores, observed, asked=asked).thresholds.tolist(),
         }
-    texts = [",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in each.items()) for each in EXAMPLES]
+    texts = [
+        ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in each.items()) for each in EXAMPLES
+    ]
     (Path(__file__).parent / "stored_examples.json").write_text("[\n {\n" + "\n },\n {\n".join(texts) + "\n }\n]\n")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from onepair.data.quality import ALIKE, near_names
 from onepair.data.tables.cell_values import names_in
@@ -21,6 +22,7 @@ from onepair.errors import ReviewError, require_extra
 from onepair.files import locked
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.probability.calibration import Correction
 from onepair.probability.intervals import Interval
 from onepair.review.answers import Answer, Entry, Opinions, Place, Reply, Store
 from onepair.review.image_answers import ImageAnswers
@@ -207,6 +209,7 @@ class ReviewSession(Session):
         super().__init__(run, store, pause=BREAK, fewest=FEWEST)
         self.suggestions, self.retraining = suggestions, Retraining(run, store)
         self.open: NDArray[np.bool_] = np.ones(len(suggestions), bool)
+        self._right: dict[int, bool] = {}  # whether suggestions that were answered are, by their indices
         self.likely = suggestions.likely
         self.goal = self.likely if self.likely.any() else ~self.likely  # what is to be answered; the rest may be
         self._order = {order: suggestions.ordered(order) for order in ORDERS}
@@ -250,6 +253,9 @@ class ReviewSession(Session):
         if index is not None:
             self._pace.note(entry)
             self.open[index] = entry.answer is None
+            self._right.pop(index, None)
+            if entry.answer in ("yes", "no"):
+                self._right[index] = (entry.answer == "yes") == (self.suggestions.suggested[index] == POSITIVE)
 
     # Cells
 
@@ -403,10 +409,15 @@ class ReviewSession(Session):
             last = int(self.suggestions.wrong.sum())
         return int(self._order[order][position]) + 1 if 0 <= position < last else None
 
-    def soon(self) -> tuple[int, float]:
-        """How many answers come next, `SOON` at most, and how many of them probably change a label."""
-        coming = np.flatnonzero(self.open)[:SOON]
-        return len(coming), float(self.suggestions.probability[coming].sum())
+    def soon(self) -> tuple[int, Interval]:
+        """How many answers come next, `SOON` at most, and the share of them that changes a label, by those given."""
+        coming, told = np.flatnonzero(self.open)[:SOON], np.fromiter(self._right, np.intp)
+        if len(coming) == 0:
+            return 0, Interval(0.0, 0.0, 1.0)
+        logits = logit(np.clip(self.suggestions.probability, 1e-6, 1 - 1e-6))
+        right = np.fromiter(self._right.values(), bool)
+        correction = Correction.fit(logits[told], right, np.ones(len(told)))
+        return len(coming), correction.share(expit(correction(logits[coming])))
 
     def waiting(self, label: str, suggested: int, likely: bool, *, most: int, who: str = "") -> list[Cell]:
         """The most probable open suggestions of one kind; those before another person only when there are no others."""
