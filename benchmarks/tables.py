@@ -522,8 +522,8 @@ def trust_counts() -> Lines:
 
 @table
 def trust_stages() -> Lines:
-    """What is stated of the first 100 suggestions, and what is right, as more is told; rows that chose nothing."""
-    yield "told", "cases", "right", "by raw scores", "stated off by", "interval holds", "its width", "counts hold"
+    """What is stated of the first 100 suggestions, and what is right, after audits and answers; rows that chose nothing."""
+    yield "after", "cases", "right", "by raw scores", "stated off by", "interval holds", "its width", "counts hold"
     rows = [row for row in records("trust") if row["half"] == "confirmed"]
     for (stage,), every in groups(rows, "stage").items():
         there = [row for row in every if row["find@100"] not in ("", "nan")]
