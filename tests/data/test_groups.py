@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from onepair.data import quality
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.write import write_labels
 from onepair.data.images.alike import near_duplicates
@@ -76,7 +77,45 @@ def test_features_tell_of_images_that_look_a_little_less_the_same():
     assert near_duplicates(dict.fromkeys(range(60), looks[0])) == []  # a kind of picture, not a burst
 
 
-def test_photos_that_look_nearly_the_same_become_a_group(tmp_path):
+@pytest.mark.parametrize(
+    ("title", "words", "told"),
+    [
+        ("Album", [f"walk {row // 4}" for row in range(40)], True),
+        ("patient-ID", [f"walk {row // 4}" for row in range(40)], False),  # is taken for groups at once
+        ("scene", ["beach", "street"] * 20, False),  # kinds of images
+        ("event", [f"walk {row}" for row in range(40)], False),
+    ],
+)
+def test_a_column_that_looks_like_groups_is_told_of(tmp_path, title, words, told):
+    lines = [f"{row:02}.jpg,{'dog' if row % 3 else 'cat'},{word}" for row, word in enumerate(words)]
+    (tmp_path / "labels.csv").write_text("\n".join([f"file,tags,{title}", *lines]))
+    remarks = []
+    read_dataset(tmp_path / "labels.csv", report=remarks.append)
+    found = [each.where for each in remarks if each.kind == "likely groups"]
+    assert found == ([f"labels.csv, column {title}"] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Patient_{group}/{row:03}.jpg", "Patient_0 (4 files), Patient_1 (4 files), Patient_2 (4 files)"),
+        ("mri-session{group}-{row}.png", "session0 (4 files), session1 (4 files), session2 (4 files)"),
+        ("showcase{group} {row}.jpg", ""),  # no case
+        ("case {row}.jpg", ""),  # one of each
+        ("IMG_{row:04}.jpg", ""),
+    ],
+)
+def test_names_of_files_that_look_like_groups_are_told_of(tmp_path, name, told):
+    lines = [f"{name.format(row=row, group=row // 4)},{'dog' if row % 3 else 'cat'}" for row in range(12)]
+    for title, expected in (("note", told), ("group", "")):  # where groups are given, nothing is to be said
+        path = tmp_path / "labels.csv"
+        path.write_text("\n".join([f"file,tags,{title}", *(f"{line},one" for line in lines)]))
+        found = [each for each in find_problems(read_dataset(path)) if each.kind == "likely groups"]
+        assert [each.where for each in found if each.remark] == ([expected] if expected else [])
+
+
+def test_photos_that_look_nearly_the_same_become_a_group(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     random, lines = np.random.default_rng(0), ["file,tags"]
     for number in range(30):
         pixels = np.kron(random.integers(0, 256, (12, 12, 3)), np.ones((8, 8, 1))).astype(np.uint8)
@@ -93,9 +132,13 @@ def test_photos_that_look_nearly_the_same_become_a_group(tmp_path):
         lines.append(f"{name}.png,dog")
     (tmp_path / "labels.csv").write_text("\n".join(lines))
     table = read_dataset(tmp_path / "labels.csv")
-    found = [each for each in find_problems(table, images=True) if each.kind == "nearly the same"]
-    assert [each.where for each in found] == ["04.jpg, 04 0.jpg, 04 1.jpg", "09.jpg, 09 0.jpg, 09 1.jpg"]
-    assert all(each.remark for each in found)
+    for images in (False, True):
+        found = [each for each in find_problems(table, images=images) if each.kind == "nearly the same"]
+        assert [each.where for each in found] == ["04.jpg, 04 0.jpg, 04 1.jpg", "09.jpg, 09 0.jpg, 09 1.jpg"]
+        assert all(each.remark for each in found)
+    monkeypatch.setattr(quality, "MOST_COMPARED", len(table) - 1)
+    (told,) = [each for each in find_problems(table) if each.kind == "nearly the same"]
+    assert "--decode" in told.what
     cleaned = clean(table).table
     groups = {name: [file for file, group in zip(cleaned.files, cleaned.group, strict=True) if group == name]
               for name in set(cleaned.group) - {""}}  # fmt: skip

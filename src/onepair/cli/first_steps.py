@@ -22,7 +22,7 @@ from onepair.cli.options import (
     with_options,
 )
 from onepair.errors import UserError, require_extra
-from onepair.remote import is_remote, is_url
+from onepair.remote import is_url
 from onepair.words import command, counted, listed
 
 if TYPE_CHECKING:
@@ -199,15 +199,16 @@ def find_alike(table: "LabelTable", config: "Config") -> list[list[int]]:
     """Rows of photos on this machine that look nearly the same, by their pixels and by the features of the network."""
     from onepair.cli.data import with_bar
     from onepair.data.images.alike import looks_of, near_duplicates
+    from onepair.data.quality import photos_here
     from onepair.features import extract_features
     from onepair.files import cache_folder
     from onepair.inference.engine_selector import EngineSelector
     from onepair.models import create_backbone, parse_weights
     from onepair.training.callbacks import ProgressCallback, progress_of
 
-    if table.ids or table.vectors is not None or table.pixels is not None or is_remote(table.root) or len(table) < 2:
+    cache, photos = cache_folder(), photos_here(table)
+    if len(photos) < 2:
         return []
-    cache, photos = cache_folder(), [table.path(row) for row in range(len(table))]
     looks = looks_of(photos, memory=cache / "contents.sqlite", progress=with_bar)
     network = create_backbone(config.model.backbone, weights=parse_weights(config.model.weights))
     with ProgressCallback() as progress:

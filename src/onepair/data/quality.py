@@ -2,22 +2,24 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
 from hashlib import blake2b, file_digest
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.class_rules import merge_classes
-from onepair.data.images.alike import Look, look_of, near_duplicates
+from onepair.data.images.alike import Look, look_of, looks_of, near_duplicates
 from onepair.data.images.blocks import cores
 from onepair.data.label_table import NOT_FINITE, SPLITS, LabelTable, Problem, Vectors
 from onepair.data.text_files import exists, fold, is_file
 from onepair.errors import DataError
+from onepair.files import cache_folder
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
 from onepair.remote import AT_ONCE, NonLocalPath, all_at_once, in_threads, is_remote, is_url
@@ -73,6 +75,12 @@ def near_names(names: Sequence[str]) -> list[tuple[str, str]]:
     return [(names[i], names[j]) for i, j in sorted(found)]
 
 
+MOST_COMPARED = 5_000  # images, unless all are decoded anyway
+_NUMBERED = re.compile(  # in the name of a file or its folder
+    r"(?<![^\W\d_])(patient|subject|session|series|sequence|seq|scene|clip|video|burst|case|study|visit"
+    r"|sitzung|serie|szene|fall|besuch|paciente|sesión|sesion|escena|caso|visita)[ _-]?\d+",
+    re.IGNORECASE,
+)
 FEWEST_POSITIVES = 25  # of a class: a fifth of them are for validation, and five there can be judged by
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
@@ -116,6 +124,7 @@ def find_problems(table: LabelTable, *, images: bool = False, progress: Progress
         images: also decode every image, which finds damaged ones and copies under other names.
         progress: wraps the rows whose files are looked at, to show how far it is.
     """
+    photos = photos_here(table)
     yield from _rare_classes(table)
     yield from _spellings(table)
     yield from _repeated(table, enumerate(table.files), "file")
@@ -123,6 +132,40 @@ def find_problems(table: LabelTable, *, images: bool = False, progress: Progress
         yield from _bad_vectors(table, table.vectors)
     if table.pixels is None and not table.ids:
         yield from _damaged_images(table, progress) if images else _missing_files(table, progress)
+    if table.group is None:
+        yield from _likely_groups(table)
+        if not images and len(photos) <= MOST_COMPARED:
+            looks = looks_of(photos, memory=cache_folder() / "contents.sqlite", progress=progress)
+            yield from _nearly_the_same(table, dict(enumerate(looks)))
+        elif not images:
+            what = "are not compared with each other; --decode finds those that look nearly the same"
+            yield Problem("nearly the same", counted(len(photos), "image"), what, remark=True)
+
+
+def photos_here(table: LabelTable) -> list[Path]:
+    """Return the file of every row, all on this machine; nothing where rows are something else."""
+    if table.ids or table.vectors is not None or table.pixels is not None or is_remote(table.root):
+        return []
+    return [table.path(row) for row in range(len(table))]
+
+
+def _likely_groups(table: LabelTable) -> Iterator[Problem]:
+    """By names of files as patient12_003.jpg or session 4/001.jpg."""
+    files = defaultdict[str, set[str]](set)
+    for file in table.files:
+        if found := _NUMBERED.search(file):
+            files[found[0]].add(file)
+    several = [f"{name} ({counted(len(each), 'file')})" for name, each in files.items() if len(each) > 1]
+    if len(several) > 1:
+        what = "may each belong together, by their names; a column group would keep them in one split and fold"
+        yield Problem("likely groups", listed(several), what, remark=True)
+
+
+def _nearly_the_same(table: LabelTable, looks: Mapping[int, Look]) -> Iterator[Problem]:
+    first = {table.files[row]: row for row in reversed(list(looks))}  # a file may have several rows
+    for rows in near_duplicates({row: looks[row] for row in sorted(first.values())}):
+        what = "look nearly the same; onepair start keeps them in one split and fold, --fix writes a column group"
+        yield Problem("nearly the same", listed([table.files[row] for row in rows]), what, remark=True)
 
 
 def _rare_classes(table: LabelTable) -> Iterator[Problem]:
@@ -225,10 +268,7 @@ def _damaged_images(table: LabelTable, progress: Progress) -> Iterator[Problem]:
             seen[row] = finding
     yield from _repeated(table, ((row, each.digest) for row, each in seen.items()), "image")
     if table.group is None:
-        for rows in near_duplicates({row: each.look for row, each in seen.items()}):
-            files = [table.files[row] for row in rows]
-            what = "look nearly the same; onepair start keeps them in one split and fold, --fix writes a column group"
-            yield Problem("nearly the same", listed(files), what, remark=True)
+        yield from _nearly_the_same(table, {row: each.look for row, each in seen.items()})
 
 
 class Seen(NamedTuple):

@@ -24,6 +24,11 @@ LIST_NAMES = (  # without spaces, - and _; all but the first only where they do 
 )
 _VALUE_NAMES = ("value", "present", "presence", "confidence")  # of what a row with one label says of it: 1 or 0
 _GROUP_NAMES = ("group", "groupid", "session", "sessionid", "patient", "patientid", "seriesid", "burst", "burstid")
+_LIKELY_GROUPS = {  # which may be something else as well
+    *("subject", "subjectid", "case", "caseid", "study", "studyid", "visit", "visitid", "series", "sequence"),
+    *("sequenceid", "scene", "sceneid", "video", "videoid", "clip", "clipid", "album", "event", "eventid", "shoot"),
+    *("gruppe", "serie", "sitzung", "patientin", "szene", "grupo", "sesión", "paciente", "escena"),
+}
 _STATES = (
     *("public", "private", "published", "verified", "valid", "checked", "reviewed", "approved", "flagged", "deleted"),
     *("active", "duplicate", "difficult", "truncated", "occluded", "crowd", "groupof", "depiction", "inside"),
@@ -34,6 +39,7 @@ _NO_CLASSES = {  # what tables hold beside classes, as 1 and 0, too; without spa
     *("difficult", "truncated", "occluded", "verified", "reviewed", "checked", "approved", "flagged", "deleted"),
     *(f"is{state}" for state in _STATES),
 }
+FEWEST_GROUPS = 4  # different words in a column that may say which rows belong together; fewer are kinds
 FEW = 20  # rows that say little about what a column is for
 _MOST_WORDS = 10  # that a column of splits has, those among them that are none
 _TYPING_ERRORS = 0.05  # of the cells, at most
@@ -138,6 +144,12 @@ def _group_column(sheet: Sheet, label_columns: Sequence[str], report: Report) ->
             if name != "group":
                 report(sheet.remark("group", column, "taken for groups: images of one are in one split and fold"))
             return column
+    for column, name in enumerate(titles):
+        if name in _LIKELY_GROUPS and sheet.header[column] not in label_columns and sheet.columns[column].mostly_other:
+            held = [text for text in sheet.columns[column].texts if text]
+            if FEWEST_GROUPS <= len(set(held)) <= len(held) / 2:
+                what = "comes again and again; call it group if images of one belong in one split and fold"
+                report(sheet.remark("likely groups", column, what))
     return None
 
 
