@@ -18,23 +18,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
-_DIGITS = ("", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_TENS = ("", "ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-
-
 def size(number: float) -> str:
-    """The size of a number of which no more is known, in words.
+    """The size of a number of which no more is known: one digit of it.
 
-    >>> size(0.3), size(7), size(43), size(312), size(980), size(5437), size(62_000), size(2.4e6)
-    ('none', 'a few', 'forty', 'a few hundred', 'one thousand', 'five thousand', 'sixty thousand', 'two million')
+    >>> size(0.3), size(7), size(43), size(312), size(980), size(62_000)
+    ('0', '7', '40', '300', '1,000', '60,000')
     """
-    figure, zeros = (int(part) for part in f"{max(number, 0):.0e}".split("e"))
-    if zeros <= 0:
-        return "a few" if round(number) else "none"
-    thousands = ("", " thousand", " million", " billion")[zeros // 3]
-    if zeros % 3 == 2:
-        return f"a few hundred{thousands}" if figure < 5 else f"{_DIGITS[figure]} hundred{thousands}"
-    return (_TENS if zeros % 3 else _DIGITS)[figure] + thousands
+    return f"{round(float(f'{max(number, 0):.0e}')):,}"
 
 
 def plural(noun: str) -> str:

@@ -38,6 +38,7 @@ from onepair.runs.audit import AuditedSplit, AuditSummary, summarise_audit
 from onepair.runs.config import Config, all_settings, nested, parse_setting, resolve_config, with_preset
 from onepair.runs.finished import Chosen, FinishedRun, choose_thresholds, evaluate_run, protect_inputs
 from onepair.runs.folder import Results, RunFolder
+from onepair.runs.project import run_in
 from onepair.runs.task import RunCache, Split
 from onepair.training.callbacks import Callback, ProgressCallback
 from onepair.words import command, counted
@@ -163,7 +164,7 @@ class Run:
     """A finished run: its results, its model, and what it finds.
 
     Args:
-        path: the run's folder.
+        path: the folder of the run, or of a project, whose newest run it is.
         data: its dataset, where that was in memory and no file has it.
         hardware: what it computes on.
 
@@ -177,7 +178,7 @@ class Run:
 
     def __init__(self, path: str | Path, *, data: Dataset | None = None, hardware: "Hardware | None" = None) -> None:
         self._hardware, self._shared = hardware, RunCache() if hardware is None else hardware.shared
-        self._opened = FinishedRun(Path(path), shared=self._shared)
+        self._opened = FinishedRun(run_in(Path(path)), shared=self._shared)
         if data is not None:
             _keep(self._shared, data, self.config)
 

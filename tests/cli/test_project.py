@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+from onepair import Run
 from onepair.cli.first_steps import ask_of_names
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.xmp import read_keywords
@@ -129,6 +130,7 @@ def test_three_days(photos, start, in_process):
     require_truth(photos, said, in_process, "day1.csv")
     assert "since the last time" not in start()  # the same command goes on
     assert Project(Path("tags.onepair")).newest_run().name == "1"
+    assert Run("tags.onepair").path == Path("tags.onepair/runs/1")
 
     photos.add(20, things=SHAPES)
     for number in range(10):

@@ -188,7 +188,7 @@ def test_the_end_tells_what_is_missing_and_who_disagrees(site, low, high):
     left = round(session.still_missing(Interval(100.0, low, high)).value)
     assert 0 < left < 100
     assert (f"About {left} labels are probably still missing" in page.text) == (high < 200)
-    words = "two thousand labels are probably still missing. Complete 50 images to know"
+    words = "2,000 labels are probably still missing. Complete 50 images to know"
     assert (words in page.text) == (high > 200)
     assert "said the same" not in page.text
     client = TestClient(app, cookies={"onepair_name": "Ben"})

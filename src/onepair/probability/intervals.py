@@ -39,7 +39,7 @@ class Interval(NamedTuple):
         """A number and its interval; of a wide one the sizes of its ends alone.
 
         >>> Interval(120.2, 60, 240).in_words, Interval(2500, 312, 5437).in_words, Interval(9, 0.2, 41).in_words
-        ('120 (60 to 240)', 'a few hundred to five thousand', 'at most forty')
+        ('120 (60 to 240)', '300 to 5,000', 'at most 40')
         """
         if not self.is_wide:
             return f"{self.value:,.0f} ({self.low:,.0f} to {self.high:,.0f})"
@@ -52,7 +52,7 @@ class Interval(NamedTuple):
         >>> Interval(120.2, 60, 240).are_missing
         'about 120 are missing (60 to 240)'
         >>> Interval(2500, 312, 5437).are_missing
-        'somewhere between a few hundred and five thousand are missing: complete 50 images to know (onepair audit)'
+        'somewhere between 300 and 5,000 are missing: complete 50 images to know (onepair audit)'
         """
         if not self.is_wide:
             is_or_are = "is" if f"{self.value:.0f}" == "1" else "are"

@@ -78,12 +78,7 @@ def number(value: int) -> str:
 
 
 def size(value: float) -> str:
-    """The size of a number: in English in words, elsewhere as a round number.
-
-    >>> size(312.4)
-    'a few hundred'
-    """
-    return words.size(value) if language.get() == LANGUAGES[0] else number(round(float(f"{value:.0e}")))
+    return _separated(words.size(value))
 
 
 def points(value: float) -> str:
