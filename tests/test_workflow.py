@@ -340,7 +340,14 @@ def test_vectors_come_back_with_their_run(
     reopened = op.Run(tmp_path / "run")
     pandas.testing.assert_frame_equal(reopened.find().to_frame(), run.find().to_frame())
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
-    for part in ("license: unknown", "120 rows to learn from", "mAP", "| blue | ", "best F1", "op.load("):
+    for part in (
+        "license: unknown",
+        "120 rows to learn from",
+        "mAP",
+        "| blue | ",
+        "at least as likely right as wrong",
+        "op.load(",
+    ):
         assert part in card, part
     assert (tmp_path / "run" / "vectors.npy").exists() == (form != "mapped")
 

@@ -23,6 +23,7 @@ from onepair.finding.suggestions import Finding
 from onepair.inference.prediction import SHOWN, Model, as_figure, as_figures, load
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.probability.evaluation import Evaluation
+from onepair.probability.thresholds import Rule
 from onepair.report.compared_runs import ComparedRuns, compare_runs
 from onepair.review.answers import Answer, Entry, Reply, Store, login_name
 from onepair.review.completion import (
@@ -303,19 +304,20 @@ class Run:
         self,
         *,
         precision: float | None = None,
-        rule: Literal["f1", "precision", "count"] | None = None,
+        rule: Rule | None = None,
         calibration: Literal["auto", "platt", "isotonic"] = "auto",
     ) -> Chosen:
         """Choose the thresholds of the model again, and store them with it.
 
         Args:
             precision: that is kept in every class.
-            rule: the best F1 (the default), a precision, or the right number of labels.
+            rule: labels at least as likely right as wrong ("likely", the default), the best F1, a precision, or the
+                right number of labels.
             calibration: what makes probabilities of scores.
         """
         if precision is not None and rule not in (None, "precision"):
             raise UserError(f"precision belongs to rule='precision', and this is rule={rule!r}; leave one of them out")
-        rule = rule or ("f1" if precision is None else "precision")
+        rule = rule or ("likely" if precision is None else "precision")
         chosen = choose_thresholds(self._opened, rule=rule, precision=precision or 0.9, calibration=calibration)
         self.__dict__.pop("model", None)
         return chosen

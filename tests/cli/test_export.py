@@ -11,6 +11,8 @@ from PIL import Image
 from tests.cli.command import onepair as in_own_process
 from tests.saved import SCENES, save_model
 
+RULE = "labels by thresholds for best F1; onepair decide chooses others"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -53,7 +55,7 @@ def test_export_says_what_it_wrote(folder):
 
 def test_run_and_file_predict_the_same(folder, onepair):
     for model, out in (("run", "run.jsonl"), ("run/model.onnx", "file.jsonl")):
-        assert onepair("predict", model, "images", "--out", out) == (0, f"12 images predicted, in {out}\n")
+        assert onepair("predict", model, "images", "--out", out) == (0, f"12 images predicted, in {out}\n{RULE}\n")
     run, file = (
         [json.loads(line) for line in (folder / name).read_text().splitlines()] for name in ("run.jsonl", "file.jsonl")
     )
@@ -70,9 +72,9 @@ def test_unreadable_images_are_told_and_do_not_end_the_work(folder, in_process, 
         (folder / "torn" / f"{number}.png").write_bytes(b"torn")
     code, _, errors = in_process("predict", "run/model.onnx", "torn", "images", "--out", "mixed.csv")
     assert code == 0
-    left_out, (predicted, unreadable) = errors.splitlines()[:3], errors.splitlines()[3:]
+    left_out, (predicted, rule, unreadable) = errors.splitlines()[:3], errors.splitlines()[3:]
     assert [line.split(": ")[:2] for line in left_out] == [["left out", f"torn/{number}.png"] for number in range(3)]
-    assert predicted == "12 images predicted, in mixed.csv"
+    assert (predicted, rule) == ("12 images predicted, in mixed.csv", RULE)
     assert unreadable == "3 images could not be read; they are in mixed.skipped.csv"
     with (folder / "mixed.skipped.csv").open() as file:
         assert [row["file"] for row in csv.DictReader(file)] == [f"torn/{number}.png" for number in range(3)]
@@ -91,7 +93,7 @@ def test_predict_with_a_file_does_not_import_torch(folder):
     )
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
-    assert result.stderr.split() == ["0", "False"]
+    assert result.stderr.splitlines() == [RULE, "0 False"]
     rows = list(csv.DictReader(result.stdout.splitlines()))
     assert [row["file"] for row in rows] == [f"images/{row:03}.png" for row in SCENES.rows("test")[:12]]
     assert list(rows[0]) == ["file", "labels", *SCENES.classes]

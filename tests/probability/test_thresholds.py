@@ -44,6 +44,18 @@ def slow_threshold(scores, labels, rule, precision):
     return max(tried, key=lambda each: each[0])[1]
 
 
+@pytest.mark.parametrize("calibration", ["platt", "isotonic"])
+def test_likely_labels_are_those_at_least_as_likely_right_as_wrong(calibration):
+    scores, labels = generate(300, 2)
+    scores[:, 4] = -9  # a class that no image shows
+    labels[:, 4] = NEGATIVE
+    decisions = fit_decisions(scores, labels, rule="likely", calibration=calibration)
+    np.testing.assert_array_equal(decisions.labels(scores), decisions.probabilities(scores) >= 0.5)
+    assert decisions.labels(scores)[:, :4].any(0).all()
+    assert not decisions.labels(scores)[:, 4].any()
+    assert not decisions.pooled.any()
+
+
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize(("rule", "precision"), [("f1", 0.9), ("precision", 0.8), ("precision", 0.3), ("count", 0.9)])
 def test_thresholds_are_those_of_a_search_over_all(rule, precision, ties):
@@ -167,7 +179,7 @@ def test_impossible_precisions_are_refused(precision):
 def test_other_words_are_refused():
     with pytest.raises(ConfigError, match="no calibration 'temperature'; choose from auto, platt, isotonic"):
         fit_decisions(*generate(10, 0), calibration="temperature")
-    with pytest.raises(ConfigError, match="no rule 'recall'; choose from f1, precision, count"):
+    with pytest.raises(ConfigError, match="no rule 'recall'; choose from likely, f1, precision, count"):
         fit_decisions(*generate(10, 0), rule="recall")
 
 

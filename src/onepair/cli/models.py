@@ -120,9 +120,12 @@ def _print_evaluation(found: "Evaluation") -> None:
 def decide(
     run: FinishedRunFolder,
     rule: Annotated[
-        Literal["f1", "precision", "count"],
-        typer.Option(help="What thresholds aim at: the best F1, a precision, or the right number of labels."),
-    ] = "f1",
+        Literal["likely", "f1", "precision", "count"],
+        typer.Option(
+            help="What thresholds aim at: labels at least as likely right as wrong, the best F1, a precision, or the "
+            "right number of labels."
+        ),
+    ] = "likely",
     precision: Annotated[
         float | None, typer.Option(help="The precision that --rule precision keeps in every class.", show_default="0.9")
     ] = None,
@@ -135,9 +138,9 @@ def decide(
 ) -> None:
     """Choose the thresholds and the calibration of a run's model again, without training.
 
-    Training chooses the best F1. What is chosen here, on the validation images or on out-of-fold scores of the training
-    images, is stored with the model, for evaluate, predict and export. After an audit, the complete labels of the
-    audited images count.
+    Training chooses labels at least as likely right as wrong. What is chosen here, on the validation images or on
+    out-of-fold scores of the training images, is stored with the model, for evaluate, predict and export. After an
+    audit, the complete labels of the audited images count.
     """
     if precision is not None and rule != "precision":
         raise UserError(f"--precision belongs to --rule precision, and this is --rule {rule}; leave one of them out")
@@ -209,7 +212,9 @@ def predict(
     address: Address = None,
     strict: Strict = False,
 ) -> None:
-    """Predict labels: for each image the labels above their thresholds, and the probability of every class.
+    """Predict labels: for each image those at least as likely right as wrong, and the probability of every class.
+
+    onepair decide chooses another rule.
 
     Memory does not grow with the number of images, and the file appears when it is complete. Images that cannot be read
     are listed in a file beside it, for example predictions.skipped.csv.
@@ -248,6 +253,7 @@ def _predict(
         return
     written = _write_predictions(loaded, given, out, alone, strict)
     typer.echo(f"{counted(written.predicted, loaded.noun)} predicted, in {out}", err=True)
+    typer.echo(_by_rule(loaded), err=True)
     if written.unreadable:
         sentence = _could_not_be_read(written.unreadable, loaded.noun)
         typer.echo(f"{sentence}; they are in {skipped_file(out)}", err=True)
@@ -266,6 +272,7 @@ def _print_predictions(model: "Model", given: list[Path], alone: bool | None, st
     writer = CsvWriter(sys.stdout.buffer, model.classes, predicted_only=alone)
     stream_predictions(model, model.each(given), writer, report=announce(say, strict=strict))
     sys.stdout.flush()  # or a full disk would be told of by the interpreter
+    typer.echo(_by_rule(model), err=True)
     if unreadable:
         typer.echo(_could_not_be_read(len(unreadable), model.noun), err=True)
 
@@ -293,6 +300,10 @@ def _write_predictions(model: "Model", given: list[Path], out: Path, alone: bool
             report=announce(say, strict=strict),
             on_progress=lambda done: bar.update(task, completed=done),
         )
+
+
+def _by_rule(model: "Model") -> str:
+    return f"labels by thresholds for {model.decisions.rule}; onepair decide chooses others"
 
 
 def _could_not_be_read(count: int, noun: str) -> str:

@@ -179,9 +179,7 @@ def _rare_classes(table: LabelTable) -> Iterator[Problem]:
         yield Problem("in every image", f"class {listed(everywhere)}", what, remark=True)
     rare = [name for name, number in positives.items() if 0 < number < FEWEST_POSITIVES]
     if rare:
-        what = (
-            f"fewer than {FEWEST_POSITIVES} positives are too few to judge a class by: it shares the others' threshold"
-        )
+        what = f"fewer than {FEWEST_POSITIVES} positives are too few to judge a class by"
         yield Problem(
             "rare", f"{len(rare):,} of {counted(len(positives), 'class')} ({listed(rare)})", what, remark=True
         )

@@ -28,7 +28,7 @@ from onepair.methods import METHODS, create_method, find_method
 from onepair.metrics import mean_average_precision
 from onepair.models.backbone import Kernel
 from onepair.probability.selection_score import estimated_map
-from onepair.probability.thresholds import Thresholds, fit_decisions
+from onepair.probability.thresholds import Rule, Thresholds, fit_decisions
 
 Floats = NDArray[np.floating]
 Unknown = Literal["negative", "ignore"]
@@ -315,7 +315,7 @@ class CalibratedMultiLabel(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     Args:
         estimator: has `decision_function` or `predict_proba`; by default `OPMLClassifier()`.
-        rule: what thresholds aim at: "f1", "precision" or "count", see `onepair.probability.fit_decisions`.
+        rule: what thresholds aim at: "likely", "f1", "precision" or "count", see `onepair.probability.fit_decisions`.
         precision: of rule "precision".
         calibration: "platt", "isotonic" or "auto".
         folds: of an estimator that has no out-of-fold scores.
@@ -341,7 +341,7 @@ class CalibratedMultiLabel(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self,
         estimator: Any = None,
         *,
-        rule: Literal["f1", "precision", "count"] = "f1",
+        rule: Rule = "f1",
         precision: float = 0.9,
         calibration: Literal["auto", "platt", "isotonic"] = "auto",
         folds: int = 5,

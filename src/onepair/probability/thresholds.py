@@ -26,7 +26,13 @@ from onepair.probability.infer import Inference, infer
 from onepair.probability.observation import Process
 
 Calibration = Literal["auto", "platt", "isotonic"]
-Rule = Literal["f1", "precision", "count"]
+Rule = Literal["likely", "f1", "precision", "count"]
+RULES: dict[Rule, str] = {  # and what they are for
+    "likely": "what is at least as likely right as wrong",
+    "f1": "best F1",
+    "precision": "precision",
+    "count": "expected count",
+}
 
 
 _FITS: dict[str, Callable[..., Calibrator]] = {"platt": fit_platt, "isotonic": fit_isotonic}
@@ -121,8 +127,9 @@ def fit_decisions(
         labels: (N, L).
         calibration: "platt", a line for each class; "isotonic", a rising curve, which needs known negatives; or "auto",
             the one that fits rows better that it was not fitted to.
-        rule: what thresholds aim at: "f1", the best F1 of each class; "precision", as many predictions as have at least
-            the given precision; "count", as many predictions as there are positives, known or expected.
+        rule: what thresholds aim at: "likely", a probability of at least one half; "f1", the best F1 of each class;
+            "precision", as many predictions as have at least the given precision; "count", as many predictions as there
+            are positives, known or expected.
         precision: of rule "precision".
         process: how labels came to be known, as for `onepair.probability.observation.recognise`.
         asked: (N, L), true where a label is known because a model suggested to ask for it.
@@ -140,6 +147,8 @@ def fit_decisions(
         raise ConfigError(f"a precision lies above 0 and is at most 1, got {precision}")
     matrix, known = check_scores(scores, labels)
     calibrator, expected = _calibrate(matrix, known, calibration, process, asked)
+    if rule == "likely":
+        return Thresholds(calibrator, calibrator.scores_at(0.5), RULES[rule])
     columns = zip(matrix.T, expected.T, strict=True)
     thresholds = np.array([_threshold(*column, rule, precision) for column in columns])
     pooled = ((known == POSITIVE).sum(0) < _FEWEST_POSITIVES) & (rule != "count")
@@ -147,8 +156,8 @@ def fit_decisions(
         together = _common_threshold(calibrator(matrix), expected, pooled, rule, precision)
         never = (rule == "precision") & (expected.sum(0) == 0)
         thresholds[pooled] = np.where(never, np.inf, calibrator.scores_at(together))[pooled]
-    words = {"f1": "best F1", "precision": f"precision {precision:g}", "count": "expected count"}
-    return Thresholds(calibrator, thresholds, words[rule], pooled)
+    words = f"{RULES[rule]} {precision:g}" if rule == "precision" else RULES[rule]
+    return Thresholds(calibrator, thresholds, words, pooled)
 
 
 def _common_threshold(

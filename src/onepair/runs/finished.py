@@ -24,7 +24,7 @@ from onepair.metrics import METRICS, Metric
 from onepair.plugins import nearest
 from onepair.probability import fit_decisions
 from onepair.probability.evaluation import Evaluation, evaluate
-from onepair.probability.thresholds import Thresholds
+from onepair.probability.thresholds import Rule, Thresholds
 from onepair.remote import as_path, is_remote, is_url
 from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
@@ -539,7 +539,7 @@ class Chosen(NamedTuple):
 def choose_thresholds(
     run: FinishedRun,
     *,
-    rule: Literal["f1", "precision", "count"] = "f1",
+    rule: Rule = "likely",
     precision: float = 0.9,
     calibration: Literal["auto", "platt", "isotonic"] = "auto",
 ) -> Chosen:
@@ -547,7 +547,8 @@ def choose_thresholds(
 
     Args:
         run: the run; its validation images, or its out-of-fold scores, are what is chosen by.
-        rule: the best F1, a precision in every class, or as many labels as there are.
+        rule: labels at least as likely right as wrong, the best F1, a precision in every class, or as many labels as
+            there are.
         precision: of the rule "precision".
         calibration: what makes scores probabilities: lines, rising curves, or whichever fits better.
     """

@@ -167,22 +167,15 @@ def finish(
 
 
 def _decisions(run: RunContext, scores: Scores) -> Thresholds:
-    """The thresholds by the scores of validation rows; of classes that share one, say so."""
+    """The thresholds by the scores of validation rows."""
     task, places, asked = run.task, run.task.eval_rows("validation"), run.task.asked_validation
-    decisions = fit_decisions(
+    return fit_decisions(
         scores,
         task.validation_labels.take(places),
+        rule="likely",
         process=run.config.data.process,
         asked=None if asked is None else asked[places],
     )
-    if decisions.pooled.any():
-        pooled = [name for name, few in zip(task.table.classes, decisions.pooled, strict=True) if few]
-        which = "training" if task.out_of_fold else "validation"
-        run.log(
-            f"too few known positives among {task.sampled('validation') or f'the {which} images'} for a threshold of "
-            f"their own: {listed(pooled)}; they share one with the other classes"
-        )
-    return decisions
 
 
 def _test_metrics(run: RunContext, scores: Scores, decisions: Thresholds) -> dict[str, Any]:
