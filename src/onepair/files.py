@@ -146,7 +146,8 @@ def locked(path: Path, *, wait: float = 0) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise BusyError(f"{path.with_suffix('')} is in use by process {_holder(path)}") from None
+        what = path.parent if path.name == ".lock" else path.with_suffix("")
+        raise BusyError(f"{what} is in use by process {_holder(path)}; wait for its end, or stop it") from None
     try:
         with suppress(OSError):  # nothing but a hint for others; and Windows lets nobody write to a file that is locked
             path.write_text(str(os.getpid()))

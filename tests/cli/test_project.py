@@ -1,6 +1,8 @@
 """Three days with a collection that grows: whatever becomes of table and photos, no answer is asked for again."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -341,3 +343,168 @@ def test_videos_and_raw_photos_are_named(tmp_path):
     assert skipped_files(tmp_path) == (
         "left out: 1 video (clip.MOV) and 1 RAW photo (b.nef); photos are JPEG, PNG and the like"
     )
+
+
+RESPELLED = {
+    "another case": ({"red": "RED"}, (), "class red is now called RED"),
+    "a plural": ({"red": "Reds"}, (), "class red is now called Reds"),
+    "a word of the user": ({"red": "rojo"}, ("--same", "red=rojo"), "class red is now called rojo"),
+    "into another class": ({}, ("--same", "red=green"), "class red is now called green"),
+    "in the table, into another class": ({"red": "green"}, ("--same", "red=green"), "class red is now called green"),
+}
+
+
+@pytest.mark.parametrize("case", RESPELLED)
+def test_answers_go_with_a_class_that_is_respelled(photos, start, in_process, case):
+    new, words, told = RESPELLED[case]
+    now = {"red": told.rpartition(" ")[2]}
+    start()
+    answer(photos, 25, {})
+    before = session_of().store.entries()
+    assert {entry.label for entry in before} == set(SHAPES[:3])
+    photos.tags = {file: new.get(label, label) for file, label in photos.tags.items()}
+    photos.tags[sorted(photos.tags)[0]] = "blue"  # so that other images have the class, whatever it is called
+    photos.write()
+    assert told in start(*words)
+    session = session_of()
+    assert "red" not in session.table.classes
+    expected = {(entry.file, now.get(entry.label, entry.label)): entry.answer for entry in before}
+    assert {(entry.file, entry.label): entry.answer for entry in session.store.entries()} == expected
+    asked = [session.suggestion(number) for number in range(1, len(session) + 1)]
+    assert not {(cell.file, cell.label) for cell in asked if cell.answer is None} & expected.keys()
+    assert in_process("answers", "export", "all.csv").stdout == f"{len(expected)} answers in all.csv\n"
+    assert {tuple(line.split(",")[:2]) for line in Path("all.csv").read_text().splitlines()[1:]} == expected.keys()
+    assert "since the last time" not in start()  # what was said of classes is remembered
+
+
+def test_answers_to_a_class_that_is_gone_are_kept_until_somebody_says_whose_they_are(photos, start):
+    start()
+    answer(photos, 25, {})
+    answers = [entry for entry in session_of().store.entries() if entry.label == "red"]
+    photos.tags = {file: "blue" if label == "red" else label for file, label in photos.tags.items()}
+    photos.write()
+    said = start()
+    assert f"1 class gone ({len(answers)} answers to it are kept; --same red=NAME gives them to another class)" in said
+    assert "class red is now called green" in start("--same", "red=green")
+    assert "class" not in start("--same", "blau=blue").partition("since the last time")[2]  # both stay said
+    assert Project(Path("tags.onepair")).record().reading["same"] == "red=green,blau=blue"
+    now = {(entry.file, entry.label) for entry in session_of().store.entries()}
+    assert {(entry.file, "green") for entry in answers} <= now
+    start("--same", "red=red")  # is taken back
+    assert Project(Path("tags.onepair")).record().reading["same"] == "blau=blue"
+
+
+def test_a_project_that_is_moved_with_its_photos_goes_on_from_any_folder(
+    photos, start, in_process, tmp_path, monkeypatch
+):
+    start()
+    said: dict[tuple[bytes, str], bool] = {}
+    answer(photos, 10, said)
+    require_truth(photos, said, in_process, "before.csv")
+    photos.folder = photos.folder.rename(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path)
+    assert in_process("labels", "moved/tags.onepair", "--out", "after.csv").returncode == 0
+    assert Path("after.csv").read_bytes() == Path("moved/before.csv").read_bytes()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = in_process("start", "../moved/tags.csv", "--no-page")  # the network is remembered, too
+    assert again.returncode == 0, again.stderr
+    assert "since the last time" not in again.stdout
+    assert run_in(tmp_path / "moved" / "tags.onepair").name == "1"  # and nothing is computed anew
+
+    monkeypatch.chdir(photos.folder)
+    (photos.folder / "summer").mkdir()
+    for number, name in enumerate(sorted(photos.tags)[:12]):  # the table names some as they are now, others as before
+        photos.rename(name, f"summer/{name}")
+        if number % 2:
+            photos.tags[name] = photos.tags.pop(f"summer/{name}")
+    photos.rename("IMG_039.png", "new name.png")
+    photos.write()
+    assert "since the last time: 13 photos renamed" in start()
+    places = {Path(file).name: file for file in photos.truth}
+    photos.tags = {places[Path(file).name]: label for file, label in photos.tags.items()}
+    answer(photos, 10, said)
+
+
+def test_a_copy_of_a_project_is_a_project_of_its_own(photos, start, in_process, tmp_path, monkeypatch):
+    start()
+    shutil.copytree(photos.folder, tmp_path / "copy")
+    answer(photos, 5, {})
+    monkeypatch.chdir(tmp_path / "copy")
+    session = session_of()
+    assert Path(session.run.config.data.source).is_relative_to(tmp_path / "copy")
+    assert session.table.path(0).is_relative_to(tmp_path / "copy")
+    assert not session.store.entries()
+
+
+# Two at once
+
+
+def run_together(*commands: tuple[object, ...], cwd: Path) -> list[tuple[int, str]]:
+    """Exit codes of commands that begin at the same moment, and what they said."""
+    program = [sys.executable, "-c", "from onepair.cli.main import main; main()"]
+    pipe: dict = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": cwd}
+    started = [subprocess.Popen([*program, *map(str, command)], **pipe) for command in commands]
+    ended = [(process.communicate()[0], process.returncode) for process in started]
+    assert not any("Traceback" in said for said, _ in ended), ended
+    return [(code, said) for said, code in ended]
+
+
+def test_of_two_starts_at_once_one_does_the_work(photos, start):
+    command = ("start", "tags.csv", "--backbone", "small-cnn", "--no-page")
+    for day in (1, 2):
+        results = run_together(command, command, cwd=photos.folder)
+        done = [said for code, said in results if code == 0]
+        refused = [said.strip().splitlines()[-1] for code, said in results if code]
+        assert len(done) + len(refused) == 2
+        assert done
+        assert all("tags.onepair is in use by process" in each for each in refused), refused
+        assert Project(Path("tags.onepair")).newest_run().name == str(day)
+        assert len(list(Path("tags.onepair/runs").glob("*-labels.parquet"))) == day
+        photos.add(5)
+        photos.write()
+
+
+def test_of_answers_that_two_import_at_once_none_is_lost(photos, start, in_process):
+    start()
+    files = sorted(photos.tags)
+    parts = {"a.csv": files[:25], "b.csv": files[15:]}
+    for name, some in parts.items():
+        lines = [
+            f"{file},{label},{'yes' if label in photos.truth[file] else 'no'}" for file in some for label in SHAPES[:3]
+        ]
+        Path(name).write_text("\n".join(["file,label,answer", *lines]))
+    results = run_together(*(("answers", "import", name) for name in parts), cwd=photos.folder)
+    assert [code for code, _ in results] == [0, 0], results
+    taken = [int(said.partition(" ")[0]) for _, said in results]
+    assert sum(taken) == 120  # what both say is taken once
+    entries = session_of().store.entries()
+    assert len(entries) == 120
+    assert all((entry.answer == "yes") == (entry.label in photos.truth[entry.file]) for entry in entries)
+    assert in_process("answers", "import", "a.csv").stdout.startswith("0 answers taken in, 75 known")
+
+
+def test_on_two_pages_of_one_project_nothing_is_lost_or_asked_twice(photos, start):
+    start()
+    pages = []
+    for name in ("Ann", "Ben"):
+        session = session_of()
+        app = Application(session, Pictures(session.table, cache=photos.folder / "cache"), name=name)
+        pages.append(Site(TestClient(app), session))
+    said: dict[tuple[str, str], str] = {}
+    for turn in range(12):
+        site = pages[turn % 2]
+        site.get("/")
+        cell = site.session.suggestion(site.session.next_open("probability"))
+        assert (cell.file, cell.label) not in said, f"turn {turn}"
+        said[cell.file, cell.label] = reply = "yes" if cell.label in photos.truth[cell.file] else "no"
+        site.answer(cell, reply)
+        assert site.status == 200
+    # Both look at one question: the second to answer is told, and what the first said stays.
+    for site in pages:
+        site.get("/")
+    cell = pages[0].session.suggestion(pages[0].session.next_open("probability"))
+    pages[0].answer(cell, "yes")
+    assert "Ann" in pages[1].answer(cell, "no").text
+    said[cell.file, cell.label] = "yes"
+    assert {(entry.file, entry.label): entry.answer for entry in session_of().store.entries()} == said

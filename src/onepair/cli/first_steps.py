@@ -71,7 +71,9 @@ def start(
     from onepair.cli.data import check
     from onepair.cli.finding import find, review
     from onepair.cli.training import complete_config, default_folder, train
+    from onepair.data.class_rules import with_same
     from onepair.data.images.image_files import skipped_files
+    from onepair.data.tables.cell_values import names_in
     from onepair.files import locked, writing
     from onepair.runs.folder import RunFolder
     from onepair.runs.project import Project, project_folder, project_here
@@ -89,7 +91,9 @@ def start(
         record = project.record()
     if record is not None and not restart:
         kept = project.reading(record)
-        reading, features = reading.over(kept), features or kept.get("features")
+        synonyms = with_same(kept.get("same"), names_in(reading.same) or ())
+        reading, features = replace(reading.over(kept), same=synonyms), features or kept.get("features")
+        backbone = backbone or record.backbone
     given, shared = RunOptions(method=METHOD, mode="linear", backbone=backbone, features=features), RunCache()
     complete = complete_config("start", data, given, reading, shared)
     earlier = earlier or (earlier_runs(default_folder(complete), data) if out is None else [])
@@ -109,7 +113,7 @@ def start(
     table = dataset_of(complete.data, shared)
     same, different = ask_of_names(table.classes, () if record is None or restart else record.different)
     if same:
-        reading = replace(reading, same=",".join(filter(None, (reading.same, *same))))
+        reading = replace(reading, same=with_same(reading.same, same))
         complete = complete_config("start", data, given, reading, shared)
         table = dataset_of(complete.data, shared)
     if not (table.ids or table.pixels is not None or is_url(str(table.root))) and (left := skipped_files(table.root)):
@@ -134,6 +138,7 @@ def start(
             reading={name: value for name, value in settings.items() if value is not None},
             settings=settings_text(complete),
             new_photos=wanted,
+            backbone=backbone,
             earlier=earlier,
             find_alike=lambda table: find_alike(table, complete),
         )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
-from onepair.data.tables.cell_values import Column
+from onepair.data.tables.cell_values import Column, names_in
 from onepair.data.tables.sheet import Sheet, plain_title, read_sheet
 from onepair.data.text_files import fold
 from onepair.errors import DataError
@@ -58,6 +58,18 @@ def read_rules(same: Sequence[str] = (), path: Path | None = None) -> Rules:
         raise DataError(f"{path}: a table of classes has the columns name, and same as, is a or not with")
     found = {title: list(_pairs(sheet, titles.index(title))) if title in titles else [] for title in _COLUMNS}
     return Rules([*rules.same, *found["sameas"]], found["isa"], found["notwith"])
+
+
+def with_same(before: str | None, more: Sequence[str]) -> str | None:
+    """Return words of --same with more pairs: of one name the last counts, and a name that is itself takes it back.
+
+    >>> with_same("hund=dog,sofa=couch", ["hund=hund", "chat=cat"])
+    'sofa=couch,chat=cat'
+    """
+    pairs = read_rules([*(names_in(before) or ()), *more]).same
+    last = {fold(one): (one, other) for one, other in pairs}
+    words = [f"{one}={other}" for one, other in last.values() if fold(one) != fold(other)]
+    return (";" if any("," in word for word in words) else ",").join(words) or None
 
 
 def _pairs(sheet: Sheet, column: int) -> Iterator[tuple[str, str]]:

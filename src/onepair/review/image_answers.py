@@ -142,13 +142,13 @@ class ImageAnswers(Store):
 
     def _named(self, entries: Iterable[Entry]) -> list[Entry]:
         return [
-            entry._replace(file=file, label=self._label(entry.label))
+            entry._replace(file=file, label=self.called(entry.label))
             for entry in entries
             for file in self._files.get(entry.file, ())
         ]
 
-    def _label(self, label: str) -> str:
-        """A class by its name in the run."""
+    def called(self, label: str) -> str:
+        """Return a class by its name in the run."""
         seen = set()
         while label not in self._classes and label in self._now and label not in seen:
             seen.add(label)
@@ -185,7 +185,7 @@ class ImageAnswers(Store):
         with self._reading():
             names = dict(self._db.execute("SELECT image, file FROM names"))
             last = {
-                (each.file, self._label(each.label)): each
+                (each.file, self.called(each.label)): each
                 for each in self._select("SELECT * FROM decisions ORDER BY id")
             }
         return [
@@ -210,11 +210,11 @@ class ImageAnswers(Store):
         with self._transaction():
             action = self._next_id()
             cells = {
-                (each.file, self._label(each.label)): each
+                (each.file, self.called(each.label)): each
                 for each in self._select("SELECT * FROM decisions ORDER BY id")
             }
             for each in answers:
-                image, label = self.image(each.digest), self._label(each.label)
+                image, label = self.image(each.digest), self.called(each.label)
                 if image not in self._files:
                     image = self.image_of.get(each.file, image)
                 if not image:

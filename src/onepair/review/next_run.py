@@ -11,16 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from onepair.data.class_rules import read_rules, spelling_groups
 from onepair.data.formats.write import write_table
 from onepair.data.images.image_files import walk
 from onepair.data.label_table import LabelTable
 from onepair.data.quality import with_alike
 from onepair.data.tables import read_table
+from onepair.data.tables.cell_values import names_in
+from onepair.data.text_files import fold
 from onepair.errors import OnepairError
 from onepair.files import writing
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE
-from onepair.remote import NonLocalPath, is_remote
+from onepair.remote import NonLocalPath, as_path, is_remote
 from onepair.review.audit_session import AuditSession
 from onepair.review.image_answers import (
     ImageAnswers,
@@ -50,6 +53,7 @@ class Change:
     edited: int  # other content under the old name
     gone_classes: Sequence[str]
     renamed_classes: Mapping[str, str]
+    kept: int = 0  # answers to classes that are gone
 
     def __str__(self) -> str:
         """In a line; "" if nothing has changed but order, labels or settings.
@@ -58,11 +62,19 @@ class Change:
         312 photos and 2 classes new, 4 photos gone, 1 photo renamed
         >>> print(Change(0, [], 0, 0, 1, [], {"hund": "dog"}))
         1 photo edited (its answers stay), class hund is now called dog
+        >>> print(Change(0, [], 0, 0, 0, ["hund"], {}, kept=5))
+        1 class gone (5 answers to it are kept; --same hund=NAME gives them to another class)
         """
         stay = "its answers stay" if self.edited == 1 else "their answers stay"
+        kept = ""
+        if self.kept:
+            whose = "it" if len(self.gone_classes) == 1 else "them"
+            are, them = ("is", "it") if self.kept == 1 else ("are", "them")
+            kept = f" ({counted(self.kept, 'answer')} to {whose} {are} kept; --same {self.gone_classes[0]}=NAME gives "
+            kept += f"{them} to another class)"
         parts = [
             _counts((self.new, "photo"), (len(self.new_classes), "class"), end="new"),
-            _counts((self.gone, "photo"), (len(self.gone_classes), "class"), end="gone"),
+            _counts((self.gone, "photo"), (len(self.gone_classes), "class"), end=f"gone{kept}"),
             _counts((self.renamed, "photo"), end="renamed"),
             _counts((self.edited, "photo"), end=f"edited ({stay})"),
             *(f"class {old} is now called {new}" for old, new in self.renamed_classes.items()),
@@ -94,6 +106,7 @@ def prepare_run(
     reading: Mapping[str, str],
     settings: str,
     new_photos: bool,
+    backbone: str | None = None,
     earlier: Sequence[Path] = (),
     find_alike: Callable[[LabelTable], Sequence[Sequence[int]]] = lambda table: (),
 ) -> NextRun:
@@ -109,6 +122,7 @@ def prepare_run(
         reading: how it was read: settings of data.
         settings: all that decides a run beside its dataset, as a text.
         new_photos: whether photos that the table lacks were taken in.
+        backbone: the network that was asked for, if any.
         earlier: runs of no project whose answers are taken over into a new one.
         find_alike: rows of photos that look nearly the same, which stay in one split and fold of a new run.
     """
@@ -120,11 +134,12 @@ def prepare_run(
     if not record.run:
         for run in earlier:
             store.merge(answers_of_run(FinishedRun(run)))
-    given = _fingerprint(table, digests, settings)
+    same = _same(reading)
+    given = _fingerprint(project, table, digests, f"{settings}\0{same}")
     run, folder = project.runs / record.run, _folder_of(table)
     if record.run and record.given == given:
         return NextRun(run, _labels_of(run, table, source), folder, None, 0)
-    change = _recognise(project, record, store, table, digests) if record.run else None
+    change = _recognise(project, record, store, table, digests, same) if record.run else None
     before = _run_before(project, record, earlier)
     store = ImageAnswers(project.answers, digests, table.classes)  # by the names that were found
     run = project.runs / project.next_number()
@@ -141,6 +156,7 @@ def prepare_run(
             reading=project.named_reading(reading),
             different=record.different,
             new_photos=new_photos,
+            backbone=backbone,
             run=run.name,
             given=given,
             before=os.path.relpath(before, project.path) if before else "",
@@ -167,10 +183,11 @@ def _folder_of(table: LabelTable) -> str | None:
     return str(table.root) if is_remote(table.root) else os.path.abspath(table.root)  # noqa: PTH100 (no links)
 
 
-def _fingerprint(table: LabelTable, digests: Mapping[str, str], settings: str) -> str:
-    """What tells a dataset and the settings of a run from any others."""
-    vectors = "" if table.vectors is None else str(table.vectors.facts())
-    parts = (table.fingerprint(), str(_folder_of(table)), vectors, settings, *digests.values())
+def _fingerprint(project: Project, table: LabelTable, digests: Mapping[str, str], settings: str) -> str:
+    """What tells a dataset and the settings of a run from any others, wherever project and images are together."""
+    vectors, folder = "" if table.vectors is None else str(table.vectors.facts()), _folder_of(table)
+    folder = folder if folder is None or is_remote(table.root) else os.path.relpath(folder, project.path)
+    parts = (table.fingerprint(), str(folder), vectors, settings, *digests.values())
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -178,7 +195,12 @@ def _fingerprint(table: LabelTable, digests: Mapping[str, str], settings: str) -
 
 
 def _recognise(
-    project: Project, record: ProjectRecord, store: ImageAnswers, table: LabelTable, digests: Mapping[str, str]
+    project: Project,
+    record: ProjectRecord,
+    store: ImageAnswers,
+    table: LabelTable,
+    digests: Mapping[str, str],
+    same: Mapping[str, str],
 ) -> Change:
     """Find the images and classes of the run before in a dataset, and store what they are called now.
 
@@ -191,16 +213,18 @@ def _recognise(
     renamed = sum(image in known and image not in stayed for image in others)
     new_classes = [name for name in table.classes if name not in record.classes]
     gone_classes = [name for name in record.classes if name not in table.classes]
-    called = _renamed_classes(project.runs / record.run, before, table, now, store, gone_classes, new_classes)
+    called = _called(project, record, before, table, now, store, same)
     store.recognise(aliases, called, now)
+    lost = [name for name in gone_classes if name not in called]
     return Change(
         new=len(others) - renamed,
         new_classes=[name for name in new_classes if name not in called.values()],
         gone=len([file for file, image in before.items() if image not in now.values()]),
         renamed=renamed,
         edited=sum(digests[file] in aliases for file in now),
-        gone_classes=[name for name in gone_classes if name not in called],
+        gone_classes=lost,
         renamed_classes=called,
+        kept=sum(store.called(label) in lost for _, label in store.answered()),
     )
 
 
@@ -226,13 +250,55 @@ def current_answers(project: Project, record: ProjectRecord, table: LabelTable) 
     before, aliases = _edited(project, record, store, digests)
     images = {file: aliases.get(digest, digest) for file, digest in digests.items()}
     store = ImageAnswers(project.answers, images, table.classes, read_only=True)
-    new = [name for name in table.classes if name not in record.classes]
-    gone = [name for name in record.classes if name not in table.classes]
-    called = _renamed_classes(project.runs / record.run, before, table, store.image_of, store, gone, new)
-    return store.with_classes_called(called)
+    same = _same(project.reading(record))
+    return store.with_classes_called(_called(project, record, before, table, store.image_of, store, same))
 
 
-def _renamed_classes(
+def _same(reading: Mapping[str, str]) -> dict[str, str]:
+    """Which names are other names of classes, folded, by how a dataset is read."""
+    classes = reading.get("classes")
+    rules = read_rules(names_in(reading.get("same")) or (), None if classes is None else as_path(classes))
+    return {fold(one): other for one, other in rules.same}
+
+
+def _called(
+    project: Project,
+    record: ProjectRecord,
+    before: Mapping[str, str],
+    table: LabelTable,
+    now: Mapping[str, str],
+    store: ImageAnswers,
+    same: Mapping[str, str],
+) -> dict[str, str]:
+    """What classes that are gone are called now: by what was said, by their spelling, or by the images that have them.
+
+    Args:
+        project, record: as they were left.
+        before: the images of the last run, by their names.
+        table: the dataset.
+        now: its images, by their names.
+        store: the answers.
+        same: see `_same`.
+    """
+    known = dict.fromkeys([*record.classes, *sorted({label for _, label in store.answered()})])
+    gone = [name for name in known if store.called(name) not in table.classes]
+    by_fold, called = {fold(name): name for name in table.classes}, dict[str, str]()
+    for old in gone:
+        name = old
+        for _ in same:  # from one name to the next
+            name = same.get(fold(name), name)
+        if (new := table.aliases.get(old, by_fold.get(fold(name)))) is not None:
+            called[old] = new
+    if record.reading.get("spellings") != "keep":
+        for alike in spelling_groups([*gone, *table.classes]):
+            there = [name for name in alike if name in table.classes]
+            called = {**{name: there[0] for name in alike if len(there) == 1 and name in gone}, **called}
+    left = [name for name in record.classes if name in gone and name not in called]
+    new_classes = [name for name in table.classes if name not in record.classes and name not in called.values()]
+    return called | _called_by_images(project.runs / record.run, before, table, now, store, left, new_classes)
+
+
+def _called_by_images(
     run: Path,
     before: Mapping[str, str],
     table: LabelTable,
@@ -241,7 +307,7 @@ def _renamed_classes(
     gone: Sequence[str],
     new: Sequence[str],
 ) -> dict[str, str]:
-    """New names of classes: the one new class that the same images have as a class that is gone.
+    """The one new class that the same images have as a class that is gone.
 
     Images that were not there before or are not any more say nothing, nor does what people answered.
     """

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from onepair.data.class_rules import with_same
 from onepair.data.quality import ALIKE, near_names
 from onepair.data.tables.cell_values import names_in
 from onepair.errors import ReviewError, require_extra
@@ -479,8 +480,8 @@ class ReviewSession(Session):
             raise ReviewError("only a project keeps which classes are one; onepair start makes it")
         with locked(self._project.path / ".lock"):
             record = self._project.record() or ProjectRecord(source="")
-            same = [*(names_in(record.reading.get("same")) or []), f"{other}={name}"]
-            reading = {**record.reading, "same": ",".join(same)}  # as words of --same
+            same = with_same(record.reading.get("same"), [f"{other}={name}"])
+            reading = {**record.reading, **({"same": same} if same else {})}
             self.store.recognise({}, {other: name}, {})
             self._project.write(record.model_copy(update={"reading": reading}))
 

@@ -3,10 +3,11 @@
 import csv
 import io
 import json
+import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from importlib.metadata import version
 from itertools import count
@@ -25,6 +26,7 @@ from onepair.files import locked, map_array, read_json, read_record, read_stored
 from onepair.inference.model_files import CARD, Description
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.probability.intervals import Interval
+from onepair.remote import is_url
 from onepair.runs.config import FORMAT, Config, build_config, differences, read_config, to_toml
 from onepair.runs.task import Task, describe_observation
 from onepair.words import counted
@@ -100,9 +102,21 @@ class RunFolder:
     def config(self) -> Config:
         settings = read_config(self._config_file)
         try:
-            return build_config(settings)
+            return self._moved(build_config(settings))
         except ConfigError as error:  # as of a run that another version of onepair made
             raise RunError(f"{self._config_file}: {error}") from None
+
+    def _moved(self, config: Config) -> Config:
+        """The configuration with the labels that are kept beside the run, and its images, where they were moved to."""
+        run, old, images = Path(os.path.abspath(self.path)), config.data.source, config.data.images  # noqa: PTH100
+        labels = run.with_name(Path(old).name)
+        beside = labels.name in (f"{run.name}-labels.parquet", f"{run.name}-labels.csv")
+        if not beside or is_url(old) or os.path.abspath(old) == str(labels) or not labels.exists():  # noqa: PTH100
+            return config
+        if images is not None and os.path.isabs(images) and os.path.isabs(old):  # noqa: PTH117
+            moved = os.path.normpath(run.parent / os.path.relpath(images, Path(old).parent))
+            images = moved if Path(moved).is_dir() else images
+        return replace(config, data=replace(config.data, source=str(labels), images=images))
 
     @property
     def _config_file(self) -> Path:

@@ -34,6 +34,7 @@ class ProjectRecord(BaseModel):
     reading: dict[str, str] = {}  # how it is read: settings of data as they were given; paths as of `source`
     different: tuple[tuple[str, str], ...] = ()  # classes of much the same name that somebody said are two
     new_photos: bool = False  # whether photos that the table lacks are taken in
+    backbone: str | None = None  # the network that was asked for
     run: str = ""  # the run that was begun last
     given: str = ""  # what tells the dataset and the settings that it was begun with from any others
     before: str = ""  # the finished run before it, a path from the project's folder
