@@ -109,9 +109,10 @@ class RunFolder:
     def _moved(self, config: Config) -> Config:
         """The configuration with the labels that are kept beside the run, and its images, where they were moved to."""
         run, old, images = Path(os.path.abspath(self.path)), config.data.source, config.data.images  # noqa: PTH100
+        if Path(old).name not in (f"{run.name}-labels.parquet", f"{run.name}-labels.csv") or is_url(old):
+            return config
         labels = run.with_name(Path(old).name)
-        beside = labels.name in (f"{run.name}-labels.parquet", f"{run.name}-labels.csv")
-        if not beside or is_url(old) or os.path.abspath(old) == str(labels) or not labels.exists():  # noqa: PTH100
+        if os.path.abspath(old) == str(labels) or not labels.exists():  # noqa: PTH100
             return config
         if images is not None and os.path.isabs(images) and os.path.isabs(old):  # noqa: PTH117
             moved = os.path.normpath(run.parent / os.path.relpath(images, Path(old).parent))
