@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -486,6 +487,25 @@ ROWS = pandas.DataFrame({"file": [f"{row}.jpg" for row in range(6)], "tags": ["d
 META = torch.empty(6, 2, device="meta")
 
 
+class Closed:
+    """As a dataset of HDF5 whose file is closed."""
+
+    def __len__(self) -> int:
+        raise ValueError("Not a dataset")
+
+    shape = ndim = property(__len__)  # type: ignore[assignment]
+
+
+class Broken:
+    """As a dataset of PyTorch whose items cannot be read."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, row: int) -> Any:
+        raise RuntimeError("truncated")
+
+
 def from_frame(frame: Any, **options: Any) -> op.Dataset:
     return op.Dataset.from_frame(frame, **{"file": "file", "labels": "tags", **options})
 
@@ -513,7 +533,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "labels of three axes": (lambda: from_arrays(labels=Y[..., None]), "a non-empty matrix"),
     "lists of names": (lambda: from_arrays(labels=[["dog"], ["dog", "cat"]] * 3), "read by Dataset.from_frame"),
     "one feature row": (lambda: from_arrays(X[0]), "matrix of numbers"),
-    "no features": (lambda: from_arrays(None), "matrix of numbers"),
+    "no features": (lambda: from_arrays(None), "array of features .* not NoneType"),
     "objects that are no numbers": (lambda: from_arrays(np.array([["a", {}]] * 6, object)), "could not convert|float"),
     "a text that is none": (lambda: from_arrays(["a", None] * 3), "row 1 of the texts is None"),
     "features without values": (lambda: from_arrays(META), "device meta holds no values"),
@@ -524,10 +544,43 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no such column of Hugging Face": (lambda: op.Dataset.from_hf(huggingface(Y, "names")), "no column 'labels'"),
     "a stream": (lambda: op.Dataset.from_torch(iter([1])), "has no length"),
     "items that are no images": (lambda: op.Dataset.from_torch(X, targets=Y), "image 0: is float32"),
+    "an item that cannot be read": (lambda: op.Dataset.from_torch(Broken(), targets=Y), "image 0 cannot be read .*tr"),
+    "labels that cannot be read": (lambda: op.Dataset.from_torch(Broken()), "labels of an item, .* cannot be read"),
+    "items without labels": (lambda: op.Dataset.from_torch([(X[0],)] * 6), "labels of an item, .* out of range"),
+    "closed features": (lambda: from_arrays(Closed()), "X cannot be read .ValueError: Not a dataset.; is it closed"),
+    "closed labels": (lambda: from_arrays(labels=Closed()), "Y cannot be read|labels are a matrix"),
+    "a closed dataset": (lambda: op.Dataset.from_torch(Closed(), targets=Y), "the dataset cannot be read"),
+    "words for labels": (lambda: from_arrays(labels=[["yes", "no"]] * 6), "write 1 for yes, 0 for no and -1"),
+    "words in a frame": (lambda: from_arrays(labels=pandas.DataFrame({"a": ["yes"] * 6})), "labels are a matrix"),
+    "labels of 2": (lambda: from_arrays(labels=np.where(Y == 1, 2, Y)), "row 0, column 0 holds 2; a label is 1"),
+    "soft labels": (lambda: from_arrays(labels=np.full((6, 2), 0.5)), "holds 0.5; a label is 1"),
+    "infinite labels": (lambda: from_arrays(labels=np.full((6, 2), np.inf)), "holds inf; a label is 1"),
+    "labels in a dictionary": (lambda: from_arrays(labels={"a": [1] * 6}), "labels are a matrix"),
+    "a path for labels": (lambda: from_arrays(labels="labels.csv"), "labels: expected a matrix of numbers"),
+    "no labels": (lambda: from_arrays(labels=[]), "non-empty matrix"),
+    "a path for features": (lambda: from_arrays("photos/"), "not str; make a list or an array of it .Dataset.read"),
+    "features that are given once": (lambda: from_arrays(x for x in X), "not generator; make a list or an array"),
+    "features in a dictionary": (lambda: from_arrays({"a": [1]}), "not dict"),
+    "features of three axes": (lambda: from_arrays(X[..., None]), "shape .6, 2, 1.; give real numbers with two axes"),
+    "complex features": (lambda: from_arrays(X.astype(complex)), "complex128"),
+    "rows of other lengths": (lambda: from_arrays([[1, 2], [3]] * 3), "matrix of numbers .N, D., or N texts"),
+    "train infinite features": (lambda: op.train(from_arrays(np.where(X > 1, np.inf, X))), "NaN or an infinite value"),
+    "a text for classes": (lambda: from_arrays(classes="ab"), "classes are a list of names"),
+    "a number for classes": (lambda: from_arrays(classes=2), "classes are a list of names"),
+    "a class without a name": (lambda: from_arrays(classes=["a", None]), "class 1 has no name"),
+    "a number for a folder": (lambda: from_frame(ROWS, folder=3), "folder is a path, not int"),
+    "no such reading": (lambda: from_frame(ROWS, unlisted="no"), "unlisted is one of unknown, negative, not 'no'"),
+    "read a frame": (lambda: op.Dataset.read(ROWS), "not DataFrame; from_frame takes a DataFrame"),
+    "fewer labels": (lambda: from_arrays().with_labels(Y[:3]), "a row per sample, not .3, 2."),
+    "other labels of 2": (lambda: from_arrays().with_labels(Y * 2), "holds 2; a label is 1"),
+    "fewer splits": (lambda: from_arrays().with_split(["train"]), "6 samples, and split of 1"),
+    "write to nothing": (lambda: from_arrays().write(None), "is a path, not NoneType"),
+    "write to no format": (lambda: from_arrays().write("a.txt"), "labels are written as .csv or .parquet"),
+    "photos that are gone": (lambda: op.train(from_frame(ROWS, folder="gone"), **TINY), "image can be read in gone, f"),
     "no such file": (lambda: op.Dataset.read("none.csv"), "no such file"),
     "nothing to hide": (lambda: from_arrays().observe(), "every training label must be known"),
-    "no such process": (lambda: from_arrays(labels=abs(Y)).observe("some"), "single-positive, few-positives or"),
-    "no such share": (lambda: from_arrays(labels=abs(Y)).observe("fraction", known=3), "between 0 and 1"),
+    "no such process": (lambda: from_arrays(labels=abs(Y)).observe("some"), "process is one of single-positive, few"),
+    "no such share": (lambda: from_arrays(labels=abs(Y)).observe("fraction", known=3), "known is a number from 0 to 1"),
     "train an array": (lambda: op.train(X), "a Dataset or a path, not ndarray"),
     "train a frame": (lambda: op.train(ROWS), "not DataFrame; make one by"),
     "train one row": (lambda: op.train(from_arrays()[:1]), "^the dataset: 1 image is too few"),
@@ -538,6 +591,16 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: op.train(from_arrays(np.array([[1, None]] * 6, object))),
         "^the features: row 0 .* holds NaN",
     ),
+    "train to a number": (lambda: op.train(from_arrays(), out=3), "out is a path, not int"),
+    "train a file that is gone": (lambda: op.train("gone.csv"), "no such file or folder"),
+    "a function for callbacks": (lambda: op.train(from_arrays(), callbacks=[print]), "objects of onepair.Callback"),
+    "a word for hardware": (lambda: op.train(from_arrays(), hardware="cpu"), "hardware is a Hardware, for example"),
+    "tune in no trial": (lambda: op.tune(from_arrays(), trials=0), "trials is a whole number of at least 1, not 0"),
+    "compare a path": (lambda: op.compare("runs/a"), "a list of two or more Runs"),
+    "no run": (lambda: op.Run("gone"), "gone: holds no finished run"),
+    "a run of nothing": (lambda: op.Run(None), "a run is a path, not NoneType"),
+    "labels of a method": (lambda: op.create_method("opml-sp", labels=Y * 7), "holds 7; a label is 1"),
+    "labels of an estimator": (lambda: op.OPMLClassifier().fit(X, Y * 7), "holds 7; a label is 1"),
     "no such method": (lambda: op.train(from_arrays(), method="opml-pluss"), "did you mean 'opml-plus'"),
     "no such setting": (lambda: op.train(from_arrays(), penalti=1.0), "there is no setting penalti"),
     "a setting of reading": (lambda: op.train(from_arrays(), zeros="unknown"), "give it to Dataset.read"),
@@ -561,7 +624,19 @@ def test_bad_input_of_a_run_is_one_sentence(vector_run: op.Run) -> None:
         (lambda: run.answer("0", "x", True), "no class 'x'"),
         (lambda: run.answer("0", "red", "no"), "True, False, or None"),  # type: ignore[arg-type]
         (lambda: run.evaluate("dev"), "not 'dev'"),  # type: ignore[arg-type]
-        (lambda: run.thresholds(precision=2), "lies above 0"),
+        (lambda: run.thresholds(precision=2), "a number from 0 to 1, not 2"),
+        (lambda: run.thresholds(precision="x"), "a number from 0 to 1, not 'x'"),  # type: ignore[arg-type]
+        (lambda: run.find(top=-1), "top is a whole number of at least 1"),
+        (lambda: run.find(min_probability=3), "a number from 0 to 1, not 3"),
+        (lambda: run.find().above("x"), "a number from 0 to 1"),  # type: ignore[arg-type]
+        (lambda: run.find().write("a.txt"), "written as .csv or .parquet"),
+        (lambda: run.plot(3), "no suggestions of run.find"),  # type: ignore[arg-type]
+        (lambda: run.evaluate("validation", data=X), "data is a Dataset, not ndarray"),  # type: ignore[arg-type]
+        (lambda: run.review(port=99_999), "a whole number from 0 to 65535"),
+        (lambda: run.audit(0), "a whole number of at least 1"),
+        (lambda: run.report(None), "is a path, not NoneType"),  # type: ignore[arg-type]
+        (lambda: model.predict(Image.new("RGB", (4, 4))), "Image holds no vectors"),
+        (lambda: model.predict(np.full((1, 3), np.inf)), "NaN or an infinite value"),
         (lambda: run.apply(3), "no suggestions of run.find"),  # type: ignore[arg-type]
         (lambda: model.predict(None), "NoneType holds no vectors"),
         (lambda: model.predict(META), "holds no values"),
@@ -575,6 +650,24 @@ def test_bad_input_of_a_run_is_one_sentence(vector_run: op.Run) -> None:
     for call, sentence in cases:
         with pytest.raises(OnepairError, match=sentence):
             call()
+
+
+def test_files_that_are_gone_are_a_sentence(
+    features: np.ndarray, observed: np.ndarray, scenes: pandas.DataFrame, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "X.npy", features)
+    mapped = op.Dataset.from_arrays(np.load(tmp_path / "X.npy", mmap_mode="r"), observed)
+    op.train(mapped, out=tmp_path / "run")
+    (tmp_path / "X.npy").unlink()
+    with pytest.raises(OnepairError, match="cannot be read as vectors"):
+        op.Run(tmp_path / "run").find()
+    assert op.train(mapped, out=tmp_path / "other").path.joinpath("vectors.npy").exists()
+    model = op.load(tmp_path / "other")
+    shutil.rmtree(tmp_path / "other")
+    for call in (lambda: model.save(tmp_path / "m"), lambda: op.Run(tmp_path / "other"), lambda: op.load(model.path)):
+        with pytest.raises(OnepairError, match="holds no"):
+            call()
+    assert not (tmp_path / "m").exists()
 
 
 def test_importing_is_quick_and_torch_waits() -> None:
@@ -591,9 +684,8 @@ def test_a_program_without_a_guard_is_told_of_it(tmp_path):
         "import multiprocessing\n"
         "multiprocessing.set_start_method('spawn', force=True)\n"
         "import onepair as op\n"
-        "from onepair.training.hardware import Hardware\n"
         "options = dict(backbone='small-cnn', mode='finetune', epochs=1, out='run')\n"
-        "op.train('labels.csv', hardware=Hardware(workers=1), **options)\n"
+        "op.train('labels.csv', hardware=op.Hardware(workers=1), **options)\n"
     )
     done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode != 0

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from onepair.data import LabelTable, read_dataset, register_reader, write_table
     from onepair.data.images.decode import Preprocessing
     from onepair.dataset import Dataset
+    from onepair.errors import OnepairError
     from onepair.finding import find_by_blocks, rank
-    from onepair.inference.prediction import load
+    from onepair.inference.prediction import Model, load
     from onepair.label_matrix import LabelMatrix
     from onepair.labels import (
         NEGATIVE,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from onepair.probability import fit_decisions
     from onepair.torch_metrics import MeanAveragePrecision
     from onepair.training.callbacks import Callback
+    from onepair.training.hardware import Hardware
     from onepair.workflow import Run, compare, reproduce, train, tune
 
 __version__ = "0.1.0"
@@ -49,6 +51,7 @@ logging.getLogger("onepair").addHandler(logging.NullHandler())  # quiet, unless 
 _HOMES = {
     "onepair.data": ["LabelTable", "read_dataset", "register_reader", "write_table"],
     "onepair.data.images.decode": ["Preprocessing"],
+    "onepair.errors": ["OnepairError"],
     "onepair.finding": ["find_by_blocks", "rank"],
     "onepair.label_matrix": ["LabelMatrix"],
     "onepair.models": ["create_backbone", "register_backbone"],
@@ -78,9 +81,10 @@ _HOMES = {
     "onepair.metrics": ["average_precision", "mean_average_precision"],
     "onepair.dataset": ["Dataset"],
     "onepair.torch_metrics": ["MeanAveragePrecision"],
-    "onepair.inference.prediction": ["load"],
+    "onepair.inference.prediction": ["Model", "load"],
     "onepair.workflow": ["Run", "compare", "reproduce", "train", "tune"],
     "onepair.training.callbacks": ["Callback"],
+    "onepair.training.hardware": ["Hardware"],
 }
 _MODULES = ("hf", "lightning")  # for the loops of others
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -92,12 +96,15 @@ __all__ = [
     "CalibratedMultiLabel",
     "Callback",
     "Dataset",
+    "Hardware",
     "LabelMatrix",
     "LabelTable",
     "MeanAveragePrecision",
+    "Model",
     "OPMLClassifier",
     "OPMLLoss",
     "OPMLPlusLoss",
+    "OnepairError",
     "Preprocessing",
     "Run",
     "SoftOPMLLoss",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,7 @@ from onepair.data.quality import Progress, clean, find_problems, take_census
 from onepair.data.tables.cell_values import Column, is_vector
 from onepair.data.tables.read_table import Spellings, Unlisted, Zeros, interpret, with_one_spelling
 from onepair.data.tables.sheet import Sheet
-from onepair.errors import DataError, import_pandas
+from onepair.errors import DataError, import_pandas, reading, require_choice, require_number, require_path
 from onepair.features import Extraction, OnProgress, extract_features
 from onepair.files import cache_folder
 from onepair.inference.engine import Executor, local
@@ -29,7 +29,7 @@ from onepair.words import counted, listed
 if TYPE_CHECKING:
     import pandas
 
-MEMORY = "memory"  # the source of a dataset that no file holds
+MEMORY = "the features"  # the source of vectors that no file holds
 _LARGEST_DENSE = 2**30  # numbers of a sparse matrix that are written out
 
 
@@ -104,6 +104,12 @@ class Dataset:
             >>> Dataset.read("digits")[:100]
             Dataset(100 images, 10 classes, 258 positive, 742 negative, 0 unknown)
         """
+        if not isinstance(source, str | Path):
+            raise DataError(
+                f"a dataset is read from a path, not {type(source).__name__}; from_frame takes a DataFrame, and "
+                "from_arrays arrays"
+            )
+        _require_reading(unlisted, zeros, spellings)
         problems: list[Problem] = []
         columns = (labels,) if isinstance(labels, str) else tuple(labels)
         table = read_dataset(
@@ -178,6 +184,7 @@ class Dataset:
         frame = frame.collect() if hasattr(frame, "collect") else frame  # a lazy one of polars
         if not hasattr(frame, "columns"):
             raise DataError(f"a frame is a DataFrame of pandas or polars, not {type(frame).__name__}")
+        _require_reading(unlisted, zeros, spellings)
         names = [str(name) for name in frame.columns]
         wanted = [labels] if isinstance(labels, str) else list(map(str, labels or []))
         for name in [*wanted, *([] if file is None else [file])]:
@@ -203,7 +210,7 @@ class Dataset:
         report = collect(problems, strict=strict)
         table = interpret(
             sheet,
-            [Path(folder)],
+            [require_path(folder, "folder")],
             unlisted=unlisted,
             zeros=zeros,
             label_columns=wanted or None,
@@ -228,7 +235,7 @@ class Dataset:
         *,
         classes: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
-        split: Sequence[str] | None = None,
+        split: str | Sequence[str] = "train",
     ) -> "Dataset":
         """Take a matrix of features (N, D), or a list of texts, and a matrix of labels (N, L).
 
@@ -238,18 +245,26 @@ class Dataset:
             Y: 1, 0, and -1, NaN or None for unknown; of a sparse matrix, what is not stored is unknown.
             classes: the names of the columns of Y; by default those of a DataFrame, or their numbers.
             names: of the rows; by default their numbers.
-            split: "train", "validation" or "test" of each row; by default all are "train".
+            split: "train", "validation" or "test", of all rows or of each.
+
+        Returns:
+            The dataset, all in memory, or mapped where the array was.
 
         Raises:
             DataError: the sizes do not fit each other, or a cell is no label.
+
+        Examples:
+            >>> Dataset.from_arrays(["a dog", "a sofa"], [[1, None], [None, 1]], classes=["dog", "sofa"])
+            Dataset(2 texts, 2 classes, 2 positive, 0 negative, 2 unknown)
         """
         labels, classes = _labels(Y, classes)
-        if (texts := _texts(X)) is not None:
-            return cls(_in_memory(len(texts), labels, classes, names, split, texts=texts))
-        if getattr(X, "ndim", 0) == 4 or (isinstance(X, list | tuple) and X and hasattr(X[0], "convert")):
-            return cls(_in_memory(len(X), labels, classes, names, split, pixels=Images(X.__getitem__, len(X))))
-        vectors = _vectors(X)
-        return cls(_in_memory(len(vectors), labels, classes, names, split, vectors=vectors))
+        with reading("X"):
+            if isinstance(X, str | PurePath | Mapping) or not (hasattr(X, "__len__") or hasattr(X, "shape")):
+                raise DataError(
+                    f"X is an array of features (N, D), or N texts or images, not {type(X).__name__}; make a list or "
+                    "an array of it (Dataset.read reads files)"
+                )
+            return cls(_in_memory(labels, classes, names, split, **_inputs(X)))
 
     @classmethod
     def from_hf(
@@ -259,7 +274,7 @@ class Dataset:
         image: str = "image",
         labels: str = "labels",
         classes: Sequence[str] | None = None,
-        split: str = "train",
+        split: str | Sequence[str] = "train",
     ) -> "Dataset":
         """Take a dataset of Hugging Face's `datasets`; its images are decoded when they are needed.
 
@@ -269,10 +284,16 @@ class Dataset:
             labels: its column of lists of labels: names, numbers of a `ClassLabel`, objects with a category, or one 1
                 or 0 for each class.
             classes: their names, where each row has one 1 or 0 for each class.
-            split: which split its rows belong to.
+            split: as for `from_arrays`.
+
+        Returns:
+            The dataset. It is not written beside a run, so open one later by `Run(path, data=...)`.
 
         Raises:
             DataError: it has no such column, or is no `datasets.Dataset`.
+
+        Examples:
+            >>> Dataset.from_hf(datasets.load_dataset("detection-datasets/coco"), labels="objects")  # doctest: +SKIP
         """
         if isinstance(dataset, Mapping):
             raise DataError(f"these are the splits {listed(list(dataset))} of a dataset; give one of them")
@@ -281,7 +302,8 @@ class Dataset:
         for column in (image, labels):
             if column not in dataset.column_names:
                 raise DataError(f"the dataset has no column {column!r}; it has {listed(dataset.column_names)}")
-        images, cells = Images(lambda row: dataset[row][image], len(dataset)), list(dataset[labels])
+        with reading(f"the column {labels!r}"):
+            images, cells = Images(lambda row: dataset[row][image], len(dataset)), list(dataset[labels])
         lists, known = _hf_lists(cells, dataset.features.get(labels))
         if not known and (classes is not None or all(is_vector([str(each) for each in _categories(c)]) for c in cells)):
             matrix, classes = _labels(cells, classes)
@@ -291,11 +313,16 @@ class Dataset:
             rows = np.repeat(np.arange(len(lists)), [len(names) for names in lists])
             columns = np.array([column_of[name] for names in lists for name in names], np.intp)
             matrix = LabelMatrix.from_entries((len(lists), len(classes)), rows, columns, 1)
-        return cls(_in_memory(len(lists), matrix, classes, None, [split] * len(lists), pixels=images))
+        return cls(_in_memory(matrix, classes, None, split, pixels=images))
 
     @classmethod
     def from_torch(
-        cls, dataset: Any, *, targets: Any = None, classes: Sequence[str] | None = None, split: str = "train"
+        cls,
+        dataset: Any,
+        *,
+        targets: Any = None,
+        classes: Sequence[str] | None = None,
+        split: str | Sequence[str] = "train",
     ) -> "Dataset":
         """Take a map-style dataset of PyTorch whose items are images, or pairs of an image and its labels.
 
@@ -304,10 +331,19 @@ class Dataset:
             targets: labels (N, L) as for `from_arrays`; by default the second part of each item, for which all items
                 are read once.
             classes: the names of the columns.
-            split: which split its rows belong to.
+            split: as for `from_arrays`.
+
+        Returns:
+            The dataset. It is not written beside a run, so open one later by `Run(path, data=...)`.
 
         Raises:
-            DataError: it has no length, or its items are no images.
+            DataError: it has no length, or its items are no images, or cannot be read.
+
+        Examples:
+            >>> import torch
+            >>> pictures = torch.utils.data.TensorDataset(torch.zeros(2, 3, 8, 8), torch.tensor([[1, -1], [0, 1]]))
+            >>> Dataset.from_torch(pictures, classes=["dog", "sofa"])
+            Dataset(2 images, 2 classes, 2 positive, 1 negative, 1 unknown)
         """
         if not hasattr(dataset, "__len__"):
             raise DataError(f"{type(dataset).__name__} has no length; give a map-style dataset")
@@ -316,9 +352,13 @@ class Dataset:
             item = dataset[row]
             return item[0] if isinstance(item, tuple | list) else item
 
-        rows = len(dataset)
-        labels, names = _labels([dataset[row][1] for row in range(rows)] if targets is None else targets, classes)
-        return cls(_in_memory(rows, labels, names, None, [split] * rows, pixels=Images(image, rows)))
+        with reading("the dataset"):
+            rows = len(dataset)
+        if targets is None:
+            with reading("the labels of an item, its second part,"):
+                targets = [dataset[row][1] for row in range(rows)]
+        labels, names = _labels(targets, classes)
+        return cls(_in_memory(labels, names, None, split, pixels=Images(image, rows)))
 
     # What is in one
 
@@ -443,28 +483,38 @@ class Dataset:
         Raises:
             DataError: a training label is unknown already, or an option has no such value.
         """
-        if process not in ("single-positive", "few-positives", "fraction"):
-            raise DataError(f"process is single-positive, few-positives or fraction, not {process!r}")
+        require_choice("process", process, ("single-positive", "few-positives", "fraction"))
+        require_number("positives", positives, 1, whole=True)
+        require_number("known", known, 0, 1)
+        require_number("seed", seed, 0, whole=True)
         rows = self.table.rows("train")
         full = self.table.labels[rows]
         if (full == UNKNOWN).any():
             raise DataError("to hide labels, every training label must be known")
-        try:
-            if process == "fraction":
-                seen = observe_fraction(full, known=known, seed=seed)
-            else:
-                seen = observe_positives(full, per_sample=positives if process == "few-positives" else 1, seed=seed)
-        except ValueError as error:
-            raise DataError(str(error)) from None
+        if process == "fraction":
+            seen = observe_fraction(full, known=known, seed=seed)
+        else:
+            seen = observe_positives(full, per_sample=positives if process == "few-positives" else 1, seed=seed)
         return self.with_labels(self.table.labels.with_rows(rows, LabelMatrix.of(seen)))
 
     def with_labels(self, labels: "ArrayLike | LabelMatrix") -> "Dataset":
-        """Return the same samples with other labels (N, L)."""
-        return Dataset(replace(self.table, labels=LabelMatrix.of(labels)))
+        """Return the same samples with other labels (N, L), in the form that `from_arrays` takes them.
 
-    def with_split(self, split: Sequence[str]) -> "Dataset":
-        """Return the same samples in other splits: "train", "validation" or "test" of each."""
-        return Dataset(replace(self.table, split=np.asarray(split)))
+        Raises:
+            DataError: they are of another size, or a cell is no label.
+        """
+        given = labels if isinstance(labels, LabelMatrix) else _labels(labels, self.classes)[0]
+        if given.shape != self.table.labels.shape:
+            raise DataError(f"labels are {self.table.labels.shape}, a row per sample, not {given.shape}")
+        return Dataset(replace(self.table, labels=given))
+
+    def with_split(self, split: str | Sequence[str]) -> "Dataset":
+        """Return the same samples in other splits: "train", "validation" or "test", of all or of each.
+
+        Raises:
+            DataError: there is no such split, or there are more or fewer than samples.
+        """
+        return Dataset(replace(self.table, split=_splits(split, len(self))))
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a DataFrame with the columns file and split, and one per class: 1, 0 or <NA>."""
@@ -479,7 +529,7 @@ class Dataset:
 
         File names are written relative to the file, so that it can be trained on as it stands.
         """
-        path = Path(path)
+        path = require_path(path, "what labels are written to")
         write_labels(
             self.table if self.table.pixels is not None else named_from(self.table, path.parent), path, format=format
         )
@@ -527,7 +577,8 @@ class Images(Sequence[Any]):
     def __getitem__(self, row: Any) -> Any:
         if not 0 <= row < self._length:
             raise IndexError(row)
-        return as_pixels(self._read(int(row)), what=f"image {row}")
+        with reading(f"image {row}"):
+            return as_pixels(self._read(int(row)), what=f"image {row}")
 
 
 class _SomeImages(NamedTuple):
@@ -565,6 +616,32 @@ def _texts(given: Any) -> tuple[str, ...] | None:
     return tuple(map(str, cells))
 
 
+def _inputs(given: Any) -> dict[str, Any]:
+    """Texts, images or vectors, by what is given."""
+    if (texts := _texts(given)) is not None:
+        return {"texts": texts}
+    if getattr(given, "ndim", 0) == 4 or (isinstance(given, list | tuple) and given and hasattr(given[0], "convert")):
+        return {"pixels": Images(given.__getitem__, len(given))}
+    return {"vectors": _vectors(given)}
+
+
+def _require_reading(unlisted: str, zeros: str, spellings: str) -> None:
+    for name, given, words in (
+        ("unlisted", unlisted, Unlisted),
+        ("zeros", zeros, Zeros),
+        ("spellings", spellings, Spellings),
+    ):
+        require_choice(name, given, get_args(words))
+
+
+def _splits(split: str | Sequence[str], rows: int) -> NDArray[np.str_]:
+    """The split of each row."""
+    names = [split] * rows if isinstance(split, str) else [str(name) for name in split]
+    if len(names) != rows:
+        raise DataError(f"there {'is' if rows == 1 else 'are'} {counted(rows, 'sample')}, and split of {len(names):,}")
+    return np.array(names, dtype=np.str_)
+
+
 def _vectors(given: Any) -> Vectors:
     """A matrix of features; what is memory-mapped stays so."""
     from scipy.sparse import issparse
@@ -581,9 +658,12 @@ def _vectors(given: Any) -> Vectors:
     except (TypeError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"features are a matrix of numbers (N, D), or N texts: {error}") from None
+        raise DataError(f"features are a matrix of numbers (N, D), or N texts ({error}); mend the rows") from None
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not array.size:
-        raise DataError(f"features are a matrix of numbers (N, D), not {array.dtype} of shape {array.shape}")
+        raise DataError(
+            f"features are a matrix of numbers (N, D), not {array.dtype} of shape {array.shape}; give real numbers "
+            "with two axes"
+        )
     return Vectors(MEMORY, (array,))
 
 
@@ -591,23 +671,26 @@ def _labels(given: Any, classes: Sequence[str] | None) -> tuple[LabelMatrix, Seq
     """Labels in the one alphabet, by their known entries, and the names of their columns."""
     from scipy.sparse import issparse
 
-    try:
+    with reading("Y"):
         if issparse(given):
             entries = given.tocoo()
             values = np.where(np.isnan(entries.data), UNKNOWN, entries.data)
             labels = LabelMatrix.from_entries(entries.shape, entries.row, entries.col, values)
         else:
             labels = LabelMatrix.of(_label_array(given))
-    except ValueError as error:
-        raise DataError(str(error)) from None
     if classes is None:
         classes = list(map(str, given.columns if hasattr(given, "columns") else range(labels.shape[1])))
-    return labels, [str(name) for name in classes]
+    if isinstance(classes, str) or not isinstance(classes, Iterable):
+        raise DataError(f"classes are a list of names, one for each column of the labels, not {classes!r}")
+    named = list(classes)
+    if bad := [name for name in named if is_missing(name)]:
+        raise DataError(f"class {named.index(bad[0])} has no name, but {bad[0]}; name it")
+    return labels, [str(name) for name in named]
 
 
 def _label_array(given: Any) -> NDArray[Any]:
     """A matrix of numbers, with NaN for what is missing."""
-    if isinstance(given, Iterable) and not hasattr(given, "shape"):
+    if isinstance(given, Iterable) and not hasattr(given, "shape") and not isinstance(given, str | Mapping):
         given = [each.tolist() if hasattr(each, "tolist") else each for each in given]
     try:
         array = to_numpy(given)
@@ -624,17 +707,16 @@ def _label_array(given: Any) -> NDArray[Any]:
 
 
 def _in_memory(
-    rows: int,
     labels: LabelMatrix,
     classes: Sequence[str],
     names: Sequence[str] | None,
-    split: Sequence[str] | None,
+    split: str | Sequence[str],
     **inputs: Any,
 ) -> LabelTable:
-    """A table of samples that no file holds."""
+    """A table of samples that no file holds: its `inputs` are vectors, texts or pixels."""
+    (rows,) = map(len, inputs.values())
     names = [str(row) for row in range(rows)] if names is None else [str(name) for name in names]
-    split = ["train"] * rows if split is None else [str(name) for name in split]
-    for what, count in (("labels", len(labels)), ("names", len(names)), ("split", len(split))):
+    for what, count in (("labels", len(labels)), ("names", len(names))):
         if count != rows:
             raise DataError(f"there {'is' if rows == 1 else 'are'} {counted(rows, 'sample')}, and {what} of {count:,}")
     if len(classes) != labels.shape[1]:
@@ -649,7 +731,7 @@ def _in_memory(
         files=tuple(names),
         classes=tuple(classes),
         labels=labels,
-        split=np.array(split),
+        split=_splits(split, rows),
         root=Path(),
         numbered=Numbered(np.arange(rows), rows),
         ids="pixels" not in inputs,

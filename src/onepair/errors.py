@@ -3,8 +3,12 @@
 The command line shows an `OnepairError` as one sentence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 # What each extra of the package brings, as it is imported. pyproject.toml says the same with versions.
@@ -24,7 +28,15 @@ EXTRAS = {
 
 
 class OnepairError(Exception):
-    """Something that the user can mend: the message is one sentence that says what, where, and what to do."""
+    """Something that the user can mend: the message is one sentence that says what, where, and what to do.
+
+    Examples:
+        >>> try:
+        ...     raise DataError("labels.csv: there is no such file")
+        ... except OnepairError as error:
+        ...     print(error)
+        labels.csv: there is no such file
+    """
 
 
 UserError = OnepairError
@@ -104,6 +116,43 @@ def require_extra(*names: str) -> None:
     if wanted := [name for name, modules in missing.items() if modules]:
         modules = ", ".join(dict.fromkeys(module for name in wanted for module in missing[name]))
         raise MissingExtraError(f"this needs {modules}; install with: pip install 'onepair[{','.join(wanted)}]'")
+
+
+def require_path(given: Any, what: str) -> Path:
+    """Return a path, or say that something else was given."""
+    if not isinstance(given, str | PathLike):
+        raise DataError(f"{what} is a path, not {type(given).__name__}; give the name of a file or folder")
+    return Path(given)
+
+
+def require_number(name: str, given: Any, low: float, high: float | None = None, *, whole: bool = False) -> None:
+    """Refuse what is no number, or one out of range.
+
+    >>> require_number("top", 0, 1, whole=True)
+    Traceback (most recent call last):
+    onepair.errors.ConfigError: top is a whole number of at least 1, not 0
+    """
+    fits = isinstance(given, Integral if whole else Real) and not isinstance(given, bool)
+    if not fits or not low <= given or (high is not None and not given <= high):
+        span = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise ConfigError(f"{name} is a {'whole ' if whole else ''}number {span}, not {given!r}")
+
+
+def require_choice(name: str, given: Any, choices: Sequence[str]) -> None:
+    """Refuse what is not one of some words."""
+    if given not in choices:
+        raise ConfigError(f"{name} is one of {', '.join(choices)}, not {given!r}")
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Say what could not be read, where another library fails in doing so."""
+    try:
+        yield
+    except (OnepairError, MemoryError):
+        raise
+    except Exception as error:  # of any kind: a closed file, a broken picture, a server
+        raise DataError(f"{what} cannot be read ({type(error).__name__}: {error}); is it closed or damaged?") from error
 
 
 def import_pandas() -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onepair.errors import TooManyCellsError
+from onepair.errors import DataError, TooManyCellsError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels, validate_labels
 
 MOST_CELLS = 2**28  # of a matrix that is held as a whole; a larger one goes by blocks of rows
@@ -90,7 +90,7 @@ class LabelMatrix:
         """
         count, width = shape
         if count < 1 or width < 1:
-            raise ValueError(f"labels: expected a non-empty matrix (samples, classes), got shape {shape}")
+            raise DataError(f"labels: expected a non-empty matrix (samples, classes), got shape {shape}")
         row, column = _whole(rows, "row"), _whole(columns, "column")
         if row.shape != column.shape or row.ndim != 1:
             raise ValueError(f"entries need one row and one column each, got {row.shape} and {column.shape}")
@@ -381,7 +381,7 @@ def _whole(numbers: ArrayLike, name: str) -> Indices:
 def _labels(values: ArrayLike) -> Labels:
     given = np.asarray(values)
     if not np.isin(given, (POSITIVE, NEGATIVE, UNKNOWN)).all():
-        raise ValueError("a label is 1 (positive), 0 (negative) or -1 (unknown)")
+        raise DataError("a label is 1 (positive), 0 (negative) or -1 (unknown)")
     return given.astype(np.int8)
 
 

@@ -56,19 +56,22 @@ def validate_labels(labels: ArrayLike) -> Labels:
                [ 0,  1]], dtype=int8)
         >>> validate_labels([[1, -1], [0, 2]])
         Traceback (most recent call last):
-        ValueError: labels: row 1, column 1 holds 2; a label is 1 (positive), 0 (negative), or -1 or NaN (unknown)
+        DataError: labels: row 1, column 1 holds 2; a label is 1 (positive), 0 (negative), or -1 or NaN (unknown)
     """
     given = to_numpy(labels)
     if given.dtype.kind not in "biuf":
-        raise ValueError(f"labels: expected a matrix of numbers, got values of type {given.dtype}")
+        raise DataError(
+            f"labels: expected a matrix of numbers, got values of type {given.dtype}; write 1 for yes, 0 for no and -1 "
+            "or NaN for unknown (Dataset.from_frame reads names and words)"
+        )
     if given.ndim != 2 or given.size == 0:
-        raise ValueError(f"labels: expected a non-empty matrix (samples, classes), got shape {given.shape}")
+        raise DataError(f"labels: expected a non-empty matrix (samples, classes), got shape {given.shape}")
     if given.dtype.kind == "f":
         given = np.where(np.isnan(given), UNKNOWN, given)
     in_alphabet = (given == POSITIVE) | (given == NEGATIVE) | (given == UNKNOWN)
     if not in_alphabet.all():
         row, column = (int(i) for i in np.argwhere(~in_alphabet)[0])
-        raise ValueError(
+        raise DataError(
             f"labels: row {row}, column {column} holds {given[row, column]}; "
             "a label is 1 (positive), 0 (negative), or -1 or NaN (unknown)"
         )

@@ -18,7 +18,16 @@ from onepair.data.formats.xmp import Written
 from onepair.data.images.blocks import pixels_of
 from onepair.data.label_table import SPLITS, LabelTable
 from onepair.dataset import MEMORY, Dataset
-from onepair.errors import DataError, OnepairError, ReviewError, UserError, import_pandas, require_extra
+from onepair.errors import (
+    DataError,
+    OnepairError,
+    ReviewError,
+    UserError,
+    import_pandas,
+    require_extra,
+    require_number,
+    require_path,
+)
 from onepair.finding.suggestions import Finding
 from onepair.inference.prediction import SHOWN, Model, as_figure, as_figures, load
 from onepair.labels import NEGATIVE, POSITIVE
@@ -104,12 +113,12 @@ def train(
     """
     from onepair.training.run import train as train_run
 
-    folder = Path(tempfile.mkdtemp(prefix="onepair-") if out is None else out)
+    folder = Path(tempfile.mkdtemp(prefix="onepair-")) if out is None else require_path(out, "out")
     dataset = data if isinstance(data, Dataset) else None
     with _folder_of(dataset, folder, temporary=out is None):
         config, hardware = _configured(data, folder, hardware, method, backbone, mode, preset, settings)
-        with _shown(progress) as shown, _guarded():
-            train_run(config, RunFolder(folder), hardware=hardware, callbacks=[*shown, *callbacks], restart=restart)
+        with _shown(progress, callbacks) as told, _guarded():
+            train_run(config, RunFolder(folder), hardware=hardware, callbacks=told, restart=restart)
         if dataset is not None and out is not None and not dataset.settings:
             _write_beside(dataset, folder)
         run = Run(folder, data=dataset, hardware=hardware)
@@ -151,11 +160,12 @@ def tune(
     require_extra("tune")
     from onepair.experiments.tuning import tune as search
 
-    folder = Path(tempfile.mkdtemp(prefix="onepair-") if out is None else out)
+    require_number("trials", trials, 1, whole=True)
+    folder = Path(tempfile.mkdtemp(prefix="onepair-")) if out is None else require_path(out, "out")
     with _folder_of(data if isinstance(data, Dataset) else None, folder, temporary=out is None):
         config, hardware = _configured(data, folder, hardware, method, backbone, mode, preset, settings)
-        with _shown(progress) as shown, _guarded():
-            tuned = search(folder, config, trials=trials, hardware=hardware, callbacks=[*shown, *callbacks])
+        with _shown(progress, callbacks) as told, _guarded():
+            tuned = search(folder, config, trials=trials, hardware=hardware, callbacks=told)
     if out is None:
         weakref.finalize(tuned, shutil.rmtree, folder, ignore_errors=True)
     return tuned
@@ -179,7 +189,7 @@ class Run:
 
     def __init__(self, path: str | Path, *, data: Dataset | None = None, hardware: "Hardware | None" = None) -> None:
         self._hardware, self._shared = hardware, RunCache() if hardware is None else hardware.shared
-        self._opened = FinishedRun(run_in(Path(path)), shared=self._shared)
+        self._opened = FinishedRun(run_in(require_path(path, "a run")), shared=self._shared)
         if data is not None:
             _keep(self._shared, data, self.config)
 
@@ -251,7 +261,10 @@ class Run:
         """
         from onepair.finding.find import find_labels
 
-        with _shown(progress) as shown:
+        for name, given, least, most in (("min_probability", min_probability, 0, 1), ("top", top, 1, None)):
+            if given is not None:
+                require_number(name, given, least, most, whole=name == "top")
+        with _shown(progress, callbacks) as told:
             found = find_labels(
                 self._opened,
                 folds=folds,
@@ -259,7 +272,7 @@ class Run:
                 min_probability=min_probability,
                 maps=maps,
                 hardware=self.hardware,
-                callbacks=[*shown, *callbacks],
+                callbacks=told,
             )
         return Found(found, self._opened.table)
 
@@ -294,6 +307,9 @@ class Run:
         """
         if split not in SPLITS:
             raise DataError(f"split is one of {', '.join(SPLITS)}, not {split!r}")
+        if data is not None and not isinstance(data, Dataset):
+            raise DataError(f"data is a Dataset, not {type(data).__name__}; make one by Dataset.from_frame or others")
+        metrics = [metrics] if isinstance(metrics, str) else metrics
         table = None if data is None else data.table
         source = "the dataset" if data is None else str(data.settings.get("source", "the dataset"))
         return evaluate_run(
@@ -317,6 +333,8 @@ class Run:
         """
         if precision is not None and rule not in (None, "precision"):
             raise UserError(f"precision belongs to rule='precision', and this is rule={rule!r}; leave one of them out")
+        if precision is not None:
+            require_number("precision", precision, 0, 1)
         rule = rule or ("likely" if precision is None else "precision")
         chosen = choose_thresholds(self._opened, rule=rule, precision=precision or 0.9, calibration=calibration)
         self.__dict__.pop("model", None)
@@ -339,6 +357,7 @@ class Run:
             ReviewError: nobody has called `find` yet.
         """
         require_extra("review")
+        require_number("port", port, 0, 65535, whole=True)
         from onepair.review.session import ReviewSession
 
         session = ReviewSession(self._opened, read_queue(self._opened), open_answers(self._opened))
@@ -357,6 +376,7 @@ class Run:
         """
         from onepair.review.audit_session import open_audit
 
+        require_number("images", images, 1, whole=True)
         return open_audit(self._opened, images, split=split, seed=seed)
 
     def audit_summary(self) -> AuditSummary:
@@ -430,7 +450,7 @@ class Run:
         Raises:
             ReviewError: nobody has answered anything.
         """
-        out, store = Path(path), self._stored()
+        out, store = require_path(path, "what labels are written to"), self._stored()
         protect_inputs(out, run=self.path)
         if store is None and self._opened.audit is None:
             raise ReviewError(f"{self.path}: nobody has reviewed it yet; run {command('review', self.path)} first")
@@ -451,7 +471,8 @@ class Run:
         """
         store = self._stored()
         entries, added = (store.entries(), store.classes()) if store else ([], [])
-        return write_photo_keywords(self._opened, entries, Path(folder), added=added, form=form)
+        target = require_path(folder, "what keywords are written to")
+        return write_photo_keywords(self._opened, entries, target, added=added, form=form)
 
     def explain(self, images: Sequence[str | Path | int], *, labels: Sequence[str] = ()) -> "Explanations":
         """Show where in images the model sees its labels.
@@ -479,7 +500,7 @@ class Run:
         from onepair.report.compared_runs import RunSummary
         from onepair.report.explain_images import choose_examples
 
-        out, run = Path(path), self._opened
+        out, run = require_path(path, "what a report is written to"), self._opened
         protect_inputs(out, run=self.path)
         with writing(out):
             write_report(
@@ -496,8 +517,7 @@ class Run:
         Args:
             found: the suggestions, for example `run.find().above(0.95)`.
         """
-        if not isinstance(found, Found):
-            raise DataError(f"these are no suggestions of run.find(), but {type(found).__name__}")
+        _require_found(found)
         table, suggestions = self.labels().table, found.finding.suggestions
         values = np.where(suggestions.kind == "missing", POSITIVE, NEGATIVE)
         rows = found.finding.rows[suggestions.row]
@@ -524,7 +544,9 @@ class Run:
         require_extra("report")
         from onepair.report.page import plot_shares
 
-        return plot_shares((found or self.find()).finding.classes)
+        found = self.find() if found is None else found
+        _require_found(found)
+        return plot_shares(found.finding.classes)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}: {self._opened.title}, {len(self.classes):,} classes)"
@@ -544,7 +566,9 @@ def compare(runs: Sequence[Run | str | Path], *, resamples: int = 1000, seed: in
     Examples:
         >>> compare(["runs/bce", "runs/opml-plus"]).to_frame()  # doctest: +SKIP
     """
-    given = [run._opened if isinstance(run, Run) else Path(run) for run in runs]
+    if isinstance(runs, str | PurePath) or not isinstance(runs, Iterable):
+        raise DataError(f"runs are a list of two or more Runs or their folders, not {runs!r}")
+    given = [run._opened if isinstance(run, Run) else require_path(run, "a run") for run in runs]
     return compare_runs(given, resamples=resamples, seed=seed)
 
 
@@ -596,7 +620,7 @@ def reproduce(
     from onepair.methods import find_method
     from onepair.training.hardware import Hardware
 
-    with _shown(progress) as shown, _guarded():
+    with _shown(progress, callbacks) as told, _guarded():
         study = Study(
             Path(out),
             datasets=[parse_dataset(str(each)) for each in ([data] if isinstance(data, str | Path) else data)],
@@ -605,7 +629,7 @@ def reproduce(
             search=search,
             methods=[find_method(name).name for name in methods],
             hardware=hardware or Hardware(devices=1),
-            callbacks=[*shown, *callbacks],
+            callbacks=told,
         )
         return reproduced(what, study, settings=settings, dry_run=dry_run)
 
@@ -627,6 +651,7 @@ class Found:
 
     def above(self, probability: float) -> "Found":
         """Return the suggestions that are at least so probable."""
+        require_number("probability", probability, 0, 1)
         found = self.finding.suggestions
         return self[found.probability >= probability]
 
@@ -636,7 +661,7 @@ class Found:
 
     def write(self, path: str | Path) -> None:
         """Write the suggestions as a .csv or .parquet table."""
-        self.finding.write(Path(path))
+        self.finding.write(require_path(path, "what suggestions are written to"))
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a DataFrame with the columns file, label, probability and kind ("missing" or "wrong")."""
@@ -706,8 +731,14 @@ class Explanations(list["Explained"]):
         from onepair.files import write_atomically, writing
         from onepair.report.explain_images import render
 
-        with writing(Path(path)):
-            write_atomically(Path(path), render(self))
+        out = require_path(path, "what a picture is written to")
+        with writing(out):
+            write_atomically(out, render(self))
+
+
+def _require_found(found: Any) -> None:
+    if not isinstance(found, Found):
+        raise DataError(f"these are no suggestions of run.find(), but {type(found).__name__}")
 
 
 # Settings, and a dataset in memory
@@ -726,7 +757,9 @@ def _configured(
     """The configuration that the arguments of `train` say, and hardware that knows a dataset in memory."""
     from onepair.training.hardware import Hardware
 
-    hardware = hardware or Hardware()
+    hardware = Hardware() if hardware is None else hardware
+    if not isinstance(hardware, Hardware):
+        raise UserError(f"hardware is a Hardware, for example Hardware(devices=1), not {hardware!r}")
     if isinstance(data, Config):
         return data, hardware
     if not isinstance(data, Dataset | str | PurePath):
@@ -789,7 +822,7 @@ def _mapped_file(table: LabelTable) -> str | None:
         return None
     array = table.vectors.parts[0]
     file = getattr(array, "filename", None)
-    if file is None or Path(file).suffix != ".npy":
+    if file is None or Path(file).suffix != ".npy" or not Path(file).exists():
         return None
     whole = np.load(file, mmap_mode="r", allow_pickle=False)
     return str(Path(file).resolve()) if whole.shape == array.shape and whole.dtype == array.dtype else None
@@ -825,7 +858,9 @@ def _write_beside(data: Dataset, folder: Path) -> None:
 @contextlib.contextmanager
 def _guarded() -> Iterator[None]:
     """A sentence where processes that read images begin by running the program that starts them."""
-    advice = "put the program under: if __name__ == '__main__': (or leave it, with hardware=Hardware(workers=0))"
+    advice = (
+        "put the program under: if __name__ == '__main__': (or leave it, with hardware=onepair.Hardware(workers=0))"
+    )
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # one of these, before its own work
         raise UserError(f"a process that reads images runs the whole program again; {advice}")
     try:
@@ -840,13 +875,16 @@ def _guarded() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _shown(progress: bool | None) -> Iterator[list[Callback]]:
-    """Callbacks that show progress, if somebody looks."""
+def _shown(progress: bool | None, callbacks: Callback | Sequence[Callback]) -> Iterator[list[Callback]]:
+    """The callbacks, and those that show progress, if somebody looks."""
+    told = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+    if wrong := [each for each in told if not isinstance(each, Callback)]:
+        raise UserError(f"callbacks are objects of onepair.Callback, not {wrong[0]!r}")
     if progress or (progress is None and _in_notebook()):
         with ProgressCallback() as shown:
-            yield [shown, *([_NotebookBar()] if _in_notebook() else [])]
+            yield [shown, *([_NotebookBar()] if _in_notebook() else []), *told]
     else:
-        yield []
+        yield told
 
 
 def _in_notebook() -> bool:

@@ -11,7 +11,7 @@ from html import escape
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from onepair.data.images.image_files import image_files
 from onepair.data.label_table import LabelTable, Problem, Report, raise_problem
 from onepair.data.tables.cell_values import guard, write_names
 from onepair.data.vector_files import text_rows, vector_rows
-from onepair.errors import DataError, ModelError, OnepairError, UserError, import_pandas, require_extra
+from onepair.errors import DataError, ModelError, OnepairError, UserError, import_pandas, require_extra, require_path
 from onepair.files import replacing, write_atomically, writing
 from onepair.inference.engine import MANY, EngineFactory, Float32, OnnxEngine, open_session
 from onepair.inference.model_files import CARD, NAME, WEIGHTS, load_model, parse_description, read_description
@@ -115,6 +115,16 @@ class Model:
     Images are files, folders (all images in them and in the folders below), or uint8 arrays (H, W, 3); one, or many.
     A model that was trained on vectors takes these instead: arrays (D,) or (N, D), and files or folders of them. One
     that was trained on texts takes strings, each a text, and paths of files of them.
+
+    Attributes:
+        path: the folder or file that it was loaded from.
+        classes: their names.
+        decisions: its thresholds and its calibration.
+
+    Examples:
+        >>> model = load("runs/a")  # doctest: +SKIP
+        >>> model.predict("photos/").to_frame()  # doctest: +SKIP
+        >>> model.export("a.onnx", quantize="int8")  # doctest: +SKIP
     """
 
     path: Path
@@ -138,10 +148,9 @@ class Model:
         """Give every single image, vector or text."""
         if (table := getattr(given, "table", None)) is not None:  # of a `Dataset`
             return self._each_row(table)
-        if (
-            not isinstance(given, Iterable | PathLike)
-            and not hasattr(given, "convert")
-            and not hasattr(given, "toarray")
+        is_picture = hasattr(given, "convert")  # of PIL
+        if not (isinstance(given, Iterable | PathLike) or hasattr(given, "toarray") or is_picture) or (
+            is_picture and self.noun != "image"
         ):
             raise DataError(f"{type(given).__name__} holds no {self.noun}s; give paths, arrays or a Dataset")
         if self.preprocessing is not None:
@@ -189,8 +198,9 @@ class Model:
             report: is told of each image that cannot be read.
             on_progress: is told how many are predicted.
         """
+        out = require_path(path, "what predictions are written to")
         return write_predictions(
-            self, self.each(images), Path(path), predicted_only=predicted_only, report=report, on_progress=on_progress
+            self, self.each(images), out, predicted_only=predicted_only, report=report, on_progress=on_progress
         )
 
     def save(self, folder: str | Path) -> Path:
@@ -202,7 +212,8 @@ class Model:
         """
         if self.classifier is None:
             raise ModelError(f"{self.path}: is one file, which can be copied as it is")
-        target = Path(folder)
+        read_description(self.path)  # a folder that is gone cannot be copied
+        target = require_path(folder, "what a model is saved to")
         with writing(target):
             target.mkdir(parents=True, exist_ok=True)
             for name in (NAME, WEIGHTS, CARD):
@@ -210,13 +221,22 @@ class Model:
                     write_atomically(target / name, (self.path / name).read_bytes())
         return target
 
-    def export(self, path: str | Path, **options: Any) -> "Exported":
+    def export(
+        self,
+        path: str | Path,
+        *,
+        float_input: bool = False,
+        quantize: Literal["int8"] | None = None,
+        calibration: Any = None,
+    ) -> "Exported":
         """Write the model as an ONNX file, which needs neither torch nor onepair.
 
         Args:
             path: the file to write, a .onnx; its model card is beside it, a .md.
-            options: `float_input=True`; `quantize="int8"`, and with `calibration=photos` also activations in 8 bits;
-                see `onepair.inference.export.export_onnx`.
+            float_input: take normalised images instead of pixels, float32 (batch, 3, S, S).
+            quantize: "int8" keeps the weights in 8 bits: a quarter of the size at the same speed.
+            calibration: some dozens of images, or vectors, as the model takes them: with these, the network computes in
+                8 bits too, which is faster on processors that are made for it.
 
         Returns:
             What was written: its size, inputs and outputs, and how far it agrees with the model.
@@ -227,7 +247,8 @@ class Model:
         require_extra("onnx")
         from onepair.inference.export import export_onnx
 
-        return export_onnx(self.path, Path(path), **options)
+        out = require_path(path, "an ONNX file")
+        return export_onnx(self.path, out, float_input=float_input, quantize=quantize, calibration=calibration)
 
     def stream(self, images: Image | Iterable[Image], *, report: Report = raise_problem) -> Iterator[Prediction]:
         """Predict any number of images one by one, while they are read, in the memory of a few.

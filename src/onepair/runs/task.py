@@ -120,8 +120,8 @@ class Task:
         for split, kept in (("training", train), ("validation", validation)):
             if not kept.any():
                 raise DataError(
-                    f"not one {split} image can be read in {self.table.root}, for the reasons above; if they are "
-                    "elsewhere, say where with --folder"
+                    f"not one {split} image can be read in {self.table.root}, for example {min(files)}; if they are "
+                    "elsewhere, say where by --folder (in Python by folder=)"
                 )
         validation_labels = self.validation_labels.take(validation)
         if not validation_labels.has(POSITIVE):

@@ -25,16 +25,31 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a run computes on. It may change when a run is resumed, since it does not decide what is computed."""
+    """What a run computes on. It may change when a run is resumed, since it does not decide what is computed.
+
+    Args:
+        accelerator: "cpu", "gpu", or what else Lightning Fabric knows; "auto" takes the best there is.
+        devices: how many of them.
+        num_nodes: machines that compute together.
+        strategy: how devices share the work, for example "ddp".
+        workers: processes that read images; 0 reads in this one, and by default as many as there are cores to spare.
+        cache: the folder of computed features.
+        executor: where the features of images are computed.
+        shared: what runs with this very object keep for those after them.
+
+    Examples:
+        >>> Hardware(devices=1, workers=0).accelerator
+        'auto'
+    """
 
     accelerator: str = "auto"
     devices: int | Literal["auto"] = "auto"
     num_nodes: int = 1
     strategy: str = "auto"
-    workers: int | None = None  # processes that read images; None: as many as there are cores to spare
+    workers: int | None = None
     cache: Path = field(default_factory=cache_folder)
-    executor: Executor = local  # where the features of images are computed
-    shared: RunCache = field(default_factory=RunCache)  # by runs with this very object, one after another
+    executor: Executor = local
+    shared: RunCache = field(default_factory=RunCache)
 
     def fabric(self, precision: Any) -> Fabric:
         if any(kind in self.strategy for kind in ("fsdp", "deepspeed")):
