@@ -23,7 +23,7 @@ from tables import Record, groups, records
 from onepair.experiments.figures import HEIGHT, LOOKS, STANDING_OUT, WIDTH, Drawing, draw, gradients
 from onepair.files import write_atomically
 from onepair.methods import METHODS
-from onepair.methods.opml_plus import OPMLPlus
+from onepair.methods.opml_sp import OPMLPlus
 from onepair.report.style import MUTED, looks_of
 
 PUSHES = (  # a label, how many positives are missing for each that is shown, in words

@@ -33,10 +33,9 @@ from onepair.labels import POSITIVE, UNKNOWN, Labels, observe_positives
 from onepair.methods import create_method
 from onepair.metrics import Floats
 from onepair.probability import fit_decisions
-from onepair.probability.evaluation import evaluate
+from onepair.probability.evaluation import estimated_map, evaluate
 from onepair.probability.infer import class_priors
 from onepair.probability.intervals import WIDEST
-from onepair.probability.selection_score import estimated_map
 
 PROCESSES = {
     "one positive a row": Process(positives_per_row, (1,)),

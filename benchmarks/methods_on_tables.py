@@ -29,7 +29,7 @@ from scipy.sparse import issparse
 from torch import Tensor, nn
 
 from onepair import mean_average_precision, observe_positives, split_validation
-from onepair.data.formats.voc import read as read_voc
+from onepair.data.formats.research import read_voc
 from onepair.labels import NEGATIVE, POSITIVE, Labels
 from onepair.methods import METHODS, Method, create_method
 

@@ -16,7 +16,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 
 from onepair import OPMLClassifier
 from onepair.data.formats.read import read_dataset
-from onepair.data.formats.voc import read as read_voc
+from onepair.data.formats.research import read_voc
 from onepair.data.formats.write import write_table
 from onepair.data.label_table import LabelTable
 from onepair.files import write_atomically

@@ -22,13 +22,13 @@ from real_sets import write_csv
 from scipy.special import log_softmax
 from torch import nn
 
-from onepair.data.formats.voc import read
+from onepair.data.formats.research import read_voc
 from onepair.labels import NEGATIVE, POSITIVE, Indices, Labels, observe_positives, split_validation
 from onepair.methods import METHODS, create_method
 from onepair.metrics import Floats, mean_average_precision
 from onepair.probability.calibration import fit_lines
+from onepair.probability.evaluation import estimated_map
 from onepair.probability.observation import Rates, recognise
-from onepair.probability.selection_score import estimated_map
 from onepair.runs.config import preset, resolve_config
 from onepair.training.loop import Group, make_optimiser
 
@@ -69,7 +69,7 @@ class Run(NamedTuple):
 
 
 def load(voc: Path, features: Path) -> Data:
-    table = read(voc)
+    table = read_voc(voc)
     place = np.argsort(np.argsort([Path(file).name for file in table.files]))
     matrix = torch.from_numpy(np.load(features)[place]).float()
     official, test = table.rows("train"), table.rows("test")

@@ -522,7 +522,7 @@ def trust_counts() -> Lines:
 
 @table
 def trust_stages() -> Lines:
-    """What is stated of the first 100 suggestions, and what is right, after audits and answers; rows that chose nothing."""
+    """What the first 100 suggestions state, and what is right, after audits and answers; rows that chose nothing."""
     yield "after", "cases", "right", "by raw scores", "stated off by", "interval holds", "its width", "counts hold"
     rows = [row for row in records("trust") if row["half"] == "confirmed"]
     for (stage,), every in groups(rows, "stage").items():

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from real_sets import TABLES, read_voc_rows, write_csv
 from threadpoolctl import threadpool_limits
 
-from onepair.data.formats.voc import read as read_voc
+from onepair.data.formats.research import read_voc
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN, Labels
 from onepair.linear.fit import fit_linear

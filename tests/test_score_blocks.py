@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from onepair import score_blocks
+from onepair import metrics
 from onepair.label_matrix import LabelMatrix
 from onepair.methods.opml_sp import label_correction
-from onepair.metrics import average_precision
-from onepair.probability.selection_score import estimated_map, estimated_map_by_blocks
-from onepair.score_blocks import HighestUnknown, one_block, rank_positives
+from onepair.metrics import HighestUnknown, average_precision, one_block, rank_positives
+from onepair.probability.evaluation import estimated_map, estimated_map_by_blocks
 
 ALPHABETS = [(1, 0, -1), (1, -1), (1, 0), (1, 0, -1, -1, -1, -1)]
 
@@ -52,7 +51,7 @@ def slow_correction(scores, observed, label_num):
 def test_correction_follows_the_slow_reference_ties_included(case, label_num, waiting):
     scores, labels, size = case
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(score_blocks, "_MOST_WAITING", waiting)
+        patch.setattr(metrics, "_MOST_WAITING", waiting)
         blocks = Blocks(scores, size)
         class_ap, corrected = label_correction(blocks, LabelMatrix.of(labels), label_num=label_num)
     expected_ap, expected = slow_correction(scores, labels, label_num)

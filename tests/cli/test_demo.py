@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 
-from onepair.cli.demo import FIRST, judge
+from onepair.cli.first_steps import FIRST, judge
 from onepair.finding.suggestions import ClassSummary, Finding, Suggestions
 from onepair.probability.intervals import Interval
 from onepair.review.queue import open_run, read_queue

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from onepair.data.formats.voc import CLASSES
+from onepair.data.formats.research import VOC_CLASSES
 
 
 def write(path: Path, text: str) -> Path:
@@ -28,7 +28,7 @@ def voc(folder: Path, *, year: int = 2012) -> Path:
         "val": {"2008_000001": {"aeroplane": 1}},
     }
     for split, images in marks.items():
-        for name in CLASSES:
+        for name in VOC_CLASSES:
             rows = [f"{image} {values.get(name, -1):2d}" for image, values in images.items()]
             write(folder / "VOCdevkit" / f"VOC{year}" / "ImageSets" / "Main" / f"{name}_{split}.txt", lines(*rows))
     return folder

@@ -1,14 +1,14 @@
 import pytest
 
 from onepair.data import DataError
-from onepair.data.formats import cub
+from onepair.data.formats import research
 from tests.data import layouts
 
 LABELS = "CUB_200_2011/attributes/image_attribute_labels.txt"
 
 
 def test_rows_are_in_the_order_of_images_with_splits_mixed(tmp_path):
-    table = cub.read(layouts.cub(tmp_path))
+    table = research.read_cub(layouts.cub(tmp_path))
     assert table.files == ("images/001.Albatross/b.jpg", "images/001.Albatross/a.jpg", "images/002.Tern/c.jpg")
     assert table.split.tolist() == ["test", "train", "train"]
     assert table.classes == ("has_bill_shape::dagger", "has_size::small")
@@ -17,25 +17,25 @@ def test_rows_are_in_the_order_of_images_with_splits_mixed(tmp_path):
 
 def test_labels_are_is_present_whatever_follows_and_in_any_order(tmp_path):
     path = layouts.cub(tmp_path) / LABELS
-    assert cub.read(tmp_path).labels.tolist() == [[0, 1], [1, 0], [0, 0]]
+    assert research.read_cub(tmp_path).labels.tolist() == [[0, 1], [1, 0], [0, 0]]
     path.write_text("\n".join(reversed(path.read_text().split("\n"))))
-    assert cub.read(tmp_path).labels.tolist() == [[0, 1], [1, 0], [0, 0]]
+    assert research.read_cub(tmp_path).labels.tolist() == [[0, 1], [1, 0], [0, 0]]
 
 
 @pytest.mark.parametrize("place", ["CUB_200_2011", "CUB_200_2011/attributes"])
 def test_attribute_names_may_lie_in_the_folder(tmp_path, place):
     layouts.cub(tmp_path)
     (tmp_path / "attributes.txt").rename(tmp_path / place / "attributes.txt")
-    assert cub.read(tmp_path / "CUB_200_2011").classes[1] == "has_size::small"
+    assert research.read_cub(tmp_path / "CUB_200_2011").classes[1] == "has_size::small"
 
 
 def test_detects_the_folder_or_the_one_above(tmp_path):
-    assert not cub.detect(tmp_path)
+    assert not research.detect_cub(tmp_path)
     layouts.cub(tmp_path)
-    assert cub.detect(tmp_path)
-    assert cub.detect(tmp_path / "CUB_200_2011")
+    assert research.detect_cub(tmp_path)
+    assert research.detect_cub(tmp_path / "CUB_200_2011")
     with pytest.raises(DataError, match=r"no images\.txt"):
-        cub.read(tmp_path / "CUB_200_2011" / "attributes")
+        research.read_cub(tmp_path / "CUB_200_2011" / "attributes")
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_problems_name_the_line(tmp_path, old, new, problem, labels):
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     problems = []
-    table = cub.read(tmp_path, report=problems.append)
+    table = research.read_cub(tmp_path, report=problems.append)
     assert [str(each).removeprefix("image_attribute_labels.txt").removeprefix(", ") for each in problems] == [problem]
     assert table.labels.tolist() == labels
     with pytest.raises(DataError, match=r"image_attribute_labels\.txt"):
-        cub.read(tmp_path)
+        research.read_cub(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_right_number_of_lines_can_still_miss_a_cell(tmp_path, instead, prob
     path = layouts.cub(tmp_path) / LABELS
     path.write_text(path.read_text().replace("3 2 0 1 0", instead))
     problems = []
-    assert cub.read(tmp_path, report=problems.append).labels.tolist() == [[0, 1], [1, 0], [0, -1]]
+    assert research.read_cub(tmp_path, report=problems.append).labels.tolist() == [[0, 1], [1, 0], [0, -1]]
     first, second = map(str, problems)
     assert first.startswith(f"image_attribute_labels.txt, line 6: {problem}")
     assert second == "image_attribute_labels.txt: has no line for 1 of 2 attributes of image 3"
@@ -94,7 +94,7 @@ def test_a_bad_split_is_a_problem(tmp_path):
     layouts.cub(tmp_path)
     layouts.write(tmp_path / "CUB_200_2011" / "train_test_split.txt", "1 0\n2 yes\n3 1\n")
     with pytest.raises(DataError, match=r"train_test_split\.txt, line 2: holds 'yes'"):
-        cub.read(tmp_path)
+        research.read_cub(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path, name, text, messag
     layouts.cub(tmp_path)
     layouts.write(tmp_path / "CUB_200_2011" / name, text)
     with pytest.raises(DataError, match=message):
-        cub.read(tmp_path)
+        research.read_cub(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["attributes.txt", LABELS, "CUB_200_2011/train_test_split.txt"])
 def test_a_missing_file_is_named(tmp_path, name):
     (layouts.cub(tmp_path) / name).unlink()
     with pytest.raises(DataError, match=f"{name.split('/')[-1]}: there is no such file"):
-        cub.read(tmp_path)
+        research.read_cub(tmp_path)

@@ -7,7 +7,7 @@ from PIL import Image
 from onepair.data import quality
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.write import write_labels
-from onepair.data.images.alike import near_duplicates
+from onepair.data.images.image_files import near_duplicates
 from onepair.data.quality import clean, find_problems
 from onepair.labels import fold_groups
 from onepair.runs.config import DataConfig

@@ -12,7 +12,9 @@ def tree(folder, *files):
 
 
 def test_a_folder_per_class(tmp_path):
-    table = folders.read(tree(tmp_path, "dog/2.jpg", "dog/deep/1.PNG", "cat/1.jpg", "cat/notes.txt", ".cache/3.jpg"))
+    table = folders.read_folders(
+        tree(tmp_path, "dog/2.jpg", "dog/deep/1.PNG", "cat/1.jpg", "cat/notes.txt", ".cache/3.jpg")
+    )
     assert table.classes == ("cat", "dog")
     assert table.files == ("cat/1.jpg", "dog/2.jpg", "dog/deep/1.PNG")
     assert table.labels.tolist() == [[1, -1], [-1, 1], [-1, 1]]
@@ -22,7 +24,7 @@ def test_a_folder_per_class(tmp_path):
 
 def test_splits_above_the_classes(tmp_path):
     files = ("train/dog/1.jpg", "train/cat/2.jpg", "val/dog/3.jpg", "test/bird/4.jpg")
-    table = folders.read(tree(tmp_path, *files), unlisted="negative")
+    table = folders.read_folders(tree(tmp_path, *files), unlisted="negative")
     assert table.classes == ("bird", "cat", "dog")
     assert table.files == ("train/cat/2.jpg", "train/dog/1.jpg", "val/dog/3.jpg", "test/bird/4.jpg")
     assert table.split.tolist() == ["train", "train", "validation", "test"]
@@ -30,7 +32,7 @@ def test_splits_above_the_classes(tmp_path):
 
 
 def test_a_class_may_be_named_like_a_split(tmp_path):
-    table = folders.read(tree(tmp_path, "train/1.jpg", "bus/1.jpg"))
+    table = folders.read_folders(tree(tmp_path, "train/1.jpg", "bus/1.jpg"))
     assert table.classes == ("bus", "train")
 
 
@@ -49,7 +51,7 @@ def test_a_class_may_be_named_like_a_split(tmp_path):
     ],
 )
 def test_detects_two_folders_of_images_without_labels_beside_them(tmp_path, files, found):
-    assert folders.detect(tree(tmp_path, *files)) == found
+    assert folders.detect_folders(tree(tmp_path, *files)) == found
 
 
 def test_other_layouts_come_first(tmp_path):
@@ -66,7 +68,7 @@ def test_a_folder_with_a_table_in_it_gets_a_hint(tmp_path):
 def test_what_holds_no_folders_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "missing", tree(tmp_path, "1.jpg") / "1.jpg"):
         with pytest.raises(DataError, match="holds no folder with images"):
-            folders.read(path)
+            folders.read_folders(path)
 
 
 def test_beside_folders_of_classes_it_says_both_ways(tmp_path):

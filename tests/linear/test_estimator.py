@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from onepair import CalibratedMultiLabel, OPMLClassifier, mean_average_precision, observe_fraction, observe_positives
 from onepair.linear.estimator import ranking_score, read_labels
 from onepair.methods import create_method
-from onepair.probability.selection_score import estimated_map
+from onepair.probability.evaluation import estimated_map
 from tests.linear.problems import fit, make_problem
 
 NOT_OURS = {

@@ -23,7 +23,7 @@ from onepair.linear.fit import (
 )
 from onepair.linear.solver import Design
 from onepair.methods import create_method
-from onepair.probability.selection_score import estimated_map
+from onepair.probability.evaluation import estimated_map
 from tests.linear.problems import fit, make_problem, standardised
 
 

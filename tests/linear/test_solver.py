@@ -15,7 +15,7 @@ from onepair.linear import solver
 from onepair.linear.solver import Design, Objective, in_order, measure_columns, solve, workers
 from onepair.methods import METHODS, create_method
 from onepair.methods.opml_sp import label_correction
-from onepair.score_blocks import one_block
+from onepair.metrics import one_block
 from tests.linear.problems import fit, make_problem, standardised, thin
 from tests.methods.training import LIVELY
 

@@ -11,7 +11,7 @@ from tests.losses.batches import random_batch
 def way(request, monkeypatch):
     """Many cells are computed in a shorter way; here all are, too."""
     if request.param != "few":
-        monkeypatch.setattr("onepair.losses.soft_opml._MANY", 0)
+        monkeypatch.setattr("onepair.losses.opml._MANY", 0)
 
 
 def slow_soft_opml(logits, labels, gamma, alpha, beta, unknown):

@@ -59,7 +59,7 @@ def test_of_many_labels_with_few_known_each_counts_as_by_masks(scale, monkeypatc
     logits = (scale * torch.randn(labels.shape, generator=random, dtype=torch.float64)).tolist()
     method = begun(labels.tolist(), trust=0.3)
     found, loss = gradient_of(method, logits), method(torch.tensor(logits).double(), torch.arange(40))
-    monkeypatch.setattr("onepair.losses.plus._MANY", math.inf)
+    monkeypatch.setattr("onepair.losses.opml._MANY", math.inf)
     torch.testing.assert_close(found, gradient_of(method, logits))
     torch.testing.assert_close(loss, method(torch.tensor(logits).double(), torch.arange(40)))
 

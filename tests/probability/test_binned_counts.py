@@ -3,8 +3,8 @@
 import numpy as np
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
-from onepair.probability.binned_counts import KnownCells, Tally
 from onepair.probability.observation import recognise
+from onepair.probability.scenarios import KnownCells, Tally
 
 
 def test_bins_hold_all_cells_in_the_order_of_their_scores():

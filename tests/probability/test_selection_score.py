@@ -7,7 +7,7 @@ from scipy.special import expit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.metrics import average_precision, mean_average_precision
-from onepair.probability.selection_score import estimated_average_precision, estimated_map, expected_hidden
+from onepair.probability.evaluation import estimated_average_precision, estimated_map, expected_hidden
 
 
 def problem(rows=400, classes=6, *, noise=0.7, seed=0):

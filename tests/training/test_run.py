@@ -19,9 +19,9 @@ from onepair.inference.model_files import load_model
 from onepair.labels import UNKNOWN, observe_positives
 from onepair.methods import METHODS
 from onepair.methods.large_loss import LargeLoss
-from onepair.methods.opml_plus import OPMLPlus
+from onepair.methods.opml_sp import OPMLPlus
 from onepair.metrics import average_precision, mean_average_precision
-from onepair.probability.selection_score import estimated_map
+from onepair.probability.evaluation import estimated_map
 from onepair.probability.thresholds import fit_decisions
 from onepair.runs.config import build_config
 from onepair.runs.finished import FinishedRun

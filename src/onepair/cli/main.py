@@ -14,12 +14,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from onepair import __version__
-from onepair.cli import answers, machine
+from onepair.cli import finding, machine
 from onepair.cli.console import terminable
 from onepair.cli.data import check, datasets, features
-from onepair.cli.demo import demo
 from onepair.cli.finding import audit, find, labels, retrain, review
-from onepair.cli.first_steps import start
+from onepair.cli.first_steps import demo, start
 from onepair.cli.machine import doctor
 from onepair.cli.models import decide, evaluate, explain, export, predict
 from onepair.cli.research import compare, report, reproduce
@@ -77,7 +76,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Callable[..., Any]]]] = {
     "answers": (
         "Find and fix",
         "Write answers to a file for another machine, or take them from one.",
-        {"export": answers.export, "import": answers.import_},
+        {"export": finding.export_answers, "import": finding.import_answers},
     ),
     "runs": ("Use", "List runs, and see how far they are.", {"list": machine.list_runs, "status": machine.status}),
     "cache": ("Use", "Show and free the disk space of the cache.", {"size": machine.size, "clean": machine.clean}),

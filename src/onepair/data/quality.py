@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepair.data.class_rules import merge_classes
-from onepair.data.images.alike import Look, look_of, looks_of, near_duplicates
 from onepair.data.images.blocks import cores
+from onepair.data.images.image_files import Look, look_of, looks_of, near_duplicates
 from onepair.data.label_table import NOT_FINITE, SPLITS, LabelTable, Problem, Vectors
 from onepair.data.text_files import exists, fold, is_file
 from onepair.errors import DataError

@@ -16,12 +16,12 @@ from onepair.inference.engine_selector import EngineSelector, TorchEngine, score
 from onepair.inference.model_files import WEIGHTS
 from onepair.label_matrix import LabelMatrix, too_many
 from onepair.labels import Indices, Labels
+from onepair.metrics import ScoreRows
 from onepair.models import Classifier
 from onepair.runs.config import WITHOUT_IMAGES, Config, parse_fold
 from onepair.runs.finished import FinishedRun
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Split, sample_places, task_of
-from onepair.score_blocks import ScoreRows
 from onepair.training.callbacks import Callback
 from onepair.training.checkpoint import StopRequests
 from onepair.training.hardware import Hardware, first_logger, is_first

@@ -27,7 +27,7 @@ from onepair.linear.fit import FOLDS, LinearFit, Trial, fit_kernel, fit_linear
 from onepair.methods import METHODS, create_method, find_method
 from onepair.metrics import mean_average_precision
 from onepair.models.backbone import Kernel
-from onepair.probability.selection_score import estimated_map
+from onepair.probability.evaluation import estimated_map
 from onepair.probability.thresholds import Rule, Thresholds, fit_decisions
 
 Floats = NDArray[np.floating]

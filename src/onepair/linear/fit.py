@@ -20,11 +20,11 @@ from onepair.linear.solver import Design, Objective, Run, Solution, in_order, me
 from onepair.methods import Method
 from onepair.methods.method import as_observed
 from onepair.methods.ridge import Ridge
+from onepair.metrics import one_block
 from onepair.models.backbone import Kernel
+from onepair.probability.evaluation import estimated_map_by_blocks
 from onepair.probability.infer import class_priors
 from onepair.probability.observation import Process
-from onepair.probability.selection_score import estimated_map_by_blocks
-from onepair.score_blocks import one_block
 
 Floats = NDArray[np.floating]
 Strength = float | Literal["auto"]

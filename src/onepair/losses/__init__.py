@@ -4,19 +4,21 @@ Each is a pure function `loss(logits, labels, *, ..., unknown=..., reduction="me
 options. Logits, never probabilities; float16 and bfloat16 are computed and returned in float32.
 """
 
-from onepair.losses.asymmetric import AsymmetricLoss, asymmetric_loss
 from onepair.losses.batch import Loss, Reduction, Unknown
 from onepair.losses.bce import BCELoss, bce_loss
 from onepair.losses.entropy import EntropyMaximizationLoss, entropy_maximization_loss
-from onepair.losses.focal import FocalLoss, focal_loss
-from onepair.losses.high_rank import high_rank_penalty
-from onepair.losses.hill import HillLoss, hill_loss
-from onepair.losses.opml import OPMLLoss, opml_loss
-from onepair.losses.plus import OPMLPlusLoss, opml_plus_loss
+from onepair.losses.focal import AsymmetricLoss, FocalLoss, HillLoss, asymmetric_loss, focal_loss, hill_loss
+from onepair.losses.opml import (
+    OPMLLoss,
+    OPMLPlusLoss,
+    SoftOPMLLoss,
+    high_rank_penalty,
+    opml_loss,
+    opml_plus_loss,
+    soft_opml_loss,
+)
 from onepair.losses.propensity import propensity_loss
-from onepair.losses.soft_opml import SoftOPMLLoss, soft_opml_loss
-from onepair.losses.two_way import TwoWayLoss, two_way_loss
-from onepair.losses.zlpr import ZLPRLoss, zlpr_loss
+from onepair.losses.zlpr import TwoWayLoss, ZLPRLoss, two_way_loss, zlpr_loss
 
 __all__ = [
     "AsymmetricLoss",

@@ -10,7 +10,7 @@ from onepair.labels import POSITIVE
 from onepair.losses import bce_loss
 from onepair.losses.batch import check_at_least_zero, loss_batch
 from onepair.methods.method import EpochAware, Observed, at_least_single, register, require_scores
-from onepair.score_blocks import ScoreBlocks
+from onepair.metrics import ScoreBlocks
 
 
 @register(

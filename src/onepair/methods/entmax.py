@@ -16,7 +16,7 @@ from onepair.methods.method import (
     register,
     require_scores,
 )
-from onepair.score_blocks import ScoreBlocks
+from onepair.metrics import ScoreBlocks
 
 ZHOU = "Zhou et al. 2022"
 

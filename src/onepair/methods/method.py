@@ -15,8 +15,8 @@ from onepair.errors import ConfigError, UserError
 from onepair.label_matrix import LabelMatrix, limit, too_many
 from onepair.labels import POSITIVE, validate_labels
 from onepair.losses import Loss
+from onepair.metrics import ScoreBlocks, one_block
 from onepair.plugins import Registry, nearest
-from onepair.score_blocks import ScoreBlocks, one_block
 
 
 class SparseObserved:

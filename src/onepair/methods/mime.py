@@ -5,7 +5,7 @@ from torch import Tensor
 from onepair.labels import POSITIVE, UNKNOWN
 from onepair.losses import bce_loss
 from onepair.methods.method import MatrixMethod, Observed, at_least_single, register, require_scores
-from onepair.score_blocks import ScoreBlocks
+from onepair.metrics import ScoreBlocks
 
 
 @register(

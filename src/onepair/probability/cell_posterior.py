@@ -11,12 +11,12 @@ from scipy.special import expit, logit
 
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
-from onepair.probability.binned_counts import Tally
 from onepair.probability.calibration import UNTOLD, Correction, Platt, check_scores, fit_lines
 from onepair.probability.infer import Inference, infer
 from onepair.probability.intervals import Interval, wilson
 from onepair.probability.label_dependence import LabelDependence, fit_label_dependence
 from onepair.probability.observation import Mask, Observation, Process
+from onepair.probability.scenarios import Tally
 
 _EM_STEPS, _ROUNDS = 200, 4
 _HARDLY_ANY = 0.5  # wrong labels, that lines need not be fitted anew for

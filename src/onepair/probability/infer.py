@@ -9,11 +9,10 @@ from threadpoolctl import threadpool_limits
 
 from onepair.labels import POSITIVE, UNKNOWN, Labels, validate_labels
 from onepair.metrics import Floats
-from onepair.probability.binned_counts import KnownCells
 from onepair.probability.calibration import Platt, check_scores, fit_lines
 from onepair.probability.intervals import TAILS, Interval, count_missing, pool
 from onepair.probability.observation import Observation, Process, Rates, recognise
-from onepair.probability.scenarios import fit_scenarios
+from onepair.probability.scenarios import KnownCells, fit_scenarios
 
 _MOST_CELLS, _SCENARIO_CELLS = 4_000_000, 40_000  # to fit a few numbers per class, and a grid of scenarios
 _TOTAL_SD, _CLASS_SD = 0.25, 0.6  # of the logarithm of the number missing, of all and of a class, in any scenario

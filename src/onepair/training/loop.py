@@ -18,12 +18,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from onepair.errors import Stopped, TrainingError
 from onepair.labels import POSITIVE, Indices
 from onepair.methods import Method
+from onepair.metrics import ScoreBlocks, one_block
+from onepair.probability.evaluation import estimated_map_by_blocks
 from onepair.probability.infer import class_priors
-from onepair.probability.selection_score import estimated_map_by_blocks
 from onepair.runs.config import Config, OptimiserConfig, StageConfig
 from onepair.runs.folder import RunFolder
 from onepair.runs.task import Task
-from onepair.score_blocks import ScoreBlocks, one_block
 from onepair.training.callbacks import Callback, EpochRecord
 from onepair.training.checkpoint import Agreement, StageCheckpoint, StopRequests, Weights, stopped, unfit
 from onepair.training.hardware import cpu_state, hold_norms, holds_norms

@@ -18,14 +18,14 @@ from onepair.labels import Indices
 from onepair.linear.fit import LinearFit, Trial, ValidationRows, fit_kernel, fit_linear
 from onepair.methods import METHODS, Method
 from onepair.methods.method import as_observed
+from onepair.metrics import one_block
 from onepair.models import Backbone, Classifier, IdentityBackbone, TextBackbone, create_backbone, parse_weights
 from onepair.models.backbone import FrozenPrefix, KernelHead, TrainableSuffix, split_at
-from onepair.probability.selection_score import estimated_map_by_blocks
+from onepair.probability.evaluation import estimated_map_by_blocks
 from onepair.runs.config import AUTO, WITHOUT_IMAGES, Config
 from onepair.runs.finished import FinishedRun, FoldModels
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.task import RunCache, Split, Task, choose_backbone, knows_negatives, make_method, task_of
-from onepair.score_blocks import one_block
 from onepair.training.callbacks import Callback, EpochRecord
 from onepair.training.checkpoint import StopRequests
 from onepair.training.context import RunContext, Scores, eval_scores, finish, log_table, prepare
