@@ -9,6 +9,7 @@ import pytest
 from onepair.labels import NEGATIVE, POSITIVE
 from onepair.probability.intervals import Interval
 from onepair.review import answers as store_module
+from onepair.review import session as session_module
 from onepair.review.answers import Answer, Store
 from onepair.review.queue import ORDERS
 from onepair.review.session import BREAK, HOLD
@@ -104,8 +105,9 @@ def test_a_class_that_is_all_answered_still_has_a_first(session):
 
 
 @pytest.fixture
-def mixed(tmp_path):
-    """A session with ten likely suggestions and five unlikely ones."""
+def mixed(tmp_path, monkeypatch):
+    """A session with ten likely suggestions, which are enough for a goal, and five unlikely ones."""
+    monkeypatch.setattr(session_module, "ENOUGH", 10)
     session = open_session(small_run(tmp_path, most=16))
     cells = [session.suggestion(number) for number in range(1, 16)]
     shares = np.linspace(0.9, 0.5, 10).tolist() + np.linspace(0.4, 0.1, 5).tolist()
@@ -125,13 +127,13 @@ def test_unlikely_suggestions_come_last_whatever_the_order(mixed, order):
     assert sorted(seen) == list(range(1, 16))
 
 
-def test_the_likely_ones_are_the_goal_or_all_where_none_is_likely(mixed):
+def test_the_likely_ones_are_the_goal_or_all_where_few_are_likely(mixed, monkeypatch):
     assert mixed.goal.sum() == 10
     assert [kind.likely for kind in mixed.kinds()] == sorted((kind.likely for kind in mixed.kinds()), reverse=True)
-    cell = mixed.suggestion(1)
-    write_suggestions(mixed.run.path, [(cell.file, cell.label, 0.2, "missing")])
-    alone = open_session(mixed.run.path)
-    assert (alone.goal.tolist(), alone.likely.tolist()) == ([True], [False])
+    monkeypatch.setattr(session_module, "ENOUGH", 11)
+    few = open_session(mixed.run.path)
+    assert (few.goal.sum(), few.likely.sum()) == (15, 10)
+    assert [few.next_open("probability"), few.place("probability", 11)] == [1, (11, 15)]
 
 
 def test_what_others_decide_elsewhere_is_seen_after_a_refresh(session):

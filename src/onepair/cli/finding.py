@@ -173,7 +173,7 @@ def review(
     run = newest_run(run)
     page = open_run(folder_to_review(run)).review(port=port, host=host, name=name, follow_links=follow_links)
     total = page.session.total
-    serve_page(page, f"{total:,} suggestions, {total - page.left:,} of them answered", browse=browse)
+    serve_page(page, f"{counted(total, 'suggestion')}, {total - page.left:,} answered", browse=browse)
     writes = command("labels", run, "--out", "completed.csv")
     typer.echo(f"\n{total - page.left:,} of {total:,} answered; {writes} writes the labels")
 

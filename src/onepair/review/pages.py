@@ -267,10 +267,10 @@ class ReviewPages(Pages):
         kinds_of: dict[str, list[Kind]] = {}
         for kind in self.session.kinds():
             kinds_of.setdefault(kind.label, []).append(kind)
-        some_likely = bool(self.session.likely.any())
+        whole = bool(self.session.goal.all())
         groups: dict[str, list[tuple[str, int, int, list[Kind]]]] = {"open": [], "unlikely": [], "answered": []}
         for label, kinds in kinds_of.items():
-            asked = [kind for kind in kinds if kind.likely or not some_likely]
+            asked = [kind for kind in kinds if kind.likely or whole]
             open, total = (sum(getattr(kind, what) for kind in asked or kinds) for what in ("open", "total"))
             heading = "answered" if not open else "open" if asked else "unlikely"
             groups[heading].append((label, open, total, kinds))

@@ -41,6 +41,7 @@ FEWEST = 5  # gaps between them
 EXAMPLES = 5  # images that show a class, of which one may be in question itself
 MOST_CLASSES = 2000  # whose names are compared with one another
 SOON = 100  # answers of which it is said what they will bring
+ENOUGH = 100  # likely suggestions, to say that all is answered before others are asked about
 HOLD = 120.0  # seconds for which what one person looks at is not given to another
 
 
@@ -212,7 +213,8 @@ class ReviewSession(Session):
         self.open: NDArray[np.bool_] = np.ones(len(suggestions), bool)
         self._right: dict[int, bool] = {}  # whether suggestions that were answered are, by their indices
         self.likely = suggestions.likely
-        self.goal = self.likely if self.likely.any() else ~self.likely  # what is to be answered; the rest may be
+        enough = self.likely.sum() >= ENOUGH
+        self.goal = self.likely if enough else np.ones(len(suggestions), bool)  # to be answered; the rest may be
         self._order = {order: suggestions.ordered(order) for order in ORDERS}
         self._position = {order: np.argsort(indices) for order, indices in self._order.items()}
         self._kinds = _kind(suggestions.columns, suggestions.suggested, suggestions.likely)
