@@ -1,5 +1,6 @@
 """Three days with a collection that grows: whatever becomes of table and photos, no answer is asked for again."""
 
+import csv
 import shutil
 import subprocess
 import sys
@@ -508,3 +509,47 @@ def test_on_two_pages_of_one_project_nothing_is_lost_or_asked_twice(photos, star
     assert "Ann" in pages[1].answer(cell, "no").text
     said[cell.file, cell.label] = "yes"
     assert {(entry.file, entry.label): entry.answer for entry in session_of().store.entries()} == said
+
+
+# What goes wrong
+
+
+def test_a_table_that_was_renamed_goes_on_with_its_project(photos, start, in_process):
+    start()
+    answer(photos, 5, {})
+    Path("tags.csv").rename("tags of May.csv")
+    told = in_process("start", "--no-page")
+    assert (told.returncode, told.stderr.count("\n")) == (2, 1)
+    assert "tags.csv: is gone" in told.stderr
+    assert "--out tags.onepair" in told.stderr
+    again = in_process("start", "tags of May.csv", "--no-page")
+    assert again.returncode == 0, again.stderr
+    assert "tags.onepair goes on with tags of May.csv" in again.stdout
+    assert len(session_of().store.entries()) == 5
+    assert in_process("labels", "--out", "done.csv").returncode == 0
+    shutil.copy("tags of May.csv", "other.csv")
+    assert (
+        "to go on with the answers of another: --out tags.onepair"
+        in in_process("start", "other.csv", "--no-page").stdout
+    )
+
+
+def test_what_cannot_be_read_is_named_by_its_row_in_the_users_table(photos, start):
+    names = sorted(photos.tags)
+    for name, content in zip(names[3:5], (b"no image", b""), strict=True):
+        (photos.folder / name).write_bytes(content)
+    photos.add(1, tagged=False)
+    (photos.folder / "IMG_040.png").write_bytes(b"no image")
+    start("--new-photos")
+    skipped = (photos.folder / "tags.onepair" / "runs" / "1" / "skipped.csv").read_text().splitlines()
+    where = [row[2] for row in csv.reader(skipped)][1:]
+    assert where == ["tags.csv, line 5", "tags.csv, line 6", "photo without a row"]
+
+
+def test_a_run_whose_labels_are_lost_is_made_anew(photos, start):
+    start()
+    said: dict[tuple[bytes, str], bool] = {}
+    answer(photos, 5, said)
+    Path("tags.onepair/runs/1-labels.parquet").unlink()
+    assert "5 answers of before count" in start()
+    answer(photos, 5, said)

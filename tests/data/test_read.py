@@ -35,6 +35,7 @@ def test_reports_reach_the_caller(tmp_path):
 
 
 def test_a_folder_of_something_else_gets_the_list_of_layouts(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing of ours")
     with pytest.raises(DataError, match="is not in a layout that can be recognised") as raised:
         read_dataset(tmp_path)
     for name, reader in READERS.items():
@@ -75,3 +76,14 @@ def test_digits_is_the_embedded_dataset_unless_a_path_has_that_name(tmp_path, mo
     assert read_dataset("digits") is embedded
     (tmp_path / "digits").mkdir()
     assert len(read_dataset(layouts.coco_2014(tmp_path / "digits").relative_to(tmp_path))) == 4
+
+
+def test_a_folder_without_photos_is_said_to_be_one(tmp_path):
+    with pytest.raises(DataError, match=f"^{tmp_path}: is empty"):
+        read_dataset(tmp_path)
+    for name in ("clip.mp4", "a.NEF", "b.cr2", "c.arw", "d.dng"):
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(
+        DataError, match=r"holds no photos; left out: 1 video \(clip.mp4\) and 4 RAW photos \(a.NEF, b.cr2"
+    ):
+        read_dataset(tmp_path)

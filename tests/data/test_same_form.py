@@ -1,6 +1,7 @@
 """Completed tables in the form of their owners: what nobody answered stays, byte by byte."""
 
 import io
+from datetime import datetime
 
 import pyarrow
 import pyarrow.parquet
@@ -265,6 +266,44 @@ def test_excel_is_read_and_written(tmp_path):
     ]
     assert book.worksheets[0]["B2"].font.bold
     assert book["Notes"]["A1"].value == "keep me"
+
+
+def test_excel_keeps_dates_numbers_and_formats_and_finds_files_that_are_called_by_numbers(tmp_path):
+    path, day = table_at(tmp_path, b"", "labels.xlsx"), datetime(2024, 5, 31, tzinfo=None)
+    for name in ("1001.jpg", "1002.jpg"):
+        (tmp_path / name).write_bytes(b"")
+    book = Workbook()
+    for row in [["Nr", "Datei", "Schlagwörter", "Datum"], ["007", 1001, '="dog"', day], [1.50, 1002, "cat", day]]:
+        book.active.append(row)
+    book.active["A3"].number_format = "0.00"
+    book.active["D2"].number_format = "dd.mm.yyyy"
+    book.save(path)
+    remarks = []
+    table = read_dataset(path, report=remarks.append)
+    assert (table.files, table.classes) == (("1001.jpg", "1002.jpg"), ("cat",))
+    found = completed(path, ("1002.jpg", "dog", POSITIVE))
+    page = load_workbook(io.BytesIO(found.content)).active
+    assert [[cell.value for cell in row] for row in page.iter_rows(min_row=2)] == [
+        ["007", 1001, '="dog"', day],
+        [1.5, 1002, "cat;dog", day],
+    ]
+    with pytest.raises(DataError, match="row 2, column Schlagwörter: holds a formula without value"):
+        completed(path, ("1001.jpg", "cat", POSITIVE))
+    assert (page["A3"].number_format, page["D2"].number_format) == ("0.00", "dd.mm.yyyy")
+
+
+def test_formulas_that_nobody_has_computed_are_told_of(tmp_path):
+    path, book = table_at(tmp_path, b"", "labels.xlsx"), Workbook()
+    for row in [["file", "tags", "size"], ["a.jpg", "dog", "=LEN(A2)"], ["b.jpg", "cat", "=LEN(A3)"]]:
+        book.active.append(row)
+    book.save(path)
+    remarks = []
+    read_dataset(path, report=remarks.append)
+    assert [each.where for each in remarks if each.kind == "formulas" and each.remark] == ["labels.xlsx, column size"]
+    book.active["A2"], book.active["A3"] = '="a.jpg"', '="b.jpg"'
+    book.save(path)
+    with pytest.raises(DataError, match=r"labels\.xlsx, column file: holds formulas without values; open it in"):
+        read_dataset(path)
 
 
 def test_excel_with_columns_of_classes(tmp_path):

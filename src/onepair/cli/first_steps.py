@@ -78,7 +78,7 @@ def start(
     from onepair.data.tables.cell_values import names_in
     from onepair.files import locked, writing
     from onepair.runs.folder import RunFolder
-    from onepair.runs.project import Project, project_folder, project_here
+    from onepair.runs.project import Project, project_folder, project_here, projects_beside
     from onepair.runs.task import RunCache, dataset_of
 
     earlier = [] if out is None else earlier_runs(out, None)
@@ -88,8 +88,17 @@ def start(
         if record is None:
             raise UserError(f"{project.path}: holds no project; name a table, as in: onepair start labels.csv")
         data = project.source_of(record)
+        if project.is_about_nothing():
+            go = f"bring it back, or name the table: {command('start', 'TABLE', '--out', project.path)}"
+            raise UserError(f"{data}: is gone, and {project.path} was about it; {go}")
     else:
         project = Project(project_folder(str(out)) if earlier else out or project_folder(data))
+        others = projects_beside(project) if out is None and project.record() is None else []
+        if len(gone := [each for each in others if each.is_about_nothing()]) == 1:
+            project = gone[0]
+            typer.echo(f"{project.path} goes on with {data}, since its own table is gone")
+        elif len(others) == 1:
+            typer.echo(f"this is a new project; to go on with the answers of another: --out {others[0].path}")
         record = project.record()
     if record is not None and not restart:
         kept = project.reading(record)

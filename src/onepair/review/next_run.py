@@ -126,7 +126,9 @@ def prepare_run(
         earlier: runs of no project whose answers are taken over into a new one.
         find_alike: rows of photos that look nearly the same, which stay in one split and fold of a new run.
     """
-    record = project.record() or ProjectRecord(source="")
+    before = project.record() or ProjectRecord(source="")
+    named = {"source": project.named(source), "reading": project.named_reading(reading)}
+    record = before.model_copy(update={**named, "new_photos": new_photos, "backbone": backbone})
     with writing(project.path):
         project.runs.mkdir(parents=True, exist_ok=True)
     digests = image_digests(table)
@@ -137,32 +139,24 @@ def prepare_run(
     same = _same(reading)
     given = _fingerprint(project, table, digests, f"{settings}\0{same}")
     run, folder = project.runs / record.run, _folder_of(table)
-    if record.run and record.given == given:
+    if record.run and record.given == given and (table.pixels is not None or _labels_file(run).exists()):
+        if record != before:
+            project.write(record)
         return NextRun(run, _labels_of(run, table, source), folder, None, 0)
-    change = _recognise(project, record, store, table, digests, same) if record.run else None
-    before = _run_before(project, record, earlier)
+    change = _recognise(project, before, store, table, digests, same) if record.run else None
+    run_before = _run_before(project, record, earlier)
     store = ImageAnswers(project.answers, digests, table.classes)  # by the names that were found
     run = project.runs / project.next_number()
-    answered = _with_answers(table, store, _audited(before, store, table.classes))
+    answered = _with_answers(table, store, _audited(run_before, store, table.classes))
     alike = find_alike(table) if table.group is None and "group" not in map(str.lower, answered.classes) else ()
     if alike:
         answered = with_alike(answered, alike)
     write_images(run, digests)
     if table.pixels is None:
-        write_table(answered, _labels_file(run))
-    project.write(
-        ProjectRecord(
-            source=project.named(source),
-            reading=project.named_reading(reading),
-            different=record.different,
-            new_photos=new_photos,
-            backbone=backbone,
-            run=run.name,
-            given=given,
-            before=os.path.relpath(before, project.path) if before else "",
-            classes=table.classes,
-        )
-    )
+        write_table(answered, _labels_file(run), keep_places=len(table) <= MOST_LOOKED_AT)
+    began = {"run": run.name, "given": given, "classes": table.classes}
+    earlier_run = os.path.relpath(run_before, project.path) if run_before else ""
+    project.write(record.model_copy(update={**began, "before": earlier_run}))
     bursts = [[table.files[row] for row in rows] for rows in alike]
     return NextRun(run, _labels_of(run, table, source), folder, change, len(store.answered()), bursts)
 
@@ -404,7 +398,7 @@ def with_photos(table: LabelTable, files: Sequence[str]) -> LabelTable:
         labels=LabelMatrix.stacked([table.labels, unknown]),
         split=np.concatenate([table.split, np.full(len(files), "train")]),
         asked=asked,
-        places=None if table.places is None else [*table.places, *("" for _ in files)],
+        places=None if table.places is None else [*table.places, *("photo without a row" for _ in files)],
         numbered=None,
         texts=None if table.texts is None else (*table.texts, *("" for _ in files)),
         group=None if table.group is None else (*table.group, *("" for _ in files)),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from onepair.data.text_files import exists
 from onepair.errors import RunError
 from onepair.files import read_record, write_atomically, writing
 from onepair.remote import is_url
@@ -130,6 +131,11 @@ class Project:
             raise RunError(f"{self.path}: has no finished run yet; {again} goes on")
         return max(finished, key=_order)
 
+    def is_about_nothing(self) -> bool:
+        """Return whether the dataset is no more where it was."""
+        record = self.record()
+        return record is not None and os.sep in record.source and not exists(Path(self.source_of(record)))
+
 
 def _sorted(pair: tuple[str, str]) -> tuple[str, str]:
     return min(pair), max(pair)
@@ -167,6 +173,12 @@ def run_in(path: Path | None) -> Path:
     if path is None:
         return project_here(Path()).newest_run()
     return Project(path).newest_run() if (path / RECORD).exists() else path
+
+
+def projects_beside(project: Project) -> list[Project]:
+    """Return the other projects in the folder of one."""
+    found = sorted(each for each in project.path.parent.glob(f"*{SUFFIX}") if (each / RECORD).exists())
+    return [Project(each) for each in found if each != project.path]
 
 
 def project_folder(source: str) -> Path:

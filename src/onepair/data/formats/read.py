@@ -19,7 +19,7 @@ from onepair.data.formats import (  # noqa: F401 (importing a module registers i
     webdataset,
     xmp,
 )
-from onepair.data.images.image_files import walk
+from onepair.data.images.image_files import skipped_files, walk
 from onepair.data.label_table import LabelTable, Report, raise_problem
 from onepair.data.tables.cell_values import split_of
 from onepair.data.tables.read_table import Spellings, Unlisted, Zeros
@@ -153,6 +153,10 @@ def recognise(path: Path, format: str = "auto") -> Reader:
             f"{path}: holds images and no labels; write a table beside them with a line for each that has labels, as "
             f"labels.csv with the lines file,labels and {image.relative_to(path)},dog;sofa"
         )
+    if left := skipped_files(path):
+        raise DataError(f"{path}: holds no photos; {left}")
+    if not any(entries(path)):
+        raise DataError(f"{path}: is empty; put photos there, and a table of their labels")
     layouts = "".join(f"\n  {reader.name}: {reader.layout}" for reader in READERS.values())
     raise DataError(f"{path}: is not in a layout that can be recognised; looked for{layouts}")
 

@@ -16,7 +16,7 @@ from onepair.data.formats.label_studio import write_label_studio
 from onepair.data.label_table import LabelTable
 from onepair.data.tables.cell_values import guard, write_names
 from onepair.data.tables.column_roles import is_no_class
-from onepair.data.tables.sheet import pyarrow_for
+from onepair.data.tables.sheet import PLACES, pyarrow_for
 from onepair.data.text_files import is_file, real
 from onepair.errors import DataError
 from onepair.files import write_atomically, writing
@@ -106,7 +106,7 @@ def named_from(table: LabelTable, folder: Path) -> LabelTable:
     return replace(table, files=tuple(files), root=folder)
 
 
-def write_table(table: LabelTable, path: Path) -> None:
+def write_table(table: LabelTable, path: Path, *, keep_places: bool = False) -> None:
     """Write a table as .csv or .parquet; `onepair.data.tables.read_table.read` gives the same table back.
 
     Where images and classes are too many for a cell each, the columns labels and negatives list what is known, and rows
@@ -114,7 +114,7 @@ def write_table(table: LabelTable, path: Path) -> None:
 
     File names are written as they are, so a table that is not written into `table.root` needs `images=` to be read.
     In CSV, what a spreadsheet would take for a formula gets an apostrophe, which `read` takes away. The file appears
-    complete or not at all.
+    complete or not at all. With `keep_places`, a .parquet file also says in which line of another table each row was.
 
     Examples:
         >>> write_table(read_dataset("coco/"), Path("labels.csv"))  # doctest: +SKIP
@@ -122,7 +122,10 @@ def write_table(table: LabelTable, path: Path) -> None:
     _check_writable(table, path)
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise DataError(f"{path}: a table is written as .csv or .parquet; name it so")
-    content = _render_csv(table) if path.suffix.lower() == ".csv" else _render_parquet(table, pyarrow_for(path))
+    if path.suffix.lower() == ".csv":
+        content = _render_csv(table)
+    else:
+        content = _render_parquet(table, pyarrow_for(path), places=table.places if keep_places else None)
     write_atomically(path, content)
 
 
@@ -200,7 +203,7 @@ def _written(cell: Any) -> str:
     return guard(write_names(cell) if isinstance(cell, list) else str(cell))
 
 
-def _render_parquet(table: LabelTable, pyarrow: Any) -> bytes:
+def _render_parquet(table: LabelTable, pyarrow: Any, *, places: Sequence[str] | None) -> bytes:
     lists = pyarrow.list_(pyarrow.string())
     columns = {
         name: pyarrow.array(cells, lists) if name in ("labels", "negatives", "asked") else pyarrow.array(cells)
@@ -211,5 +214,6 @@ def _render_parquet(table: LabelTable, pyarrow: Any) -> bytes:
         names += table.classes
         arrays += [pyarrow.array(column, mask=column == UNKNOWN) for column in table.labels.dense().T]
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.table(arrays, names=names), sink)
+    metadata = None if places is None else {PLACES: json.dumps(list(places)).encode()}
+    pyarrow.parquet.write_table(pyarrow.table(arrays, names=names, metadata=metadata), sink)
     return bytes(sink.getvalue())

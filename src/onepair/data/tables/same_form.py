@@ -562,7 +562,11 @@ def _render_xlsx(source: Path, content: bytes, rows: Rows, edits: _Edits) -> byt
     line_of = [int(place.rpartition(" ")[2]) for place in sheet.places]
     header = line_of[0] - sheet.numbers[0] - 1
     for (row, column), new in edits.cells.items():
-        page.cell(line_of[row], sheet.origins[column] + 1).value = new if new != "" else None
+        cell = page.cell(line_of[row], sheet.origins[column] + 1)
+        if cell.data_type == "f" and is_blank(sheet.columns[column][row]):
+            what = "holds a formula without value, which would be lost; open it in a spreadsheet program, and save it"
+            raise DataError(f"{sheet.places[row]}, column {sheet.header[column]}: {what}")
+        cell.value = new if new != "" else None
     new_places = {name: place for place, name in enumerate(edits.columns, start=page.max_column + 1)}
     for name, cells in edits.columns.items():
         place = new_places[name]

@@ -25,10 +25,13 @@ SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")
 _FILE_NAMES = {  # without spaces, - and _
     *("image", "img", "photo", "picture", "path", "fname", "url", "uri", "src"),
     *(f"{what}{name}" for what in ("file", "image", "img", "photo") for name in ("name", "path", "file", "id", "url")),
+    *("datei", "dateiname", "dateipfad", "bild", "bilddatei", "bildname", "foto", "fotodatei", "pfad"),
+    *("archivo", "nombredearchivo", "fichero", "imagen", "ruta", "fichier", "nomdefichier", "immagine", "nomefile"),
 }
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _DELIMITERS = ",;\t|"
 _LONGEST_HEADER = 1_000_000
+PLACES = b"onepair.places"  # in a Parquet file: where its rows were in the table that it was made from
 _TITLES = 5  # lines that may be above the header, and it
 _UNNAMED = re.compile(r"Unnamed: \d+")  # what pandas calls a column without a name
 _DECLARED = re.compile(r"sep=([,;\t|])\r?\n", re.IGNORECASE)  # the line by which a spreadsheet is told the separator
@@ -100,6 +103,8 @@ def file_column(header: Sequence[str]) -> int | None:
 
     >>> file_column(["cat", "File"]), file_column(["", "File name", "cat"]), file_column(["cat", "dog"])
     (1, 1, None)
+    >>> file_column(["Nr", "Datei", "Notiz"])
+    1
     """
     names = list(map(plain_title, header))
     if "file" in names:
@@ -313,8 +318,9 @@ def _read_parquet(path: Path) -> Sheet:
     except Exception as error:  # a damaged file ends in errors of many kinds
         raise DataError(f"{path}: is not a Parquet file that can be read ({error})") from None
     names = [name.strip() for name in table.column_names]
-    rows = list(range(table.num_rows))
-    return Sheet(path, names, columns, [f"{path.name}, row {row + 1}" for row in rows], rows, len(rows))
+    rows, kept = list(range(table.num_rows)), (table.schema.metadata or {}).get(PLACES)
+    places = json.loads(kept) if kept else [f"{path.name}, row {row + 1}" for row in rows]
+    return Sheet(path, names, columns, places, rows, len(rows))
 
 
 def openpyxl_for(path: Path, content: bytes) -> Any:
@@ -354,9 +360,34 @@ def _read_xlsx(path: Path, report: Report) -> Sheet:
     header = ["" if cell is None else str(cell).strip() for cell in rows[above][1]]
     below, first = rows[above + 1 :], rows[above][0] + 1
     columns = [Column([row[i] if i < len(row) else None for _, row in below]) for i in range(len(header))]
+    _tell_of_formulas(path, openpyxl, content, filled[0], header, [row[0] for row in below], columns, report)
     numbers = [number - first for number, _ in below]
     places = [f"{path.name}, row {number}" for number, _ in below]
     return Sheet(path, header, columns, places, numbers, numbers[-1] + 1 if numbers else 0)
+
+
+def _tell_of_formulas(
+    path: Path,
+    openpyxl: Any,
+    content: bytes,
+    title: str,
+    header: Sequence[str],
+    numbers: Sequence[int],
+    columns: Sequence[Column],
+    report: Report,
+) -> None:
+    """Say which columns hold formulas that no spreadsheet program has computed; that of files is needed."""
+    blank = [i for i, name in enumerate(header) if name and columns[i].is_blank.all()]
+    if not (blank and numbers):
+        return
+    page = openpyxl.load_workbook(io.BytesIO(content), read_only=True)[title]
+    (first,) = page.iter_rows(min_row=numbers[0], max_row=numbers[0], values_only=True)
+    for i in blank:
+        if i < len(first) and str(first[i]).startswith("="):
+            what = "holds formulas without values; open it in a spreadsheet program, and save it"
+            if i == file_column(header):
+                raise DataError(f"{path}, column {header[i]}: {what}")
+            report(Problem("formulas", f"{path.name}, column {header[i]}", what, remark=True))
 
 
 def _worksheet_rows(path: Path, worksheet: Any) -> list[tuple[int, Sequence[Any]]]:
