@@ -42,10 +42,17 @@ from onepair.review.completion import (
     write_completed,
     write_photo_keywords,
 )
-from onepair.review.image_answers import has_answers, open_answers
+from onepair.review.image_answers import (
+    ImageAnswers,
+    Merged,
+    export_answers,
+    has_answers,
+    import_answers,
+    open_answers,
+)
 from onepair.review.queue import answers_file, read_queue
 from onepair.runs.audit import AuditedSplit, AuditSummary, summarise_audit
-from onepair.runs.config import Config, all_settings, nested, parse_setting, resolve_config, with_preset
+from onepair.runs.config import Config, all_settings, flatten, nested, parse_setting, resolve_config, with_preset
 from onepair.runs.finished import Chosen, FinishedRun, choose_thresholds, evaluate_run, protect_inputs
 from onepair.runs.folder import Results, RunFolder
 from onepair.runs.project import run_in
@@ -473,6 +480,73 @@ class Run:
         entries, added = (store.entries(), store.classes()) if store else ([], [])
         target = require_path(folder, "what keywords are written to")
         return write_photo_keywords(self._opened, entries, target, added=added, form=form)
+
+    def write_answers(self, path: str | Path) -> int:
+        """Write all answers of the run's project as a .csv table, for another machine, and return how many there are.
+
+        Args:
+            path: the file; it has file, label, answer, who, when, and what the image is known by.
+
+        Raises:
+            ReviewError: the run belongs to no project, as `onepair start` makes them.
+        """
+        out = require_path(path, "what answers are written to")
+        if out.suffix.lower() != ".csv":
+            raise UserError(f"{out}: answers are written as .csv; name it so")
+        protect_inputs(out, run=self.path)
+        return export_answers(self._shared_answers(), out)
+
+    def take_answers(self, path: str | Path, *, who: str | None = None) -> Merged:
+        """Take the answers of a .csv or .xlsx table into the run's project; where two differ, the later one counts.
+
+        Args:
+            path: the file, with file, label and answer.
+            who: whose answers they are where it does not say; by default the login name.
+
+        Returns:
+            What was taken in, what differs, and what has no image here.
+
+        Raises:
+            ReviewError: the table has no answers to images of the project, or the run belongs to no project.
+        """
+        return import_answers(self._shared_answers(), require_path(path, "a table of answers"), who=who or login_name())
+
+    def _shared_answers(self) -> ImageAnswers:
+        store = self._store()
+        if not isinstance(store, ImageAnswers):
+            raise ReviewError(f"{self.path}: is in no project; run.answers.to_frame() has its answers as a table")
+        return store
+
+    def retrain(
+        self,
+        *,
+        out: str | Path | None = None,
+        callbacks: Sequence[Callback] = (),
+        progress: bool | None = None,
+    ) -> "Run":
+        """Train again on what people answered, with all settings of this run.
+
+        Args:
+            out, callbacks, progress: as for `train`.
+
+        Returns:
+            The new run, whose `find` finds what is still missing.
+
+        Raises:
+            ReviewError: nobody has answered yes or no yet.
+
+        Examples:
+            >>> run.answer("a.jpg", "dog", True)  # doctest: +SKIP
+            >>> run.retrain(out="runs/b").find().to_frame()  # doctest: +SKIP
+        """
+        if not self._answered:
+            raise ReviewError("nobody has answered yes or no yet, so there is nothing new to learn; answer, or review")
+        kept = {
+            name: value
+            for name, value in flatten(self.config).items()
+            if not name.startswith("data.") or name in ("data.process", "data.split", "data.seed")
+        }
+        return train(self.labels(), out=out, callbacks=callbacks, progress=progress, hardware=self._hardware, **kept)
 
     def explain(self, images: Sequence[str | Path | int], *, labels: Sequence[str] = ()) -> "Explanations":
         """Show where in images the model sees its labels.

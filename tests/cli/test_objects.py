@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import urllib.request
 from dataclasses import replace
@@ -13,6 +14,9 @@ import timm
 from PIL import Image
 
 import onepair as op
+from onepair.cli.main import app
+from onepair.data import READERS
+from onepair.methods import METHODS
 from onepair.runs.config import to_toml
 
 CLASSES = ["cat", "dog", "sofa"]
@@ -175,7 +179,7 @@ def test_features_is_dataset_extract_features(place, command):
     assert str(found.folder) in shown
     found.write("by-object.npy")
     assert (place / "by-command.npy").read_bytes() == (place / "by-object.npy").read_bytes()
-    with pytest.raises(op.errors.DataError, match="no images to extract"):
+    with pytest.raises(op.OnepairError, match="no images to extract"):
         op.Dataset.read("labels.csv", features="vectors.npy").extract_features("test_resnet")
 
 
@@ -222,11 +226,83 @@ def test_audit_is_run_audit(place, run, command):
     assert f"{told.found:,} missing labels found, {told.denied:,} denied" in shown
 
 
-def test_retrain_goes_on_from_the_answers(place, run, command):
+def test_retrain_is_run_retrain(place, run, command):
     shutil.copytree(place / "run", place / "project" / "first")
-    again = op.Run(place / "project" / "first")
-    again.find()
-    again.answer("2.jpg", "sofa", True)
+    first = op.Run(place / "project" / "first")
+    with pytest.raises(op.OnepairError, match="nobody has answered"):
+        op.Run(shutil.copytree(place / "again", place / "unanswered")).retrain()
+    first.find()
+    first.answer("2.jpg", "sofa", True)
     command("retrain", "project/first")
-    assert (place / "project" / "first-2" / "finding" / "suggestions.csv").exists()
-    assert op.Run(place / "project" / "first-2").data.labels[2, 2] == 1
+    by_command, by_object = op.Run(place / "project" / "first-2"), first.retrain(out=place / "by-object")
+    assert (by_command.path / "finding" / "suggestions.csv").exists()
+    assert by_object.data.labels[2, 2] == 1
+    assert np.array_equal(by_command.data.labels, by_object.data.labels)
+    assert by_command.results == by_object.results
+    assert np.array_equal(by_command.model.scores("vectors.npy"), by_object.model.scores("vectors.npy"))
+
+
+@pytest.fixture
+def project(place, command):
+    """A run of drawn photos, in a project; made once."""
+    if (place / "tags.onepair").exists():
+        return op.Run("tags.onepair")
+    for row in range(12):
+        Image.new("RGB", (32, 32), (20 * row, 255 - 20 * row, 0)).save(place / f"shown{row}.png")
+    rows = [f"shown{row}.png,{'red' if row > 5 else 'green'}\n" for row in range(12)]
+    (place / "tags.csv").write_text("file,labels\n" + "".join(rows))
+    command("start", "tags.csv", "--backbone", "small-cnn", "--no-page")
+    return op.Run("tags.onepair")
+
+
+def test_answers_is_run_write_answers_and_take_answers(place, project, command):
+    project.answer("shown3.png", "red", False)
+    command("answers", "export", "by-command.csv", "--project", "tags.onepair")
+    assert project.write_answers("by-object.csv") == 1
+    assert (place / "by-command.csv").read_bytes() == (place / "by-object.csv").read_bytes()
+    assert "0 answers taken in, 1 known" in command("answers", "import", "by-object.csv", "--project", "tags.onepair")
+    merged = project.take_answers("by-command.csv")
+    assert (merged.added, merged.known) == (0, 1)
+    with pytest.raises(op.OnepairError, match="is in no project"):
+        op.Run("run").write_answers("x.csv")
+
+
+def test_explain_is_run_explain(place, project, command):
+    command("explain", project.path, "shown3.png", 4, "--labels", "red", "--out", "by-command.png")
+    project.explain(["shown3.png", 4], labels=["red"]).write("by-object.png")
+    one, other = (np.asarray(Image.open(place / f"by-{who}.png")) for who in ("command", "object"))
+    assert np.array_equal(one, other)
+
+
+def test_config_is_the_config_of_a_run(place, run, command):
+    shown = command("config", "--features", "vectors.npy")
+    assert to_toml(replace(run.config, data=replace(run.config.data, source=""))) in shown
+
+
+def test_methods_and_datasets_are_the_registered_ones(command):
+    shown = command("methods")
+    assert [name for name in METHODS if name not in shown] == []
+    assert op.create_method("opml-sp").__class__.__name__ == "OPMLSP"
+    shown = command("datasets")
+    assert [name for name in READERS if name not in shown] == []
+
+
+def test_runs_is_the_results_of_each_run(run, command):
+    estimate = 100 * run.results.test_map
+    assert f"{estimate:.2f} (test)" in command("runs", "list", "run")
+
+
+WITHOUT_OBJECT = {
+    "start": "check, train, find and review, which it prints",
+    "demo": "write_scenes, check, train and find",
+    "doctor": "says what is on this machine",
+    "cache": "sizes and frees a folder of this machine",
+}
+
+
+def test_every_command_has_its_object_here():
+    tests = [name for name in globals() if name.startswith("test_")]
+    commands = {each.callback.__name__ for each in app.registered_commands} | {e.name for e in app.registered_groups}
+    missing = [name for name in commands - set(WITHOUT_OBJECT) if not any(re.search(f"_{name}(_|$)", t) for t in tests)]
+    assert sorted(missing) == []
+    assert set(WITHOUT_OBJECT) < commands

@@ -27,15 +27,14 @@ from onepair.cli.options import (
     say_how_to_train,
     say_where_images_are,
 )
-from onepair.errors import UserError, require_extra
+from onepair.errors import require_extra
 from onepair.words import NUMBERS, command, counted, itemised, listed
 
 if TYPE_CHECKING:
     from onepair.finding.suggestions import Finding
-    from onepair.review.image_answers import ImageAnswers
     from onepair.review.server import Page
     from onepair.runs.audit import AuditSummary
-    from onepair.runs.project import Project
+    from onepair.workflow import Run
 
 
 SHOWN_CLASSES = 40  # classes in the table, those that miss most; the json has them all
@@ -363,12 +362,11 @@ ProjectFolder = Annotated[
 ]
 
 
-def _opened(folder: Path | None) -> "tuple[Project, ImageAnswers]":
-    from onepair.review.image_answers import project_answers
+def _run_of(project: Path | None) -> "Run":
     from onepair.runs.project import project_here
+    from onepair.workflow import Run
 
-    project = project_here(folder or Path())
-    return project, project_answers(project)
+    return Run(project_here(project or Path()).newest_run())
 
 
 @on_interrupt(NOTHING)
@@ -377,14 +375,7 @@ def export_answers(
     project: ProjectFolder = None,
 ) -> None:
     """Write all answers of a project as a table: file, label, answer, who, when, and what the image is known by."""
-    from onepair.review.image_answers import export_answers
-    from onepair.runs.finished import protect_inputs
-
-    found, store = _opened(project)
-    if out.suffix.lower() != ".csv":
-        raise UserError(f"{out}: answers are written as .csv; name it so")
-    protect_inputs(out, run=found.newest_run())
-    typer.echo(f"{counted(export_answers(store, out), 'answer')} in {out}")
+    typer.echo(f"{counted(_run_of(project).write_answers(out), 'answer')} in {out}")
 
 
 @on_interrupt(NOTHING)
@@ -398,11 +389,7 @@ def import_answers(
     Images are known by what their files hold if the table has a column image, else by their names. Where two answers
     differ, the later one counts; all that differ are listed. The same file a second time changes nothing.
     """
-    from onepair.review.answers import login_name
-    from onepair.review.image_answers import import_answers
-
-    _, store = _opened(project)
-    merged = import_answers(store, source, who=name or login_name())
+    merged = _run_of(project).take_answers(source, who=name)
     for conflict in merged.conflicts:
         typer.echo(f"differs: {conflict}")
     typer.echo(f"{counted(merged.added, 'answer')} taken in, {merged.known:,} known already")

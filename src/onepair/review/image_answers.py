@@ -23,7 +23,7 @@ from onepair.remote import is_remote
 from onepair.review.answers import Answer, Entry, Reply, Store
 from onepair.review.queue import answers_file
 from onepair.runs.finished import FinishedRun
-from onepair.runs.project import Project, project_of
+from onepair.runs.project import project_of
 from onepair.words import listed
 
 # An image is known by the first digest it was seen with: aliases lead from later ones, of an edited file, to it.
@@ -282,12 +282,6 @@ def has_answers(run: FinishedRun) -> bool:
     """Return whether there is a file of answers to a run."""
     project = project_of(run.path)
     return (project.answers if project else answers_file(run)).exists()
-
-
-def project_answers(project: Project) -> ImageAnswers:
-    """Open the answers of a project, by the names of its newest run."""
-    run = FinishedRun(project.newest_run())
-    return ImageAnswers(project.answers, read_images(run.path) or image_digests(run.table), run.classes)
 
 
 def export_answers(store: ImageAnswers, path: Path) -> int:
