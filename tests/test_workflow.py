@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.request
 from collections.abc import Callable
@@ -691,3 +692,77 @@ def test_a_program_without_a_guard_is_told_of_it(tmp_path):
     assert done.returncode != 0
     last = done.stderr.rstrip().splitlines()[-1]
     assert "OnepairError: the processes that read images ended at once; put the program under: if __name__" in last
+
+
+@pytest.mark.parametrize("way", ["in memory", "as a table"])
+def test_a_no_is_never_doubted_never_asked_again_and_accuses_no_neighbour(tmp_path: Path, way: str) -> None:
+    """A person says no to the surest suggestions, which the model therefore finds as likely as ever."""
+    random = np.random.default_rng(8)
+    truth = (random.random((400, 5)) < 0.3).astype(np.int8)
+    truth[~truth.any(1), 0] = 1
+    vectors = (truth + random.normal(0, 0.6, truth.shape)).astype(np.float32)
+    before = op.train(op.Dataset.from_arrays(vectors, op.observe_positives(truth)), out=tmp_path / "run")
+    first = before.find(min_probability=0.001).to_frame()
+    refused = first[first.kind == "missing"].head(40)
+    for file, label in zip(refused.file, refused.label, strict=True):
+        before.answer(file, label, False)
+    if way == "in memory":
+        data = before.labels()
+    else:
+        before.write_labels(tmp_path / "next.csv", form="csv")
+        data = op.Dataset.read(tmp_path / "next.csv", features=tmp_path / "run" / "vectors.npy")
+    after = op.train(data, out=tmp_path / "next")
+    found = after.find(min_probability=0.001).to_frame()
+    cells = set(zip(refused.file, refused.label, strict=True))
+    assert len(cells) == 40
+    assert not cells & set(zip(found.file, found.label, strict=True))
+    wrong = [each[each.kind == "wrong"].set_index(["file", "label"]).probability for each in (first, found)]
+    beside = [each[each.index.get_level_values("file").isin(refused.file)] for each in wrong]
+    assert (beside[1] > 0.5).sum() <= (beside[0] > 0.5).sum()
+    assert beside[1].sum() <= beside[0].sum() + 0.5
+    assert set(after.find(min_probability=0.001).to_frame().file) & set(refused.file)  # of which others are suggested
+
+
+def test_probabilities_of_predictions_and_counts_of_what_is_missing_agree_with_the_truth() -> None:
+    """Labels per image: by the sum of probabilities of new images, and by those known and estimated to be missing."""
+    random = np.random.default_rng(9)
+    truth = (random.random((2400, 6)) < np.linspace(0.1, 0.5, 6)).astype(np.int8)
+    truth[~truth.any(1), 0] = 1
+    vectors = (truth + random.normal(0, 0.45, truth.shape)).astype(np.float32)
+    run = op.train(op.Dataset.from_arrays(vectors[:1200], op.observe_positives(truth[:1200])))
+    per_image = truth[:1200].sum(1).mean()
+    missing = run.find().finding.missing
+    counted = (1200 + np.array(missing)) / 1200
+    new = run.model.decisions.probabilities(run.model.scores(vectors[1200:])).sum(1).mean()
+    assert counted[1] <= per_image <= counted[2]
+    assert new == pytest.approx(counted[0], rel=0.1)
+    assert counted[0] == pytest.approx(per_image, rel=0.2)
+
+
+def test_figures_of_series_rest_on_new_series() -> None:
+    """Photos of one scene show the same things and look the same: without the groups a model seems to know them."""
+    random = np.random.default_rng(10)
+    scene = np.repeat(np.arange(60), 10)
+    looks = random.normal(0, 1, (80, 30))
+    shown = (looks[:, :4] + random.normal(0, 1.5, (80, 4)) > 0.5).astype(np.int8)
+    vectors = (looks[scene] + random.normal(0, 0.05, (600, 30))).astype(np.float32)
+    frame = pandas.DataFrame(shown[scene], columns=list("abcd"))
+    frame.insert(0, "file", [f"{row:03}" for row in range(600)])
+    frame["group"] = [f"scene {each}" for each in scene]
+    told, widths, new = [], [], []
+    for table in (frame.drop(columns="group"), frame):
+        with tempfile.TemporaryDirectory() as folder:
+            table.to_csv(Path(folder) / "labels.csv", index=False)
+            np.save(Path(folder) / "vectors.npy", vectors)
+            data = op.Dataset.read(Path(folder) / "labels.csv", features=Path(folder) / "vectors.npy")
+            run = op.train(data)
+            found = run.evaluate("validation")
+            told.append(found.map)
+            precision = found.precision_recall.precision
+            widths.append(precision.high - precision.low)
+            scores = run.model.scores(looks[60:].astype(np.float32))
+            new.append(op.mean_average_precision(scores, shown[60:]).value)
+    assert told[0] > 0.9  # of scenes that it has seen
+    assert told[1] < told[0] - 0.1
+    assert abs(told[1] - new[1]) < abs(told[0] - new[0])
+    assert widths[1] > 1.5 * widths[0]

@@ -581,7 +581,7 @@ class Run:
                 out,
                 [RunSummary.of(run, name=run.title, title=run.title, labels=run.trained_on)],
                 title=str(self.path),
-                introduction=f"{run.title}, trained on {run.config.data.source}.",
+                introduction="\n\n".join([f"{run.title}, trained on {run.config.data.source}.", *run.worth]),
                 examples=choose_examples(run),
             )
 

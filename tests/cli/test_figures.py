@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from onepair.cli.console import estimate_line, make_table
+from onepair.cli.console import make_table
 from onepair.cli.models import _print_thresholds as _print
 from onepair.probability import fit_decisions
 from onepair.probability.evaluation import Estimated, evaluate
@@ -51,7 +51,7 @@ def test_decide_marks_estimates_and_gives_their_intervals(single_positives, caps
     assert len(rows) == 3
     assert all(line.count("≈") + line.count("–") == 3 and "100" not in line for line in rows)
     assert any("≈" in line for line in rows)
-    (together,) = [line for line in lines if line.startswith("estimated for all labels, ")]
+    (together,) = [line for line in lines if line.startswith("estimated for all labels of 200 images, if ")]
     assert "precision" in together
     assert " to " in together
 
@@ -66,10 +66,10 @@ def test_what_is_never_predicted_has_no_precision_and_nothing_else(single_positi
     for name in ("cat", "dog", "cow"):
         (row,) = [line.split() for line in told.splitlines() if line.split()[:1] == [name]]
         assert row[1:] == ["never", "0", "–", "0.0", "0.0"]
-    (together,) = [line for line in told.splitlines() if line.startswith("estimated for all labels, ")]
+    (together,) = [line for line in told.splitlines() if line.startswith("estimated for all labels of 200 images, if ")]
     assert "recall 0.0 (0.0 to 0.0)" in together
-    assert "nothing is predicted, so that there is no precision" in together
-    assert "precision 0" not in together
+    assert "precision –, " in together
+    assert "by 200 images: it gives no label, as none is at its threshold" in told
 
 
 def test_full_labels_tell_no_precision_of_what_is_never_predicted(single_positives):
@@ -84,13 +84,21 @@ def test_full_labels_tell_no_precision_of_what_is_never_predicted(single_positiv
     assert np.isnan(evaluate(scores, full, replace(some, thresholds=np.full(3, np.inf)), ("a", "b", "c")).precision)
 
 
-def test_what_labels_do_not_tell_is_a_sentence_and_no_number():
+def test_what_labels_do_not_tell_is_an_interval_and_an_advice_and_no_number(single_positives):
+    scores, labels = single_positives
+    found = evaluate(scores, labels, fit_decisions(scores, labels), ("cat", "dog", "cow"))
     narrow, vague = Interval(0.5123, 0.45, 0.55), Interval(0.2234, 0.1, 0.7)
-    found = Estimated("if labels are known at random", narrow, vague, narrow, vague, {"cat": None}, 1)
-    line = estimate_line(found)
-    assert "mAP 51.2 (45.0 to 55.0), recall 51.2 (45.0 to 55.0); precision and F1 cannot be told" in line
-    assert "onepair audit" in line
-    assert "22" not in line
+    estimated = Estimated("if labels are known at random", narrow, vague, narrow, vague, {"cat": None}, 1)
+    found = found._replace(
+        estimated=estimated, precision_recall=found.precision_recall._replace(precision=vague, recall=narrow)
+    )
+    told = "mAP 51.2 (45.0 to 55.0), precision – (10.0 to 70.0), recall 51.2 (45.0 to 55.0), F1 – (10.0 to 70.0)"
+    assert found.line.endswith(told)
+    assert found.sentence.startswith(
+        "by 200 images: of 10 labels it gives, 1 to 7 are right, and it finds 5 in 10 of all"
+    )
+    assert found.sentence.endswith(". Complete 50 images to know: onepair audit")
+    assert "22" not in found.line + found.sentence.replace("200", "")
 
 
 def test_an_estimate_is_sure_only_of_what_is_certain():

@@ -51,12 +51,15 @@ def test_a_run_and_again(command, images, tmp_path):
     first = onepair(*arguments, cwd=tmp_path / "here")
     assert first.returncode == 0, first.stderr
     results = json.loads((tmp_path / "here" / "run" / "results.json").read_text())
-    assert first.stdout.splitlines() == [
-        f"best epoch {results['best_epoch']}, validation mAP {100 * results['validation_map']:.2f} "
-        "(full validation labels)",
-        f"test mAP {100 * results['test_map']:.2f} over 4 classes",
-        "everything is in run",
-    ]
+    chosen, worth, *table, figures, last = first.stdout.splitlines()
+    score = f"selection score {100 * results['validation_map']:.2f} (full validation labels)"
+    assert chosen == f"best epoch {results['best_epoch']}, {score}"
+    assert worth.startswith("by 9 images: of 10 labels it gives, ")
+    assert sum("%" in line for line in table) == 5
+    assert figures.startswith(f"test: mAP {100 * results['test_map']:.2f} over 4 classes, precision ")
+    assert last == "everything is in run"
+    told = command("evaluate", "run").stdout
+    assert {worth, figures.removeprefix("test: ")} <= set(told.splitlines())
     assert "30 images to train on, 7 to select the best epoch by (full validation labels), 9 to test on" in first.stderr
     assert "finetune epoch 2: loss" in first.stderr
     code, output, errors = command(*arguments)

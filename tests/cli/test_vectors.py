@@ -62,7 +62,7 @@ def test_the_whole_way_on_vectors(folder, in_process):
         return output, errors
 
     output, errors = run("train", "labels.csv", *GIVEN, "--out", "run")
-    assert "test mAP" in output
+    assert "test: mAP" in output
     finished = FinishedRun(folder / "run")
     assert finished.results.test_map > 0.8
     assert (finished.config.model.backbone, finished.config.model.mode) == ("vectors", "linear")

@@ -10,8 +10,10 @@ from onepair.data.formats.write import write_table
 from onepair.data.tables import read_table as tables
 from onepair.errors import RunError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
+from onepair.probability import fit_decisions
+from onepair.runs import finished
 from onepair.runs.audit import write_sheet
-from onepair.runs.finished import FinishedRun
+from onepair.runs.finished import FinishedRun, choose_thresholds
 from tests.review.audits import audit_run, complete_all, open_audit, open_audit_app, shown_in
 from tests.review.sites import Page
 
@@ -204,3 +206,22 @@ def test_time_left_needs_a_pace(session):
         session.finish(number, set(), seen=0, who="Ann")
     assert session.seconds_left(who="Ann") >= 0
     assert session.seconds_left(who="Ben") is None
+
+
+def test_thresholds_rest_on_all_images_and_figures_on_the_audited_ones(run, monkeypatch):
+    rows = []
+
+    def fit(scores, labels, **options):
+        rows.append((len(scores), int((labels != UNKNOWN).all(1).sum())))
+        return fit_decisions(scores, labels, **options)
+
+    monkeypatch.setattr(finished, "fit_decisions", fit)
+    complete_all(open_audit(run, images=2))
+    opened = FinishedRun(run)
+    chosen = choose_thresholds(opened)
+    assert rows == [(20, 2)]  # all, with the labels of those that were audited
+    assert chosen.images == 20
+    assert chosen.evaluation.images == 2
+    assert chosen.evaluation.sentence.startswith("by 2 images: ")
+    assert "; 2 images" in chosen.evaluation.line
+    assert FinishedRun(run).results.worth["validation"].precision_recall.images == 2

@@ -1,10 +1,9 @@
 """What commands print, as tables and estimates with their intervals, and what they say when they are stopped."""
 
-import math
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from onepair.errors import Stopped
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from onepair.probability.evaluation import Estimated
+    from onepair.probability.precision_recall import PrecisionRecall
 
 NOTHING = "nothing is half-written; the same command begins anew"
 _SOON = 0.05  # seconds
@@ -35,30 +34,20 @@ def make_table(*titles: str, title: str | None = None) -> "Table":
     return table
 
 
-def estimate_line(estimated: "Estimated") -> str:
-    """Figures of all classes that known labels do not tell, and what they rest on; of some only that they are vague."""
-    from onepair.words import NUMBERS, points
+def print_worth(found: "PrecisionRecall") -> None:
+    """What labels of a model are worth, in a sentence, and what is found where more of them must be right."""
+    from rich.console import Console
 
-    figures = {"mAP": estimated.map, "precision": estimated.precision, "recall": estimated.recall, "F1": estimated.f1}
-    told = (
-        f"{name} {points(each.value)} ({points(each.low)} to {points(each.high)}){estimated.over * (name == 'mAP')}"
-        for name, each in figures.items()
-        if each.is_informative
-    )
-    vague = [name for name, each in figures.items() if not each.is_informative and not math.isnan(each.value)]
-    known = f"estimated for all labels, {estimated.assumption} ({NUMBERS}): {', '.join(told) or 'nothing'}"
-    nothing = ["nothing is predicted, so that there is no precision"] if math.isnan(estimated.precision.value) else []
-    return "; ".join([known, *nothing, *([vague_line(vague)] if vague else [])])
+    from onepair.words import percent
 
-
-def vague_line(names: Sequence[str]) -> str:
-    """That labels say next to nothing of some figures, and what would.
-
-    >>> vague_line(["precision", "F1"])
-    'precision and F1 cannot be told from these labels: onepair audit lets a person complete those of some images'
-    """
-    which = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-    return f"{which} cannot be told from these labels: onepair audit lets a person complete those of some images"
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(found.sentence, markup=False)
+    table = make_table(">right", ">from probability", ">finds of all", ">interval")
+    for each in found.cuts:
+        limit = "never" if each.probability is None else f"{each.probability:.2f}"
+        ends = f"{percent(each.recall.low)} to {percent(each.recall.high)}"
+        table.add_row(percent(each.precision), limit, percent(each.recall.value), ends)
+    console.print(table)
 
 
 class Terminated(Stopped):

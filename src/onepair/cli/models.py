@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from onepair.cli.console import NOTHING, estimate_line, make_table, on_interrupt
+from onepair.cli.console import NOTHING, make_table, on_interrupt, print_worth
 from onepair.cli.options import (
     READ_DEFAULTS,
     Address,
@@ -93,27 +93,18 @@ def _print_evaluation(found: "Evaluation") -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from onepair.words import NOTHING, points
+    from onepair.words import points, roughly
 
     console = Console(highlight=False, soft_wrap=True)
+    print_worth(found.precision_recall)
     table = make_table("class", ">AP", ">precision", ">recall", ">F1")
-    for name, figures in found.classes.items():
-        table.add_row(escape(name), *map(points, figures))
+    shown, told = (found.classes, points) if found.estimated is None else (found.estimated.classes, roughly)
+    for name, figures in shown.items():
+        table.add_row(escape(name), *map(told, figures))
     console.print(table)
-    mean = NOTHING if math.isnan(found.map) else f"{100 * found.map:.2f}"
-    console.print(f"mAP {mean} over {counted(found.averaged_classes, 'class')}, {counted(found.images, 'image')}")
-    which = "all" if found.estimated is None else "known"
-    console.print(
-        f"{which} labels together: precision {points(found.precision)}, recall {points(found.recall)}, "
-        f"F1 {points(found.f1)}"
-    )
-    ranking = NOTHING if math.isnan(found.ranking_loss) else f"{found.ranking_loss:.4f}"
-    covered = NOTHING if math.isnan(found.coverage) else f"{found.coverage:.2f}"
-    console.print(f"ranking loss {ranking}, coverage {covered} labels")
-    if found.lacking:
-        console.print(escape(found.lacking))
-    if found.estimated is not None:
-        console.print(escape(estimate_line(found.estimated)))
+    console.print(found.line, markup=False)
+    if not found.lacking:
+        console.print(f"ranking loss {found.ranking_loss:.4f}, coverage {found.coverage:.2f} labels")
 
 
 @on_interrupt(NOTHING)
@@ -176,8 +167,8 @@ def _print_thresholds(decisions: "Thresholds", scores: "NDArray[np.float32]", fo
     console.print(
         f"{basis} {counted(found.images, 'validation image')}, at thresholds for {decisions.rule}", markup=False
     )
-    if found.estimated is not None:
-        console.print(estimate_line(found.estimated), markup=False)
+    console.print(found.sentence, markup=False)
+    console.print(found.line, markup=False)
     pooled = [name for name, few in zip(shown, decisions.pooled, strict=False) if few]
     if pooled:
         console.print(f"with the threshold of all classes, for want of positives: {', '.join(pooled)}", markup=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onepair.cli.console import make_table, on_interrupt, vague_line
+from onepair.cli.console import make_table, on_interrupt, print_worth
 from onepair.cli.options import (
     MACHINE,
     READ_DEFAULTS,
@@ -127,29 +127,15 @@ def default_folder(config: "Config") -> Path:
 
 
 def _print_results(results: "Results", folder: Path) -> None:
-    """The outcome of a run, in three lines."""
-    from onepair.probability.intervals import Interval
-
-    if results.best_epoch is None:
-        best = f"penalty {results.penalty:g}, estimated mAP {100 * results.validation_map:.2f}"
-    else:
-        best = f"best epoch {results.best_epoch}, validation mAP {100 * results.validation_map:.2f}"
-    typer.echo(f"{best} ({results.selected_on})")
-    if results.test_map is not None:
-        basis = f", {results.test_note}" if results.test_note and results.test_estimate is None else ""
-        over = counted(results.test_classes or 0, "class")
-        typer.echo(f"test mAP {100 * results.test_map:.2f} over {over}{basis}")
-    if results.test_estimate is not None:
-        figure = Interval(*results.test_estimate)
-        value, low, high = (100 * each for each in figure)
-        told = (
-            f"estimated test mAP {value:.1f} ({low:.1f} to {high:.1f})"
-            if figure.is_informative
-            else vague_line(["test mAP"])
-        )
-        typer.echo(f"{told}, {results.test_note}")
-    elif results.test_note and results.test_map is None:
-        typer.echo(f"there is no test mAP: {results.test_note}")
+    """The outcome of a run: how it was chosen, and what its labels are worth."""
+    chosen = f"best epoch {results.best_epoch}" if results.penalty is None else f"penalty {results.penalty:g}"
+    typer.echo(f"{chosen}, selection score {100 * results.validation_map:.2f} ({results.selected_on})")
+    for split, worth in results.worth.items():
+        print_worth(worth.precision_recall)
+        if worth.line:
+            typer.echo(f"{split}: {worth.line}")
+    if results.test_note and "test" not in results.worth:
+        typer.echo(f"there are no test figures: {results.test_note}")
     typer.echo(f"everything is in {folder}")
 
 

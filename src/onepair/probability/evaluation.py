@@ -13,7 +13,7 @@ from scipy.special import expit, logit
 
 from onepair.errors import DataError, import_pandas
 from onepair.label_matrix import LabelMatrix
-from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Labels
+from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, Indices, Labels
 from onepair.metrics import (
     Floats,
     ScoreBlocks,
@@ -27,18 +27,18 @@ from onepair.metrics import (
 from onepair.probability.infer import Inference, infer
 from onepair.probability.intervals import TAILS, WIDEST, Interval, Z
 from onepair.probability.observation import Observation, Process
+from onepair.probability.precision_recall import DRAWS, PrecisionRecall, precision_recall
 from onepair.probability.thresholds import Thresholds
-from onepair.words import counted
+from onepair.words import NOTHING, NUMBERS, counted, points
 
 if TYPE_CHECKING:
     import pandas
 
-_DRAWS = 80  # for an interval
 _SHARPNESS_SD = 0.3  # of the logarithm of how steeply logits rise with the scores, before any known cell says
 _SHAPE_SD = 0.1  # of the same, because a line is not quite their shape, whatever is known
 _BLOCK = 2**19  # cells that are looked at at once: with all that is made of them they stay in the cache
 _SUREST, _BINS = 28.0, 2_800  # logits of unknown cells lie within, and are counted in so many bins
-OVERALL = ("map", "precision", "recall", "f1")
+OVERALL, _NAMES = ("map", "precision", "recall", "f1"), ("mAP", "precision", "recall", "F1")
 
 
 class ClassFigures(NamedTuple):
@@ -93,6 +93,15 @@ def assumption(observation: Observation, labels: Labels) -> str:
     return " and ".join([f"if the process is {name}", *told])
 
 
+def _with_interval(figure: Interval) -> str:
+    """A figure and the ends of its interval; a dash where it is too wide to name one."""
+    if math.isnan(figure.value):
+        return NOTHING
+    return (
+        f"{points(figure.value) if figure.is_informative else NOTHING} ({points(figure.low)} to {points(figure.high)})"
+    )
+
+
 class Draw(NamedTuple):
     """How the logits of unknown cells are moved: by a factor, and then by a step."""
 
@@ -117,8 +126,7 @@ def estimate(
     size = max(1, _BLOCK // len(scores))
     blocks = [slice(start, start + size) for start in range(0, len(classes), size)]
     random = np.random.default_rng(0)
-    cells = np.sum([_by_logit(labels[:, own], inference.probabilities[:, own]) for own in blocks], axis=0)
-    moves = draws(inference.total, sharpness_error(scores, labels, inference), cells, random)
+    moves = _moves(scores, labels, inference, random)
     counts = np.concatenate(
         [
             _counts(scores[:, own], predicted[:, own], labels[:, own], inference.probabilities[:, own], moves, random)
@@ -137,6 +145,13 @@ def estimate(
     return Estimated(rests_on, overall[0], overall[1], overall[2], overall[3], named, int(seen.sum()))
 
 
+def _moves(scores: NDArray[Any], labels: Labels, inference: Inference, random: np.random.Generator) -> list["Draw"]:
+    size = max(1, _BLOCK // len(scores))
+    blocks = [slice(start, start + size) for start in range(0, labels.shape[1], size)]
+    cells = np.sum([_by_logit(labels[:, own], inference.probabilities[:, own]) for own in blocks], axis=0)
+    return draws(inference.total, sharpness_error(scores, labels, inference), cells, random)
+
+
 def draws(total: Interval, error: float, cells: NDArray[np.intp], random: np.random.Generator) -> list[Draw]:
     """What is expected, and then other numbers of missing labels, in equal steps of their probability.
 
@@ -147,7 +162,7 @@ def draws(total: Interval, error: float, cells: NDArray[np.intp], random: np.ran
         random: what shuffles the factors.
     """
     middles = (np.arange(_BINS) + 0.5) * 2 * _SUREST / _BINS - _SUREST
-    at = np.array([0.0, *(NormalDist().inv_cdf((each + 0.5) / _DRAWS) for each in range(_DRAWS))])
+    at = np.array([0.0, *(NormalDist().inv_cdf((each + 0.5) / DRAWS) for each in range(DRAWS))])
     factors = np.exp(error * np.append(0, random.permutation(at[1:])))
     return [
         Draw(factor, _step(cells, factor * middles, number))
@@ -278,9 +293,27 @@ class Evaluation(NamedTuple):
     ranking_loss: float
     coverage: float
     classes: dict[str, ClassFigures]
+    precision_recall: PrecisionRecall  # of all labels together, estimated where labels are unknown
     lacking: str = ""  # a sentence on what is missing to tell all figures
     estimated: Estimated | None = None  # what stands in their place, if labels are unknown
     metrics: Mapping[str, float] = MappingProxyType({})  # others that were asked for, on the known labels
+
+    @property
+    def sentence(self) -> str:
+        """What the labels of the model are worth, in one sentence."""
+        return self.precision_recall.sentence
+
+    @property
+    def line(self) -> str:
+        """mAP, precision, recall and F1 in a line: as known labels tell them, else estimated with their intervals."""
+        images, estimated = counted(self.images, "image"), self.estimated
+        if estimated is None or not self.lacking:
+            told = [f"{name} {points(value)}" for name, value in zip(_NAMES, self[2:6], strict=True)]
+            of_map = f"mAP {100 * self.map:.2f} over {counted(self.averaged_classes, 'class')}"
+            return f"{', '.join([of_map, *told[1:]])}; {images}" if not math.isnan(self.map) else f"no mAP; {images}"
+        figures = zip(_NAMES, estimated[1:5], strict=True)
+        told = [f"{name} {_with_interval(each)}{estimated.over * (name == 'mAP')}" for name, each in figures]
+        return f"estimated for all labels of {images}, {estimated.assumption} ({NUMBERS}): {', '.join(told)}"
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a DataFrame with a row for each class; its figures are estimates where labels are unknown."""
@@ -304,6 +337,7 @@ class Evaluation(NamedTuple):
         found = {**_without_nan(self._replace(classes={})._asdict()), "classes": classes}
         metrics = dict(found.pop("metrics"))
         found |= {"metrics": metrics} if metrics else {}
+        found |= {"sentence": self.sentence, "precision_recall": self.precision_recall.to_dict()}
         if self.estimated is not None:
             found["estimated"] = {
                 "assumption": self.estimated.assumption,
@@ -322,6 +356,8 @@ def evaluate(
     *,
     process: Process = "auto",
     asked: ArrayLike | None = None,
+    inference: Inference | None = None,
+    series: Indices | None = None,
 ) -> Evaluation:
     """Average precision by class, and precision, recall and F1 of the decisions.
 
@@ -335,13 +371,19 @@ def evaluate(
         decisions: of the model that made the scores.
         classes: the names of the labels.
         process, asked: how labels came to be known, as for `onepair.probability.observation.recognise`.
+        inference: of these scores and labels, if it is at hand.
+        series: (N,), which images belong together, by number: intervals of precision and recall rest on new series.
     """
     if not (labels == POSITIVE).any():
         raise DataError(
             f"none of {counted(len(labels), 'image')} has a positive label, so there is nothing to judge by"
         )
     predicted = decisions.labels(scores)
-    inference = infer(scores, labels, process=process, asked=asked) if (labels == UNKNOWN).any() else None
+    matrix = np.asarray(scores)
+    if not (labels == UNKNOWN).any():
+        inference = None
+    elif inference is None:
+        inference = infer(scores, labels, process=process, asked=asked)
     telling = np.ones(len(classes), bool) if inference is None else _telling(labels, inference.probabilities)
     class_ap = np.where(telling, average_precision(scores, labels), np.nan)
     precision, recall, f1 = precision_recall_f1(predicted, labels)
@@ -362,9 +404,24 @@ def evaluate(
             name: ClassFigures(*map(float, figures))
             for name, *figures in zip(classes, class_ap, precision, recall, f1, strict=True)
         },
+        precision_recall=find_precision_recall(matrix, labels, decisions, inference, series),
         lacking="" if every else _lacking(~telling, classes),
-        estimated=None if inference is None else estimate(np.asarray(scores), predicted, labels, inference, classes),
+        estimated=None if inference is None else estimate(matrix, predicted, labels, inference, classes),
     )
+
+
+def find_precision_recall(
+    scores: NDArray[Any],
+    labels: Labels,
+    decisions: Thresholds,
+    inference: Inference | None,
+    series: Indices | None = None,
+) -> PrecisionRecall:
+    """Precision and recall of all labels together, and recall by precision; see `evaluate`."""
+    moves = () if inference is None else _moves(scores, labels, inference, np.random.default_rng(0))
+    probabilities = (labels == POSITIVE).astype(np.float64) if inference is None else inference.probabilities
+    chances, predicted = decisions.probabilities(scores), decisions.labels(scores)
+    return precision_recall(chances, predicted, labels, probabilities, moves, series)
 
 
 def _telling(labels: Labels, probabilities: Floats) -> NDArray[np.bool_]:

@@ -114,6 +114,7 @@ def fit_decisions(
     precision: float = 0.9,
     process: Process = "auto",
     asked: ArrayLike | None = None,
+    inference: Inference | None = None,
 ) -> Thresholds:
     """Calibrate scores, and choose a threshold for every class.
 
@@ -133,6 +134,7 @@ def fit_decisions(
         precision: of rule "precision".
         process: how labels came to be known, as for `onepair.probability.observation.recognise`.
         asked: (N, L), true where a label is known because a model suggested to ask for it.
+        inference: of these scores and labels, if it is at hand.
 
     Examples:
         >>> decisions = fit_decisions([[2.0], [1.0], [-1.0], [-2.0]], [[1], [0], [1], [0]])
@@ -146,7 +148,7 @@ def fit_decisions(
     if not 0 < precision <= 1:
         raise ConfigError(f"a precision lies above 0 and is at most 1, got {precision}")
     matrix, known = check_scores(scores, labels)
-    calibrator, expected = _calibrate(matrix, known, calibration, process, asked)
+    calibrator, expected = _calibrate(matrix, known, calibration, process, asked, inference)
     if rule == "likely":
         return Thresholds(calibrator, calibrator.scores_at(0.5), RULES[rule])
     columns = zip(matrix.T, expected.T, strict=True)
@@ -177,6 +179,7 @@ def _calibrate(
     calibration: Calibration,
     process: Process,
     asked: ArrayLike | None,
+    inference: Inference | None,
 ) -> tuple[Calibrator, Floats]:
     """A calibrator, and how probable each cell is to be positive: 1 or 0 where it is known."""
     positive, negative, unknown = known == POSITIVE, known == NEGATIVE, known == UNKNOWN
@@ -189,7 +192,7 @@ def _calibrate(
         return _FITS[kind](scores, known), positive.astype(np.float64)
     if calibration == "isotonic" and (positive.any(0) & unknown.any(0) & ~negative.any(0)).any():
         raise ConfigError("an isotonic curve needs known negatives of every class; calibrate with platt")
-    inference = infer(scores, known, process=process, asked=asked)
+    inference = inference or infer(scores, known, process=process, asked=asked)
     if calibration == "auto":
         calibration = _better_kind(scores, known, _standing_for(inference, scores, known))
     if calibration == "platt":

@@ -147,6 +147,7 @@ class ReviewPages(Pages):
             order=order,
             place=place,
             places=places,
+            soon=session.soon(),
             before=session.neighbour(order, number, -1),
             after=session.neighbour(order, number, 1),
             ahead=[] if coming is None else self._image("image", session.suggestion(coming).row),
@@ -257,6 +258,7 @@ class ReviewPages(Pages):
             disputed=[cell for place in agreement.open if (cell := session.find(*place)) is not None and cell.number],
             skipped=session.first_skipped(),
             coming=session.next_open("probability", who=who),
+            worth=next((each.precision_recall for each in self.run.results.worth.values()), None),
         )
 
     def classes(self, who: str) -> str:
@@ -312,6 +314,7 @@ class ReviewPages(Pages):
             now=now,
             state=None if now is None else now.state,
             comparison=comparison,
+            worth=next((each.precision_recall for each in self.run.results.worth.values()), None),
             failure=failure,
             photos=[(photo, self._frame(photo.row)) for photo in comparison.photos] if comparison else [],
             new_run=None if now is None else now.run.name,
@@ -326,7 +329,6 @@ class ReviewPages(Pages):
             "order": "probability",
             "total": int(session.goal.sum()),
             "wrong": int((session.open & session.suggestions.wrong).sum()),
-            "soon": session.soon(),
             "several_runs": len(self._runs()) > 1,
             "open": session.left,
             "unlikely": int((session.open & ~session.goal).sum()),

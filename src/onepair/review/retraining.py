@@ -10,7 +10,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -25,6 +24,7 @@ from onepair.files import locked, write_atomically, writing
 from onepair.labels import POSITIVE, Indices, Labels
 from onepair.probability.evaluation import evaluate
 from onepair.probability.intervals import Interval, bootstrap_figures
+from onepair.probability.precision_recall import PrecisionRecall
 from onepair.remote import is_remote
 from onepair.review.answers import Store
 from onepair.runs.config import DataConfig
@@ -327,6 +327,7 @@ class Judged(NamedTuple):
     """A run, by name, and how good it is."""
 
     name: str
+    worth: PrecisionRecall
     map: Interval
     f1: Interval
     assumption: str  # what the figures rest on, where labels are unknown
@@ -406,14 +407,13 @@ def _most(changes: Iterable[Change]) -> list[tuple[str, int, int]]:
 def _judge(run: FinishedRun, scores: Scores, labels: Labels, asked: NDArray[np.bool_] | None) -> Judged:
     """The figures of a run on its first classes: measured where all labels are known, and estimated elsewhere."""
     classes, name = labels.shape[1], run.path.name
-    predicted, scores = run.decisions.labels(scores)[:, :classes], scores[:, :classes]
-    thresholds = replace(run.decisions, thresholds=run.decisions.thresholds[:classes])  # no calibration is asked of it
+    scores, thresholds = scores[:, :classes], run.decisions.of_classes(np.arange(classes))
     names, process = run.classes[:classes], run.config.data.process
-    found = evaluate(scores, labels, thresholds, names, process=process, asked=asked).estimated
-    if found is not None:
-        return Judged(name, found.map, found.f1, found.assumption)
-    measured = bootstrap_figures(scores, labels, predicted)
-    return Judged(name, measured.map, measured.f1, "")
+    found = evaluate(scores, labels, thresholds, names, process=process, asked=asked)
+    if (estimated := found.estimated) is not None:
+        return Judged(name, found.precision_recall, estimated.map, estimated.f1, estimated.assumption)
+    measured = bootstrap_figures(scores, labels, thresholds.labels(scores))
+    return Judged(name, found.precision_recall, measured.map, measured.f1, "")
 
 
 def _photos(before: FinishedRun, first: Scores, after: FinishedRun, second: Scores, rows: Indices) -> list[Photo]:

@@ -28,7 +28,7 @@ from onepair.probability.thresholds import Rule, Thresholds
 from onepair.remote import as_path, is_remote, is_url
 from onepair.runs.audit import Audit, read_audit
 from onepair.runs.config import Config
-from onepair.runs.folder import Results, RunFolder, write_card
+from onepair.runs.folder import Results, RunFolder, Worth, write_card
 from onepair.runs.project import RECORD, project_of
 from onepair.runs.task import RunCache, Split, Task, describe_observation, sample_places, task_of
 from onepair.words import counted, listed
@@ -75,6 +75,11 @@ class FinishedRun:
     def trained_on(self) -> str:
         """Which labels, in a few words."""
         return describe_observation(self.config.data)
+
+    @property
+    def worth(self) -> list[str]:
+        """What its labels are worth, a sentence for each split that tells."""
+        return [f"{split.title()}, {worth.precision_recall.sentence}." for split, worth in self.results.worth.items()]
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -229,8 +234,12 @@ class FinishedRun:
     def decisions(self) -> Thresholds:
         return self.description.decisions
 
-    def decide(self, decisions: Thresholds) -> None:
-        """Store other decisions with the model."""
+    def decide(self, decisions: Thresholds, found: Evaluation | None = None) -> None:
+        """Store other decisions with the model, and what they are worth on validation images."""
+        if found is not None:
+            worth = {"validation": Worth(found.precision_recall, found.line)}
+            self.results = self.results.model_copy(update={"worth": worth})
+            self.folder.write_results(self.results)
         self.description = self.description._replace(decisions=decisions)
         write_description(self.path, self.description)
         write_card(self.folder, self.config, self.description, self.results, self.task)
@@ -414,6 +423,7 @@ class EvaluationSet(NamedTuple):
     asked: NDArray[np.bool_] | None  # (N, L)
     thresholds: Thresholds
     classes: tuple[str, ...]
+    series: Indices | None  # (N,), which images belong together
 
 
 def find_metrics(names: Iterable[str]) -> dict[str, Metric]:
@@ -449,7 +459,13 @@ def evaluate_run(
     chosen = find_metrics(metrics)
     data = _own_set(run, split, workers) if table is None else _other_set(run, table, source, split, workers, strict)
     found = evaluate(
-        data.scores, data.labels, data.thresholds, data.classes, process=run.config.data.process, asked=data.asked
+        data.scores,
+        data.labels,
+        data.thresholds,
+        data.classes,
+        process=run.config.data.process,
+        asked=data.asked,
+        series=data.series,
     )
     return found._replace(metrics={name: metric(data.scores, data.labels) for name, metric in chosen.items()})
 
@@ -458,7 +474,12 @@ def _own_set(run: FinishedRun, split: Split, workers: int | None) -> EvaluationS
     rows, asked = run.eval_mask(split), run.asked(split)
     scores = run.scores(split, workers=workers)
     return EvaluationSet(
-        scores[rows], run.labels(split)[rows], None if asked is None else asked[rows], run.decisions, run.classes
+        scores[rows],
+        run.labels(split)[rows],
+        None if asked is None else asked[rows],
+        run.decisions,
+        run.classes,
+        run.table.groups(run.rows(split)[rows]),
     )
 
 
@@ -495,6 +516,7 @@ def _other_set(
         None if table.asked is None else table.asked[np.ix_(rows, places)],
         run.decisions.of_classes(columns),
         tuple(run.classes[i] for i in columns),
+        table.groups(rows),
     )
 
 
@@ -556,10 +578,11 @@ def choose_thresholds(
     scores, labels = run.scores("validation")[sample], run.known[run.rows("validation")[sample]]
     known_by: dict[str, Any] = {"process": run.config.data.process, "asked": None if asked is None else asked[sample]}
     thresholds = fit_decisions(scores, labels, calibration=calibration, rule=rule, precision=precision, **known_by)
-    with writing(run.path):
-        run.decide(thresholds)
     rows = run.eval_mask("validation")[sample]
     if known_by["asked"] is not None:
         known_by["asked"] = known_by["asked"][rows]
-    found = evaluate(scores[rows], labels[rows], thresholds, run.classes, **known_by)
+    series = run.table.groups(run.rows("validation")[sample][rows])
+    found = evaluate(scores[rows], labels[rows], thresholds, run.classes, series=series, **known_by)
+    with writing(run.path):
+        run.decide(thresholds, found)
     return Chosen(thresholds, scores[rows], found, len(labels))

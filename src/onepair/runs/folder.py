@@ -12,7 +12,7 @@ from functools import cache
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from onepair.errors import ConfigError, RunError, first_mistake
 from onepair.files import locked, map_array, read_json, read_record, read_stored, write_atomically, writing
 from onepair.inference.model_files import CARD, Description
 from onepair.labels import NEGATIVE, POSITIVE
-from onepair.probability.intervals import Interval
+from onepair.probability.precision_recall import PrecisionRecall
 from onepair.remote import is_url
 from onepair.runs.config import FORMAT, Config, build_config, differences, read_config, to_toml
 from onepair.runs.task import Task, describe_observation
@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     pass
 
 _EPOCH = TypeAdapter(dict[str, Any])
+
+
+class Worth(NamedTuple):
+    """What the labels of a model are worth on a split, at its thresholds."""
+
+    precision_recall: PrecisionRecall
+    line: str  # of mAP, precision, recall and F1
 
 
 class Results(BaseModel):
@@ -53,6 +60,7 @@ class Results(BaseModel):
     test_note: str | None = None  # what is missing to tell, or what the estimate rests on
     test_classes: int | None = None  # that it is a mean of
     test_class_ap: dict[str, float | None] = {}  # None for a class without positives
+    worth: dict[str, Worth] = {}  # of the model, by split
 
 
 class _Unreadable(BaseModel):
@@ -323,14 +331,12 @@ def _data(config: Config, task: Task) -> str:
 
 
 def _figures(results: Results) -> Iterator[str]:
-    notes = f", {results.test_note}" if results.test_note else ""
-    if results.test_map is not None:
-        classes = f", over {counted(results.test_classes, 'class')}" if results.test_classes else ""
-        yield f"test mAP {100 * results.test_map:.1f} %{classes}{notes if results.test_estimate is None else ''}"
-    if results.test_estimate is not None:
-        value, low, high = (100 * each for each in Interval(*results.test_estimate))
-        yield f"test mAP of all labels about {value:.0f} % ({low:.0f} to {high:.0f}, 95 %){notes}"
-    yield f"mAP {100 * results.validation_map:.1f} % on {results.selected_on}"
+    for split, worth in results.worth.items():
+        yield f"{split}, {worth.precision_recall.sentence}"
+        for each in worth.precision_recall.cuts:
+            found = " to ".join(f"{100 * end:.0f}" for end in each.recall[1:])
+            yield f"to have {100 * each.precision:.0f} % right: {100 * each.recall.value:.0f} % of all ({found})"
+        yield worth.line
 
 
 def _rows(described: Description, results: Results, task: Task) -> Iterator[str]:

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from onepair.data.label_table import Problem
 from onepair.inference.model_files import save_model
 from onepair.label_matrix import too_many
-from onepair.labels import POSITIVE, Indices
+from onepair.labels import POSITIVE, UNKNOWN, Indices
 from onepair.models import Classifier, IdentityBackbone
-from onepair.probability.evaluation import assumption, evaluate
+from onepair.probability.evaluation import assumption, evaluate, find_precision_recall
+from onepair.probability.infer import infer
 from onepair.probability.observation import recognise
 from onepair.probability.thresholds import Thresholds, fit_decisions
 from onepair.runs.config import Config
-from onepair.runs.folder import Results, RunFolder, write_card
+from onepair.runs.folder import Results, RunFolder, Worth, write_card
 from onepair.runs.task import Skipped, Split, Task, knows_negatives, skipped_cells, skipped_images
 from onepair.training.callbacks import Callback
 from onepair.training.checkpoint import StopRequests
@@ -28,6 +29,7 @@ from onepair.words import NUMBERS, counted, itemised, listed
 _log = first_logger(__name__)
 
 Scores = NDArray[np.float32]
+MANY_CELLS = 2**21  # of validation labels, whose mAP takes a minute to estimate, and evaluate does on request
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +149,12 @@ def finish(
     """Choose thresholds, judge by test images for the first and only time, and write model and results."""
     task = run.task
     weights = cpu_state(run.classifier)
-    # A fold is asked for scores alone.
-    decisions = Thresholds.none(len(task.table.classes)) if task.holds_out else _decisions(run, scores["validation"])
+    worth: dict[str, Worth] = {}
+    if task.holds_out:  # it is asked for scores alone
+        decisions = Thresholds.none(len(task.table.classes))
+    else:
+        decisions, worth = _decisions(run, scores["validation"])
+    tested = _test_metrics(run, scores["test"], decisions) if len(task.test) and not task.holds_out else {}
     results = Results(
         method=run.config.method.name,
         best_epoch=best_epoch,
@@ -156,7 +162,7 @@ def finish(
         selected_on=task.selected_on,
         validation_map=validation_map,
         skipped_images=list(run.skipped),
-        **(_test_metrics(run, scores["test"], decisions) if len(task.test) and not task.holds_out else {}),
+        **{"worth": worth, **tested},
     )
     if run.fabric.is_global_zero:
         found = save_model(run.folder.path, run.classifier, decisions, weights=weights, precision=run.config.precision)
@@ -166,16 +172,22 @@ def finish(
     return results
 
 
-def _decisions(run: RunContext, scores: Scores) -> Thresholds:
-    """The thresholds by the scores of validation rows."""
+def _decisions(run: RunContext, scores: Scores) -> tuple[Thresholds, dict[str, Worth]]:
+    """The thresholds by the scores of validation rows; what they are worth there."""
     task, places, asked = run.task, run.task.eval_rows("validation"), run.task.asked_validation
-    return fit_decisions(
-        scores,
-        task.validation_labels.take(places),
-        rule="likely",
-        process=run.config.data.process,
-        asked=None if asked is None else asked[places],
-    )
+    labels, known_by = task.validation_labels.take(places).dense(), None if asked is None else asked[places]
+    process, inference = run.config.data.process, None
+    if (labels == UNKNOWN).any():
+        inference = infer(scores, labels, process=process, asked=known_by)
+    decisions = fit_decisions(scores, labels, rule="likely", process=process, asked=known_by, inference=inference)
+    if not run.test or len(task.test):
+        return decisions, {}
+    series = task.table.groups(task.validation[places])
+    if labels.size > MANY_CELLS:
+        found_worth = find_precision_recall(scores, labels, decisions, inference, series)
+        return decisions, {"validation": Worth(found_worth, "")}
+    found = evaluate(scores, labels, decisions, task.table.classes, inference=inference, series=series)
+    return decisions, {"validation": Worth(found.precision_recall, found.line)}
 
 
 def _test_metrics(run: RunContext, scores: Scores, decisions: Thresholds) -> dict[str, Any]:
@@ -192,9 +204,11 @@ def _test_metrics(run: RunContext, scores: Scores, decisions: Thresholds) -> dic
         task.table.classes,
         process=run.config.data.process,
         asked=None if asked is None else asked[rows],
+        series=task.table.groups(rows),
     )
     figures: dict[str, Any] = {
-        "test_class_ap": {name: None if np.isnan(each.ap) else each.ap for name, each in found.classes.items()}
+        "worth": {"test": Worth(found.precision_recall, found.line)},
+        "test_class_ap": {name: None if np.isnan(each.ap) else each.ap for name, each in found.classes.items()},
     }
     if not np.isnan(found.map):
         figures |= {"test_map": found.map, "test_classes": found.averaged_classes}
