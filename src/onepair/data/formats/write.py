@@ -214,6 +214,6 @@ def _render_parquet(table: LabelTable, pyarrow: Any, *, places: Sequence[str] | 
         names += table.classes
         arrays += [pyarrow.array(column, mask=column == UNKNOWN) for column in table.labels.dense().T]
     sink = pyarrow.BufferOutputStream()
-    metadata = None if places is None else {PLACES: json.dumps(list(places)).encode()}
+    metadata = None if places is None else {PLACES: "\n".join(places).encode(errors="replace")}
     pyarrow.parquet.write_table(pyarrow.table(arrays, names=names, metadata=metadata), sink)
     return bytes(sink.getvalue())

@@ -318,8 +318,10 @@ def _read_parquet(path: Path) -> Sheet:
     except Exception as error:  # a damaged file ends in errors of many kinds
         raise DataError(f"{path}: is not a Parquet file that can be read ({error})") from None
     names = [name.strip() for name in table.column_names]
-    rows, kept = list(range(table.num_rows)), (table.schema.metadata or {}).get(PLACES)
-    places = json.loads(kept) if kept else [f"{path.name}, row {row + 1}" for row in rows]
+    rows, kept = list(range(table.num_rows)), (table.schema.metadata or {}).get(PLACES, b"")
+    places = kept.decode(errors="replace").split("\n")
+    if not kept or len(places) != len(rows):
+        places = [f"{path.name}, row {row + 1}" for row in rows]
     return Sheet(path, names, columns, places, rows, len(rows))
 
 
