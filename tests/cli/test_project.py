@@ -553,3 +553,14 @@ def test_a_run_whose_labels_are_lost_is_made_anew(photos, start):
     Path("tags.onepair/runs/1-labels.parquet").unlink()
     assert "5 answers of before count" in start()
     answer(photos, 5, said)
+
+
+def test_classes_that_took_each_others_names_are_told_of(photos, start):
+    start()
+    answer(photos, 10, {})
+    before = session_of().store.entries()
+    other = {"red": "green", "green": "red"}
+    photos.tags = {file: other.get(label, label) for file, label in photos.tags.items()}
+    photos.write()
+    assert "classes green and red swapped (answers stay with the names)" in start()
+    assert session_of().store.entries() == before

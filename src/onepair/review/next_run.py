@@ -5,7 +5,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import combinations, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ from onepair.runs.folder import RunFolder
 from onepair.runs.project import SUFFIX, Project, ProjectRecord
 from onepair.words import counted
 
+MOST_SWAPPED = 100  # classes that are compared with each other
 MOST_LOOKED_AT = 200_000  # images in a folder, for those that a table lacks
 
 
@@ -54,6 +55,7 @@ class Change:
     gone_classes: Sequence[str]
     renamed_classes: Mapping[str, str]
     kept: int = 0  # answers to classes that are gone
+    swapped: Sequence[tuple[str, str]] = ()  # classes of which each has the images of the other
 
     def __str__(self) -> str:
         """In a line; "" if nothing has changed but order, labels or settings.
@@ -78,6 +80,7 @@ class Change:
             _counts((self.renamed, "photo"), end="renamed"),
             _counts((self.edited, "photo"), end=f"edited ({stay})"),
             *(f"class {old} is now called {new}" for old, new in self.renamed_classes.items()),
+            *(f"classes {one} and {other} swapped (answers stay with the names)" for one, other in self.swapped),
         ]
         return ", ".join(filter(None, parts))
 
@@ -219,6 +222,7 @@ def _recognise(
         gone_classes=lost,
         renamed_classes=called,
         kept=sum(store.called(label) in lost for _, label in store.answered()),
+        swapped=[] if new_classes or gone_classes else _swapped(project.runs / record.run, before, table, now, store),
     )
 
 
@@ -318,6 +322,29 @@ def _called_by_images(
         if len(fitting) == 1:
             called[old] = fitting[0]
     return {old: name for old, name in called.items() if list(called.values()).count(name) == 1}
+
+
+def _swapped(
+    run: Path, before: Mapping[str, str], table: LabelTable, now: Mapping[str, str], store: ImageAnswers
+) -> list[tuple[str, str]]:
+    """Classes that have taken each other's names, as far as nobody answered; see `_called_by_images`."""
+    if not _labels_file(run).exists():
+        return []
+    said = defaultdict[str, set[str]](set)
+    for image, label in store.answered():
+        said[label].add(image)
+    both = set(before.values()) & set(now.values())
+    was = _images_with(read_table.read(_labels_file(run), images=table.root), before, table.classes)
+    has = _images_with(table, now, table.classes)
+    moved = [name for name in table.classes if (was[name] ^ has[name]) & both - said[name]]
+    return [
+        (one, other)
+        for one, other in combinations(moved[:MOST_SWAPPED], 2)
+        if (asked := both - said[one] - said[other])
+        and was[one] & asked == has[other] & asked
+        and was[other] & asked == has[one] & asked
+        and was[one] & was[other] & asked not in (was[one] & asked, was[other] & asked)
+    ]
 
 
 def _images_with(table: LabelTable, image_of: Mapping[str, str], classes: Sequence[str]) -> dict[str, set[str]]:
