@@ -4,10 +4,12 @@ import csv
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
+from openpyxl import Workbook, load_workbook
 from PIL import Image
 from starlette.testclient import TestClient
 
@@ -162,6 +164,49 @@ def test_three_days(photos, start, in_process):
     assert old.returncode == 0, old.stderr
     labels = read_dataset("old.csv", images="missing").files
     assert len(labels) == 40
+
+
+def test_three_days_in_a_workbook(photos, in_process):
+    """With a title, dates, notes, formulas, another sheet, and files that are called by numbers, without an ending."""
+    book = Workbook()
+    page, day = book.active, datetime(2024, 5, 31)
+    book.create_sheet("Other")["A1"] = "stays"
+    said: dict[tuple[bytes, str], bool] = {}
+    for number, file in enumerate(sorted(photos.tags)[:10]):
+        photos.rename(file, f"{1000 + number}.png")
+
+    def save() -> None:
+        page.delete_rows(1, page.max_row)
+        page.append(["Our photos"])
+        page.append(["Nr", "Foto", "Schlagwörter", "Datum", "Notiz", "Länge"])
+        for row, (file, label) in enumerate(photos.tags.items(), start=3):
+            name = int(file[:4]) if file[0] == "1" else file
+            page.append([row, name, label, day, "schön" if row % 3 else None, f"=LEN(C{row})"])
+            page.cell(row, 4).number_format = "dd.mm.yyyy"
+        book.save("fotos.xlsx")
+
+    for today in range(3):
+        if today == 1:
+            photos.add(20, things=SHAPES)
+        if today == 2:  # somebody else has tagged other things
+            for file in list(photos.tags)[5:15]:
+                photos.tags[file] = sorted(photos.truth[file])[-1]
+        save()
+        begun = in_process("start", "fotos.xlsx", "--backbone", "small-cnn", "--no-page")
+        assert begun.returncode == 0, begun.stderr
+        answer(photos, 15, said)
+        written = in_process("labels", "--out", "done.xlsx")
+        assert written.returncode == 0, written.stderr
+        done = load_workbook("done.xlsx")
+        assert done["Other"]["A1"].value == "stays"
+        before = [[cell.value for cell in row] for row in page]
+        for line, (file, label) in zip(before[2:], photos.tags.items(), strict=True):
+            own = {name: yes for (image, name), yes in said.items() if image == content(photos, file)}
+            kept = [label] if own.get(label, True) else []
+            line[2] = ";".join([*kept, *sorted(name for name, yes in own.items() if yes and name != label)]) or None
+        assert [[cell.value for cell in row] for row in done.active] == before
+        assert {row[3].number_format for row in done.active.iter_rows(min_row=3)} == {"dd.mm.yyyy"}
+    assert len(said) == 45
 
 
 def test_an_edited_photo_and_a_renamed_class_keep_their_answers_and_photos_without_rows_come_in(photos, start):
