@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 from torch import distributed, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import onepair
 from onepair import MeanAveragePrecision, create_method, mean_average_precision
@@ -138,6 +138,100 @@ def test_lightning(tmp_path):
     module, resumed = fit(3, checkpoint=tmp_path / "last.ckpt")
     assert [epoch for epoch, _, _ in resumed.epochs] == [3]
     assert resumed.batches == 12
+
+
+STATEFUL = ("opml-sp", "opml-plus", "role", "entmax", "ll-cp")  # with scores, priors, parameters, and corrections
+TOGETHER = 6  # rows, so that each of two processes has as many
+
+
+def start_of(name):
+    """A method with the labels of the first rows, and the model that it is to train."""
+    features, labels, model = problem()
+    given = torch.where(labels[:TOGETHER] == 0, -1, labels[:TOGETHER])
+    options = {"label_num": 1.5, "correction_start": 1} if name == "opml-sp" else {}
+    return features[:TOGETHER], create_method(name, labels=given, **options), model
+
+
+def fit_by_lightning(name, *, processes, folder):
+    """Two epochs by batches of two rows, in one process or in two: the weights, and the state of the method."""
+    import lightning
+
+    features, method, model = start_of(name)
+    callback = onepair.lightning.MethodCallback(method)
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def training_step(self, batch, index):
+            return callback.loss(self.model(batch[0]), batch[1])
+
+        def predict_step(self, batch, index):
+            return self.model(batch[0])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD([*self.model.parameters(), *method.parameters()], lr=0.5)
+
+    trainer = lightning.Trainer(
+        max_epochs=2, accelerator="cpu", devices=processes, strategy="ddp" if processes > 1 else "auto", logger=False,
+        enable_progress_bar=False, enable_model_summary=False, callbacks=[callback], default_root_dir=folder,
+        enable_checkpointing=False, use_distributed_sampler=False,
+    )  # fmt: skip
+    rows = callback.rows(TensorDataset(features))
+    rank = int(os.environ["LOCAL_RANK"]) if processes > 1 else 0
+    own = DistributedSampler(rows, processes, rank, shuffle=False)  # so that both see the same batches
+    trainer.fit(Module(), DataLoader(rows, batch_size=2 // processes, sampler=own))
+    return {"weight": model.weight.detach().clone(), **method.state_dict()}
+
+
+def fit_by_hugging_face(name, *, processes, folder):
+    from transformers import Trainer, TrainingArguments
+
+    features, method, model = start_of(name)
+    callback = onepair.hf.MethodCallback(method)
+    network = Network()
+    network.linear = model
+    arguments = TrainingArguments(
+        str(folder), num_train_epochs=2, per_device_train_batch_size=2 // processes, report_to="none", use_cpu=True,
+        save_strategy="no", logging_strategy="no", disable_tqdm=True, max_grad_norm=0.0,
+        train_sampling_strategy="sequential", ddp_backend="gloo" if processes > 1 else None,
+    )  # fmt: skip
+    optimiser = torch.optim.SGD([*model.parameters(), *method.parameters()], lr=0.5)
+    constant = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1.0)
+    rows = callback.rows([{"features": each} for each in features])
+    Trainer(
+        network, arguments, train_dataset=rows, compute_loss_func=callback.loss, callbacks=[callback],
+        optimizers=(optimiser, constant),
+    ).train()  # fmt: skip
+    return {"weight": model.weight.detach().clone(), **method.state_dict()}
+
+
+def fit_together(folder):
+    rank = int(os.environ["LOCAL_RANK"])
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
+    found = {
+        f"{fit.__name__} {name}": fit(name, processes=2, folder=folder)
+        for fit in (fit_by_lightning, fit_by_hugging_face)
+        for name in STATEFUL
+    }
+    torch.save(found, folder / f"{rank}.pt")
+
+
+@pytest.mark.filterwarnings("ignore")  # those of Lightning and transformers
+def test_a_method_learns_the_same_in_two_processes_by_ddp(tmp_path):
+    logs = [tmp_path / "a.log", tmp_path / "b.log"]
+    assert together(fit_together, tmp_path, logs=logs) == [0, 0], logs[0].read_text() + logs[1].read_text()
+    one, other = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert len(one) == 2 * len(STATEFUL)
+    for words, found in one.items():
+        fit, _, name = words.partition(" ")
+        alone = globals()[fit](name, processes=1, folder=tmp_path)
+        assert not torch.equal(alone["weight"], problem()[2].weight)
+        for each in (found, other[words]):
+            assert each.keys() == alone.keys()
+            for part, value in alone.items():
+                torch.testing.assert_close(each[part], value, rtol=1e-4, atol=1e-5, msg=f"{words}: {part}")
 
 
 class Network(nn.Module):
