@@ -143,8 +143,7 @@ def precision_recall(
     shape = (groups, 2 * _BINS)
 
     def count(weights: NDArray[Any]) -> Floats:
-        counts: Floats = np.bincount(cell, weights.ravel(), groups * 2 * _BINS).reshape(shape)
-        return counts
+        return np.bincount(cell, weights.ravel(), groups * 2 * _BINS).reshape(shape).astype(np.float64)
 
     chosen, known, open_ = count(np.ones(cell.shape)), count(labels == POSITIVE), count(unknown)
     expected = count(np.where(unknown, probabilities.ravel(), 0))

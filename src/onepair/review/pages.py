@@ -258,7 +258,6 @@ class ReviewPages(Pages):
             disputed=[cell for place in agreement.open if (cell := session.find(*place)) is not None and cell.number],
             skipped=session.first_skipped(),
             coming=session.next_open("probability", who=who),
-            worth=next((each.precision_recall for each in self.run.results.worth.values()), None),
         )
 
     def classes(self, who: str) -> str:
