@@ -87,3 +87,10 @@ def test_a_folder_without_photos_is_said_to_be_one(tmp_path):
         DataError, match=r"holds no photos; left out: 1 video \(clip.mp4\) and 4 RAW photos \(a.NEF, b.cr2"
     ):
         read_dataset(tmp_path)
+
+
+def test_the_lock_of_a_workbook_that_is_open_is_no_table(tmp_path):
+    for name in ("labels.xlsx", "~$labels.xlsx", ".~lock.labels.xlsx#"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(DataError, match=r"is a folder with labels\.xlsx; give the label file"):
+        read_dataset(tmp_path)

@@ -46,9 +46,9 @@ def fold(name: str) -> str:
 
 
 def entries(folder: Path) -> list[Path]:
-    """Return what is in a folder and not hidden, sorted; nothing if it is no folder."""
+    """Return what is in a folder and not hidden or a lock, sorted; nothing if it is no folder."""
     try:
-        return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+        return sorted(each for each in folder.iterdir() if not each.name.startswith((".", "~$")))  # of Excel, open
     except (OSError, ValueError):
         return []
 
