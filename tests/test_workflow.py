@@ -1,6 +1,7 @@
 """`Dataset`, `train`, `Run` and `Model`: the script of the documents on photos, vectors, texts and arrays."""
 
 import gc
+import multiprocessing
 import os
 import shutil
 import signal
@@ -259,6 +260,24 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_result(
         assert np.array_equal(run.model.scores(features), whole.model.scores(features))
 
 
+def test_ctrl_c_leaves_no_thread_and_no_process(scenes: pandas.DataFrame, tmp_path: Path) -> None:
+    class StopAtProgress(Callback):
+        def on_progress(self, what: str, done: int, total: int) -> None:
+            raise KeyboardInterrupt
+
+    options: Any = {**TINY, "hardware": op.Hardware(cache=tmp_path / "cache")}
+    before, children = set(threading.enumerate()), set(multiprocessing.active_children())
+    data = op.Dataset.from_frame(scenes, file="file", labels="tags")
+    with pytest.raises(KeyboardInterrupt):
+        op.train(data, out=tmp_path / "run", callbacks=StopAtProgress(), **options)
+    run = op.train(data, out=tmp_path / "run", **options)
+    with pytest.raises(KeyboardInterrupt):
+        run.find(maps=True, callbacks=StopAtProgress())
+    assert len(run.find()) == len(op.Run(run.path).find())
+    assert set(multiprocessing.active_children()) == children
+    assert [each.name for each in set(threading.enumerate()) - before] == []
+
+
 def test_without_a_pretrained_network_photos_get_a_sentence(
     scenes: pandas.DataFrame,
     features: np.ndarray,
@@ -395,6 +414,7 @@ def test_texts(observed: np.ndarray, truth: np.ndarray) -> None:
     run = op.train(op.Dataset.from_arrays(texts, observed, classes=CLASSES))
     assert set(run.find().to_frame().label) <= set(CLASSES)
     assert run.model.predict(["a picture of blue"])[0].file is None
+    assert "<code>a picture of &lt;blue&gt;</code>" in run.model.predict(["a picture of <blue>"])._repr_html_()
 
 
 def test_pictures_of_other_libraries(truth: np.ndarray, observed: np.ndarray, tmp_path: Path) -> None:
@@ -465,7 +485,12 @@ def test_objects_show_themselves_in_a_line(vector_run: op.Run, run: op.Run, phot
     for each in shown:
         assert len(repr(each)) < 400
         assert "\n" not in repr(each)
-    assert "<img" in predicted._repr_html_()
+    pictures = [Image.open(photos / "0.png")], run.data[:2], [np.asarray(Image.open(photos / "1.png"))]
+    for given in ([photos / "0.png"], *pictures):
+        shown_html = run.model.predict(given)._repr_html_()
+        assert shown_html.count("<img") == len(given)
+        assert "%" in shown_html or "no label" in shown_html
+    assert "<img" not in vector_run.model.predict(np.zeros((1, 3)))._repr_html_()
     assert "precision 0.9" in (vector_run.path / "README.md").read_text("utf-8")
     frame = vector_run.thresholds().to_frame()
     assert frame.index.tolist() == CLASSES

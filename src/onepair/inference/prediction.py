@@ -56,11 +56,13 @@ class Predictions(list[Prediction]):
     Args:
         each: one for every image, vector or text.
         classes: of the model.
+        shown: where the first images came from, for notebooks.
     """
 
-    def __init__(self, each: Iterable[Prediction], classes: Sequence[str]) -> None:
+    def __init__(self, each: Iterable[Prediction], classes: Sequence[str], *, shown: Sequence[Input] = ()) -> None:
         super().__init__(each)
         self.classes = classes
+        self._sources = {id(each): source for each, source in zip(self, shown, strict=False)}
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a DataFrame with the columns file and labels, and the probability of each class."""
@@ -75,18 +77,25 @@ class Predictions(list[Prediction]):
         return f"Predictions({len(self):,} with {counted(labels, 'label')} of {counted(len(self.classes), 'class')})"
 
     def _repr_html_(self) -> str:
-        figures = [
-            as_figure(
-                lambda path=each.file: decode(Path(path), at_least=THUMBNAIL),  # type: ignore[misc]
-                str(row) if each.file is None else each.file,
-                ", ".join(f"{name} {100 * each.probabilities[name]:.0f} %" for name in each.labels) or "no label",
-            )
-            for row, each in enumerate(self[:SHOWN])
-        ]
+        figures = [self._figure(row, each) for row, each in enumerate(self[:SHOWN])]
         return as_figures(repr(self), figures)
 
+    def _figure(self, row: int, each: Prediction) -> str:
+        source, name = self._sources.get(id(each)), str(row) if each.file is None else each.file
+        if isinstance(source, Row) and isinstance(source.value, str):
+            name = source.value if len(source.value) <= SHOWN_TEXT else f"{source.value[:SHOWN_TEXT]}…"
+        labels = ", ".join(f"{label} {100 * each.probabilities[label]:.0f} %" for label in each.labels)
+        return as_figure(lambda: _thumbnail_of(source), name, labels or "no label")
 
-SHOWN, THUMBNAIL = 12, 160  # predictions or suggestions in a notebook, and the pixels of their photos
+
+# In a notebook: predictions or suggestions, the pixels of their photos, and the letters of a text.
+SHOWN, THUMBNAIL, SHOWN_TEXT = 12, 160, 80
+
+
+def _thumbnail_of(source: Input | None) -> NDArray[np.uint8]:
+    if source is None or isinstance(source, Row):
+        raise DataError("there is no photo")
+    return decode(source, at_least=THUMBNAIL) if isinstance(source, Path) else source
 
 
 def as_figures(title: str, figures: Sequence[str]) -> str:
@@ -178,7 +187,12 @@ class Model:
         Raises:
             DataError: an image cannot be read.
         """
-        return Predictions(self.stream(images), self.classes)
+        found: list[Prediction] = []
+        shown: list[Input] = []
+        for scored in self.score(self.each(images), report=raise_problem):
+            found += self.decide(scored)
+            shown += scored.sources[: SHOWN - len(shown)]
+        return Predictions(found, self.classes, shown=shown)
 
     def write(
         self,
