@@ -20,11 +20,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from tables import Record, groups, records
 
-from onepair.experiments.figures import HEIGHT, LOOKS, STANDING_OUT, WIDTH, Drawing, draw, gradients
+from onepair.experiments.figures import HEIGHT, SERIES, STANDING_OUT, WIDTH, Drawing, draw, gradients
 from onepair.files import write_atomically
 from onepair.methods import METHODS
 from onepair.methods.opml_sp import OPMLPlus
-from onepair.report.style import MUTED, looks_of
+from onepair.report.style import MUTED, method_styles
 
 PUSHES = (  # a label, how many positives are missing for each that is shown, in words
     (1, 0.0, "observed positive"),
@@ -51,10 +51,10 @@ def draw_shares(axes: Axes, thin: bool) -> None:
     for (method,), rows in by_method.items():
         if thin and method not in STANDING_OUT:
             axes.plot([100 * each for each in column(rows, "data.known")], column(rows, "test_map"), **_THIN)
-    for look, method in zip(looks_of(STANDING_OUT), STANDING_OUT, strict=True):
+    for style, method in zip(method_styles(STANDING_OUT), STANDING_OUT, strict=True):
         rows = by_method[(method,)]
         shares = [100 * each for each in column(rows, "data.known")]
-        axes.plot(shares, column(rows, "test_map"), **look.line, label=METHODS[method].title)
+        axes.plot(shares, column(rows, "test_map"), **style.line, label=METHODS[method].title)
     axes.set(xlabel="labels that are known (%)", ylabel="test mAP, VOC 2012", xlim=(8, 102))
     axes.set_xticks([10, 25, 50, 75, 100])
     axes.legend(loc="lower right", title="Thin: other methods" if thin else None, title_fontsize=7)
@@ -80,10 +80,10 @@ def fig_learning() -> Drawing:
             curves.append([])
         curves[-1].append(row)
     methods = [rows[0]["method"] for rows in curves]
-    for rows, look in zip(curves, looks_of(methods), strict=True):
+    for rows, style in zip(curves, method_styles(methods), strict=True):
         first = rows is curves[0]
         title = "BCE, all labels" if first else METHODS[rows[0]["method"]].title
-        line = {**look.line, "marker": "", "linestyle": ":"} if first else look.line
+        line = {**style.line, "marker": "", "linestyle": ":"} if first else style.line
         axes.plot(column(rows, "epoch"), column(rows, "validation_map"), **line, label=title)
     axes.set(xlabel="epoch", ylabel="validation mAP, VOC 2012", xlim=(0.9, 10.1))
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
@@ -97,11 +97,11 @@ def fig_confidence() -> Drawing:
     found = groups(records("voc2012/fig-confidence"), "method")
     methods = [method for (method,) in found]
     width = 0.17 / len(methods)
-    for place, (look, method) in enumerate(zip(looks_of(methods), methods, strict=True)):
+    for place, (style, method) in enumerate(zip(method_styles(methods), methods, strict=True)):
         rows = found[(method,)]
         shares = [100 * each for each in column(rows, "share")]
         at = np.array(column(rows, "from")) + 0.015 + place * width
-        bars = axes.bar(at, shares, width, align="edge", color=look.colour, label=METHODS[method].title)
+        bars = axes.bar(at, shares, width, align="edge", color=style.colour, label=METHODS[method].title)
         axes.bar_label(bars, [f"{each:.0f}" for each in shares], fontsize=7, padding=1.5)
     axes.set(xlabel="predicted probability", ylabel="true positives (%)", xticks=np.linspace(0, 1, 6))
     axes.legend(loc="upper center")
@@ -140,10 +140,10 @@ def opml_plus() -> Drawing:
     """What OPML+ does to a label, and what comes of it from few labels to all."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(2.3 * WIDTH, 1.15 * HEIGHT), layout="constrained")
     probabilities = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
-    for look, (label, missing, words) in zip(LOOKS, PUSHES, strict=False):
+    for style, (label, missing, words) in zip(SERIES, PUSHES, strict=False):
         pushes = push(label, missing, probabilities.logit().tolist())
-        left.plot(probabilities.tolist(), pushes, **{**look, "marker": ""}, label=words)
-    left.axhline(0, color=LOOKS[0]["color"], linewidth=0.6)
+        left.plot(probabilities.tolist(), pushes, **{**style, "marker": ""}, label=words)
+    left.axhline(0, color=SERIES[0]["color"], linewidth=0.6)
     left.set(xlabel="probability that the model gives", ylabel="push (up is more likely)", xlim=(0, 1))
     left.legend()
     draw_shares(right, thin=False)

@@ -28,7 +28,7 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from onepair.errors import UserError
-from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
+from onepair.experiments.figures import HEIGHT, SERIES, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.labels import Labels
 from onepair.metrics import Floats, precision_recall_f1
@@ -297,9 +297,9 @@ def chart(rows: Sequence[Row], *, aims: tuple[float, float], broken: str) -> Dra
     for number, kind in enumerate(kinds):
         shares = [_share([row for row in rows if (row["kind"], row["process"]) == (kind, each)]) for each in processes]
         offset = (number - (len(kinds) - 1) / 2) * height
-        left.barh(at + offset, shares, 0.9 * height, color=LOOKS[number]["color"], label=kind)
+        left.barh(at + offset, shares, 0.9 * height, color=SERIES[number]["color"], label=kind)
     for aim, dashes, words in zip(aims, ("--", ":"), ("aim, all cases", "aim, each kind"), strict=True):
-        left.axvline(100 * aim, color=LOOKS[2]["color"], linestyle=dashes, linewidth=1, label=words)
+        left.axvline(100 * aim, color=SERIES[2]["color"], linestyle=dashes, linewidth=1, label=words)
     left.set_yticks(at, [f"{each}\n(assumption broken)" if each == broken else each for each in processes])
     left.invert_yaxis()
     left.grid(axis="y", visible=False)
@@ -308,15 +308,21 @@ def chart(rows: Sequence[Row], *, aims: tuple[float, float], broken: str) -> Dra
     left.legend(loc="upper center", bbox_to_anchor=(0.4, 1.12), ncols=4, columnspacing=1.2)
     for number, (title, wanted) in enumerate((("assumptions hold", False), ("assumption broken", True))):
         group = [row for row in rows if (row["process"] == broken) == wanted]
-        look = LOOKS[(1, 2)[number]]
+        style = SERIES[(1, 2)[number]]
         right.plot(
             [max(row["missing"], 0.5) for row in group],
             [max(row["estimated"], 0.5) for row in group],
-            **{"color": look["color"], "marker": look["marker"], "linestyle": "none", "markersize": 2.5, "alpha": 0.7},
+            **{
+                "color": style["color"],
+                "marker": style["marker"],
+                "linestyle": "none",
+                "markersize": 2.5,
+                "alpha": 0.7,
+            },
             label=title,
         )
     ends = [0.5, max(max(row["missing"], row["estimated"]) for row in rows)]
-    right.plot(ends, ends, color=LOOKS[0]["color"], linewidth=0.8)
+    right.plot(ends, ends, color=SERIES[0]["color"], linewidth=0.8)
     right.set(xscale="log", yscale="log", xlabel="labels that are missing", ylabel="estimated")
     right.legend(loc="upper left")
     return Drawing(figure, [dict(row) for row in rows], [])

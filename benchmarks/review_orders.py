@@ -25,7 +25,7 @@ from real_sets import write_csv
 from onepair.data.formats.read import read_dataset
 from onepair.data.formats.write import write_table
 from onepair.data.label_table import LabelTable
-from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
+from onepair.experiments.figures import HEIGHT, SERIES, WIDTH, Drawing, draw
 from onepair.files import write_atomically
 from onepair.finding.find import find_labels
 from onepair.label_matrix import LabelMatrix
@@ -225,8 +225,8 @@ def chart(rows: Sequence[Row], counted: Sequence[Row], *, method: str, orders: S
     """Means over the seeds; bars span the lowest and the highest."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(2 * WIDTH, HEIGHT), layout="constrained")
     mine = [row for row in rows if row["method"] == method]
-    for order, look in zip(orders, LOOKS[1:], strict=False):
-        line = {**look, "label": NAMES[order]}
+    for order, style in zip(orders, SERIES[1:], strict=False):
+        line = {**style, "label": NAMES[order]}
         answers, mean, _ = _by_answers([row for row in counted if row["order"] == order], "completed")
         left.plot(answers, mean, **{**line, "markevery": 5})
         answers, mean, ends = _by_answers(

@@ -87,17 +87,17 @@ class FeatureStore:
         every = np.concatenate(keys) if keys else np.empty(0, _KEY)
         # Of an image that is there twice the last counts: it was computed again for a reason.
         self._keys, first = np.unique(every[::-1], return_index=True)
-        place = len(every) - 1 - first
-        self._segment = np.repeat(np.arange(len(keys), dtype=np.int32), lengths)[place]
-        self._row = np.concatenate([np.arange(length) for length in lengths] or [np.empty(0, np.int64)])[place]
+        index = len(every) - 1 - first
+        self._segment = np.repeat(np.arange(len(keys), dtype=np.int32), lengths)[index]
+        self._row = np.concatenate([np.arange(length) for length in lengths] or [np.empty(0, np.int64)])[index]
 
     def find(self, keys: Keys) -> Found:
         """Where the features of images are, those of damaged rows left out."""
-        place = np.minimum(np.searchsorted(self._keys, keys), max(len(self._keys) - 1, 0))
-        there = self._keys[place] == keys if len(self._keys) else np.zeros(len(keys), bool)
+        index = np.minimum(np.searchsorted(self._keys, keys), max(len(self._keys) - 1, 0))
+        there = self._keys[index] == keys if len(self._keys) else np.zeros(len(keys), bool)
         segment = np.full(len(keys), -1, np.int32)
         row = np.zeros(len(keys), np.int64)
-        segment[there], row[there] = self._segment[place[there]], self._row[place[there]]
+        segment[there], row[there] = self._segment[index[there]], self._row[index[there]]
         plain = [np.asarray(rows) for rows in self.segments]  # a row of a memmap takes longer to get than to check
         for at in np.flatnonzero(there).tolist():
             each, which = segment[at], row[at]
@@ -306,11 +306,11 @@ def extract_features(
 def _keys(table: LabelTable, rows: Indices, memory: Path, report: Report) -> tuple[Keys, NDArray[np.bool_]]:
     """Return what tells each image from any other, and whether its file can be read at all."""
     keys, readable = [], np.ones(len(rows), bool)
-    for place, digest in enumerate(digests_of(images_of(table, rows), memory=memory)):
+    for index, digest in enumerate(digests_of(images_of(table, rows), memory=memory)):
         if isinstance(digest, DataError):
-            file = str(table.path(rows[place]))
+            file = str(table.path(rows[index]))
             report(Problem("unreadable image", file, str(digest).removeprefix(f"{file}: ")))
-            readable[place] = False
+            readable[index] = False
         keys.append(bytes(SIZE) if isinstance(digest, DataError) else digest)
     return as_keys(keys), readable
 

@@ -85,8 +85,9 @@ class LabelMatrix:
             values: (n,) of 1, 0 or -1, or one for all.
             complete: (N,), or one for all: whether the cells of a row without an entry are negative, not unknown.
 
-        >>> LabelMatrix.from_entries((2, 3), [0, 1], [2, 0], 1, complete=[False, True]).tolist()
-        [[-1, -1, 1], [1, 0, 0]]
+        Examples:
+            >>> LabelMatrix.from_entries((2, 3), [0, 1], [2, 0], 1, complete=[False, True]).tolist()
+            [[-1, -1, 1], [1, 0, 0]]
         """
         count, width = shape
         if count < 1 or width < 1:

@@ -135,9 +135,10 @@ def observe_preferred(labels: ArrayLike, preference: ArrayLike) -> Labels:
         labels: (N, L), all known.
         preference: (N, L), or (L,) for all rows alike; the first of equals is kept.
 
-    >>> observe_preferred([[1, 1, 0], [0, 1, 1]], [0.1, 0.3, 0.2])
-    array([[-1,  1, -1],
-           [-1,  1, -1]], dtype=int8)
+    Examples:
+        >>> observe_preferred([[1, 1, 0], [0, 1, 1]], [0.1, 0.3, 0.2])
+        array([[-1,  1, -1],
+               [-1,  1, -1]], dtype=int8)
     """
     full, wanted = _require_full(labels), np.asarray(preference, np.float64)
     if wanted.shape not in (full.shape, full.shape[1:]):
@@ -170,8 +171,9 @@ def split_validation(n: int, *, fraction: float = 0.2, seed: int = PUBLISHED_SEE
 def fold_groups(groups: ArrayLike, *, folds: int, seed: int) -> Indices:
     """Return the fold of each row, so that rows of one group share it and folds are about as large as each other.
 
-    >>> fold_groups([0, 0, 0, 1, 1, 2], folds=2, seed=0).tolist()
-    [0, 0, 0, 1, 1, 1]
+    Examples:
+        >>> fold_groups([0, 0, 0, 1, 1, 2], folds=2, seed=0).tolist()
+        [0, 0, 0, 1, 1, 1]
     """
     _, group, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
     order = np.random.RandomState(seed).permutation(len(sizes))
@@ -194,9 +196,10 @@ def split_stratified(
     be learned need not be judged; but where all classes are so rare, one row goes there. Rows without a known positive
     fill both parts up at random.
 
-    >>> train, validation = split_stratified([[1, 0]] * 6 + [[0, 1]] * 3 + [[-1, -1]], fraction=0.3)
-    >>> len(train), len(validation), int((validation < 6).sum())
-    (7, 3, 2)
+    Examples:
+        >>> train, validation = split_stratified([[1, 0]] * 6 + [[0, 1]] * 3 + [[-1, -1]], fraction=0.3)
+        >>> len(train), len(validation), int((validation < 6).sum())
+        (7, 3, 2)
     """
     from onepair.label_matrix import LabelMatrix  # which is made of the alphabet above
 

@@ -147,8 +147,9 @@ def precision_recall_f1(
 
     A class without known positives is NaN and left out of the "class" mean; a class never predicted has precision 0.
 
-    >>> precision_recall_f1([[1, 1], [0, 1]], [[1, 0], [1, 1]], average="overall")
-    PrecisionRecallF1(precision=0.6666666666666666, recall=0.6666666666666666, f1=0.6666666666666666)
+    Examples:
+        >>> precision_recall_f1([[1, 1], [0, 1]], [[1, 0], [1, 1]], average="overall")
+        PrecisionRecallF1(precision=0.6666666666666666, recall=0.6666666666666666, f1=0.6666666666666666)
     """
     if average not in (None, "class", "overall"):
         raise ValueError(f"average must be 'class', 'overall' or None, got {average!r}")
@@ -178,8 +179,9 @@ def precision_recall_f1(
 def top_k(scores: Any, k: int) -> NDArray[np.bool_]:
     """Decide for the k best-scored labels of every row; among equal scores the first classes win.
 
-    >>> top_k(np.array([[0.3, 0.9, 0.9]]), 1)
-    array([[False,  True, False]])
+    Examples:
+        >>> top_k(np.array([[0.3, 0.9, 0.9]]), 1)
+        array([[False,  True, False]])
     """
     score_matrix = _score_matrix(to_numpy(scores), "scores")
     if not 1 <= k <= score_matrix.shape[1]:
@@ -196,8 +198,9 @@ def ranking_loss(scores: Any, labels: Any) -> float:
 
     Rows without such a pair are left out; NaN if there is none at all.
 
-    >>> ranking_loss(np.array([[0.9, 0.8, 0.7]]), np.array([[0, 1, 0]]))
-    0.5
+    Examples:
+        >>> ranking_loss(np.array([[0.9, 0.8, 0.7]]), np.array([[0, 1, 0]]))
+        0.5
     """
     positive, negative = _ranked(scores, labels)
     negatives_above = np.cumsum(negative, axis=1)
@@ -212,8 +215,9 @@ def coverage(scores: Any, labels: Any) -> float:
 
     Rows without positives are left out; NaN if all are.
 
-    >>> coverage(np.array([[0.9, 0.8, 0.7]]), np.array([[0, 1, 0]]))
-    2.0
+    Examples:
+        >>> coverage(np.array([[0.9, 0.8, 0.7]]), np.array([[0, 1, 0]]))
+        2.0
     """
     positive, negative = _ranked(scores, labels)
     position = np.cumsum(positive | negative, axis=1)

@@ -13,8 +13,9 @@ def masked_logsumexp(values: Tensor, weights: Tensor, *, constant: float) -> Ten
     A weight is 0 or 1 where it masks, or anything between. `constant` > 0 keeps the result finite when every weight
     is 0. The gradient is exact, also at a weight of 0, as long as `exp(values)` itself is within reach of the dtype.
 
-    >>> masked_logsumexp(torch.tensor([1e4, 0.0]), torch.tensor([0.0, 1.0]), constant=1.0)
-    tensor(0.6931)
+    Examples:
+        >>> masked_logsumexp(torch.tensor([1e4, 0.0]), torch.tensor([0.0, 1.0]), constant=1.0)
+        tensor(0.6931)
     """
     # The largest term becomes 1. A cell of weight 0 has no say in that, and may exceed it: hence the clamp.
     with torch.no_grad():
@@ -30,8 +31,9 @@ def logdet_gram(matrix: Tensor, *, ridge: float) -> Tensor:
     Both Gram matrices share their non-zero eigenvalues, and the larger one is singular unless B = L. Computed in
     float64 under any autocast, because the eigenvalues are squares: rounding in float32 would exceed the ridge.
 
-    >>> logdet_gram(torch.eye(2, 3), ridge=1e-6)
-    tensor(2.0000e-06)
+    Examples:
+        >>> logdet_gram(torch.eye(2, 3), ridge=1e-6)
+        tensor(2.0000e-06)
     """
     device = matrix.device
     with torch.autocast(device.type, enabled=False):

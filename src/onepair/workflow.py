@@ -124,8 +124,8 @@ def train(
     dataset = data if isinstance(data, Dataset) else None
     with _folder_of(dataset, folder, temporary=out is None):
         config, hardware = _configured(data, folder, hardware, method, backbone, mode, preset, settings)
-        with _shown(progress, callbacks) as told, _guarded():
-            train_run(config, RunFolder(folder), hardware=hardware, callbacks=told, restart=restart)
+        with _shown(progress, callbacks) as active, _guarded():
+            train_run(config, RunFolder(folder), hardware=hardware, callbacks=active, restart=restart)
         if dataset is not None and out is not None and not dataset.settings:
             _write_beside(dataset, folder)
         run = Run(folder, data=dataset, hardware=hardware)
@@ -171,8 +171,8 @@ def tune(
     folder = Path(tempfile.mkdtemp(prefix="onepair-")) if out is None else require_path(out, "out")
     with _folder_of(data if isinstance(data, Dataset) else None, folder, temporary=out is None):
         config, hardware = _configured(data, folder, hardware, method, backbone, mode, preset, settings)
-        with _shown(progress, callbacks) as told, _guarded():
-            tuned = search(folder, config, trials=trials, hardware=hardware, callbacks=told)
+        with _shown(progress, callbacks) as active, _guarded():
+            tuned = search(folder, config, trials=trials, hardware=hardware, callbacks=active)
     if out is None:
         weakref.finalize(tuned, shutil.rmtree, folder, ignore_errors=True)
     return tuned
@@ -271,7 +271,7 @@ class Run:
         for name, given, least, most in (("min_probability", min_probability, 0, 1), ("top", top, 1, None)):
             if given is not None:
                 require_number(name, given, least, most, whole=name == "top")
-        with _shown(progress, callbacks) as told:
+        with _shown(progress, callbacks) as active:
             found = find_labels(
                 self._opened,
                 folds=folds,
@@ -279,7 +279,7 @@ class Run:
                 min_probability=min_probability,
                 maps=maps,
                 hardware=self.hardware,
-                callbacks=told,
+                callbacks=active,
             )
         return Found(found, self._opened.table)
 
@@ -694,7 +694,7 @@ def reproduce(
     from onepair.methods import find_method
     from onepair.training.hardware import Hardware
 
-    with _shown(progress, callbacks) as told, _guarded():
+    with _shown(progress, callbacks) as active, _guarded():
         study = Study(
             Path(out),
             datasets=[parse_dataset(str(each)) for each in ([data] if isinstance(data, str | Path) else data)],
@@ -703,7 +703,7 @@ def reproduce(
             search=search,
             methods=[find_method(name).name for name in methods],
             hardware=hardware or Hardware(devices=1),
-            callbacks=told,
+            callbacks=active,
         )
         return reproduced(what, study, settings=settings, dry_run=dry_run)
 
@@ -892,7 +892,7 @@ def _settings_of(data: Dataset, folder: Path) -> dict[str, Any]:
 
 def _mapped_file(table: LabelTable) -> str | None:
     """The .npy file that all vectors are mapped from, if they are."""
-    if table.vectors is None or table.vectors.place is not None or len(table.vectors.parts) > 1:
+    if table.vectors is None or table.vectors.index is not None or len(table.vectors.parts) > 1:
         return None
     array = table.vectors.parts[0]
     file = getattr(array, "filename", None)
@@ -925,7 +925,7 @@ def _write_beside(data: Dataset, folder: Path) -> None:
             np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
             for _, block in table.vectors.blocks():
                 file.write(np.ascontiguousarray(block).tobytes())
-        table = replace(table, vectors=replace(table.vectors, place=None))
+        table = replace(table, vectors=replace(table.vectors, index=None))
     write_table(table, folder / TABLE)
 
 
@@ -951,14 +951,14 @@ def _guarded() -> Iterator[None]:
 @contextlib.contextmanager
 def _shown(progress: bool | None, callbacks: Callback | Sequence[Callback]) -> Iterator[list[Callback]]:
     """The callbacks, and those that show progress, if somebody looks."""
-    told = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
-    if wrong := [each for each in told if not isinstance(each, Callback)]:
+    active = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+    if wrong := [each for each in active if not isinstance(each, Callback)]:
         raise UserError(f"callbacks are objects of onepair.Callback, not {wrong[0]!r}")
     if progress or (progress is None and _in_notebook()):
         with ProgressCallback() as shown:
-            yield [shown, *([_NotebookBar()] if _in_notebook() else []), *told]
+            yield [shown, *([_NotebookBar()] if _in_notebook() else []), *active]
     else:
-        yield told
+        yield active
 
 
 def _in_notebook() -> bool:

@@ -11,7 +11,7 @@ from onepair.methods import METHODS
 from onepair.metrics import mean_average_precision
 from onepair.report import ReportError, gap_closed
 from onepair.report.compared_runs import Comparison, compare_runs, differing_settings, read_runs
-from onepair.report.style import METHOD_ORDER, PALETTE, looks_of
+from onepair.report.style import METHOD_ORDER, PALETTE, method_styles
 from onepair.runs.config import parse_setting
 from tests.decisions import plain
 from tests.experiments.small import OVERRIDES, TABLE
@@ -50,14 +50,14 @@ def test_the_parts_that_runs_play():
 @pytest.mark.parametrize("methods", [[f"of others {i}" for i in range(30)], ["opml"] * 15, METHOD_ORDER])
 def test_every_run_looks_different(methods):
     comparison = Comparison([summary(f"run {i}", 0.5, method=method) for i, method in enumerate(methods)])
-    assert len({comparison.look(run) for run in comparison.runs}) == len(methods)
+    assert len({comparison.style(run) for run in comparison.runs}) == len(methods)
 
 
 def test_a_method_has_one_colour_wherever_it_stands():
-    alone = {method: looks_of([method])[0] for method in METHOD_ORDER}
-    assert [look.colour for look in looks_of(METHOD_ORDER)] == [look.colour for look in alone.values()]
-    assert looks_of(METHOD_ORDER[::-1])[::-1] == list(alone.values())
-    assert len({look.colour for look in looks_of(METHOD_ORDER[: len(PALETTE)])}) == len(PALETTE)
+    alone = {method: method_styles([method])[0] for method in METHOD_ORDER}
+    assert [style.colour for style in method_styles(METHOD_ORDER)] == [style.colour for style in alone.values()]
+    assert method_styles(METHOD_ORDER[::-1])[::-1] == list(alone.values())
+    assert len({style.colour for style in method_styles(METHOD_ORDER[: len(PALETTE)])}) == len(PALETTE)
     assert set(METHOD_ORDER) == set(METHODS), "a new method takes the last place"
 
 

@@ -201,6 +201,13 @@ def test_the_seed_decides_the_weights(train, mode):
     assert weights[0] != weights[2]
 
 
+@pytest.mark.parametrize("mode", ["linear", "finetune"])
+def test_the_random_state_of_the_program_is_left_alone(train, mode):
+    before = torch.get_rng_state()
+    train(f"model.mode={mode}")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_test_images_are_scored_once_and_at_the_end(train, monkeypatch):
     scored, score = [], running.score
 

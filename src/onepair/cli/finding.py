@@ -317,13 +317,13 @@ def audit(
             serve_page(page, f"{counted(len(session), 'image')}, {len(session) - session.left:,} complete")
             session.refresh()
     if summary or opened.audited:
-        told = opened.audit_summary()
-        print_summary(told)
-        these = (("decide", opened.path), ("find", opened.path), ("evaluate", opened.path, "--split", told.split))
+        audited = opened.audit_summary()
+        print_summary(audited)
+        these = (("decide", opened.path), ("find", opened.path), ("evaluate", opened.path, "--split", audited.split))
         typer.echo(f"they count from now on: {', '.join(command(*words) for words in these)}")
 
 
-def print_summary(told: "AuditSummary") -> None:
+def print_summary(summary: "AuditSummary") -> None:
     """What audited images tell, class by class and in all."""
     from rich.console import Console
     from rich.markup import escape
@@ -332,26 +332,27 @@ def print_summary(told: "AuditSummary") -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     table = make_table("class", ">missing")
-    classes = sorted(told.classes.items(), key=lambda each: -each[1].value)
+    classes = sorted(summary.classes.items(), key=lambda each: -each[1].value)
     for name, missing in classes[:SHOWN_CLASSES]:
         table.add_row(escape(name), missing.in_words)
     console.print(table)
     if len(classes) > SHOWN_CLASSES:
         console.print(f"… and {len(classes) - SHOWN_CLASSES:,} more")
     console.print(
-        f"audited: {told.images:,} of {counted(told.population, f'{told.split} image')}, {told.found:,} missing labels "
-        f"found, {told.denied:,} denied; beside {counted(told.observed, 'positive')} {told.missing.are_missing}"
+        f"audited: {summary.images:,} of {counted(summary.population, f'{summary.split} image')}, "
+        f"{summary.found:,} missing labels found, {summary.denied:,} denied; "
+        f"beside {counted(summary.observed, 'positive')} {summary.missing.are_missing}"
     )
-    if told.figures is not None:
-        figures = zip(("mAP", "precision", "recall", "F1"), told.figures, strict=True)
+    if summary.figures is not None:
+        figures = zip(("mAP", "precision", "recall", "F1"), summary.figures, strict=True)
         console.print(
-            f"the model on {counted(told.images, 'audited image')}: "
+            f"the model on {counted(summary.images, 'audited image')}: "
             + ", ".join(
                 f"{name} {points(each.value)} ({points(each.low)} to {points(each.high)})" for name, each in figures
             )
         )
-    if told.more:
-        console.print(f"intervals are of 95 %; {counted(told.more, 'further image')} would halve them")
+    if summary.more:
+        console.print(f"intervals are of 95 %; {counted(summary.more, 'further image')} would halve them")
     else:
         console.print("all images are audited, so what is missing is counted, not estimated")
 

@@ -214,7 +214,7 @@ def ask_of_names(
 def find_alike(table: "LabelTable", config: "Config") -> list[list[int]]:
     """Rows of photos on this machine that look nearly the same, by their pixels and by the features of the network."""
     from onepair.cli.data import with_bar
-    from onepair.data.images.image_files import looks_of, near_duplicates
+    from onepair.data.images.image_files import image_hashes, near_duplicates
     from onepair.data.quality import photos_here
     from onepair.features import extract_features
     from onepair.files import cache_folder
@@ -225,7 +225,7 @@ def find_alike(table: "LabelTable", config: "Config") -> list[list[int]]:
     cache, photos = cache_folder(), photos_here(table)
     if len(photos) < 2:
         return []
-    looks = looks_of(photos, memory=cache / "contents.sqlite", progress=with_bar)
+    hashes = image_hashes(photos, memory=cache / "contents.sqlite", progress=with_bar)
     network = create_backbone(config.model.backbone, weights=parse_weights(config.model.weights))
     with ProgressCallback() as progress:
         found = extract_features(
@@ -237,7 +237,7 @@ def find_alike(table: "LabelTable", config: "Config") -> list[list[int]]:
             report=lambda problem: None,  # which training says
             on_progress=progress_of([progress], "extracting features"),
         )
-    return near_duplicates(dict(enumerate(looks)), found.features)
+    return near_duplicates(dict(enumerate(hashes)), found.features)
 
 
 def earlier_runs(folder: Path, source: str | None) -> list[Path]:

@@ -331,7 +331,7 @@ def export(
 
     protect_inputs(out, run=run)
     file = out or run / "model.onnx"
-    quantize = "int8" if int8 else None
+    quantize: Literal["int8"] | None = "int8" if int8 else None
     exported = load(run).export(file, float_input=float_input, quantize=quantize, calibration=calibrate)
     typer.echo(f"{file}: {exported.size / 1e6:,.1f} MB")
     for title, tensors in (("in", exported.inputs), ("out", exported.outputs)):

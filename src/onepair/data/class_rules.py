@@ -109,12 +109,12 @@ def apply_rules(
     is_a = [(class_named(one), class_named(other)) for one, other in rules.is_a]
     is_a = _known_kinds(is_a, table.classes)
     not_with = [(class_named(one), class_named(other)) for one, other in rules.not_with]
-    table = _with_classes(table, list(dict.fromkeys(other for _, other in is_a if other not in table.classes)))
+    table = with_classes(table, list(dict.fromkeys(other for _, other in is_a if other not in table.classes)))
     not_with = [pair for pair in not_with if set(pair) <= set(table.classes)]
     names = list(dict.fromkeys(name for pair in (*is_a, *not_with) for name in pair))
     if not names:
         return table
-    position = {name: place for place, name in enumerate(names)}
+    position = {name: index for index, name in enumerate(names)}
     above, apart = (np.zeros((len(names), len(names)), bool) for _ in range(2))
     for one, other in is_a:
         above[position[one], position[other]] = True
@@ -126,12 +126,12 @@ def apply_rules(
     columns = np.array([table.classes.index(name) for name in names])
     given = table.labels[:, columns]
     implied, contradicted = _implied(given, above, apart, stated=stated)
-    for row, place in np.argwhere(contradicted).tolist():
+    for row, index in np.argwhere(contradicted).tolist():
         where = table.places[row] if table.places is not None else f"{source}, {table.files[row]}"
-        what = f"what it says of {names[place]} contradicts what it says of other classes, by their rules"
+        what = f"what it says of {names[index]} contradicts what it says of other classes, by their rules"
         report(Problem("contradiction of classes", where, what))
-    rows, places = np.nonzero(implied != given)
-    return replace(table, labels=table.labels.with_entries(rows, columns[places], implied[rows, places]))
+    rows, indices = np.nonzero(implied != given)
+    return replace(table, labels=table.labels.with_entries(rows, columns[indices], implied[rows, indices]))
 
 
 def _merge_same(table: LabelTable, rules: Rules, source: str, report: Report) -> LabelTable:
@@ -185,8 +185,8 @@ def _require_sense(names: Sequence[str], above: NDArray[np.bool_], apart: NDArra
         raise DataError(f"the class {names[i]} is of kinds that are 'not with' each other; take one of them away")
 
 
-def _with_classes(table: LabelTable, names: Sequence[str]) -> LabelTable:
-    """The table with more classes, of which nothing is known."""
+def with_classes(table: LabelTable, names: Sequence[str]) -> LabelTable:
+    """Return the table with more classes, of which nothing is known."""
     if not names:
         return table
     labels, asked = table.labels.with_classes(len(names)), table.asked
@@ -267,9 +267,9 @@ def _merged(labels: LabelMatrix, columns: Indices, classes: int) -> LabelMatrix:
     order = np.argsort(labels.values, kind="stable")  # of several values of a cell the last counts
     cells, values = cells[order], labels.values[order]
     # In a row whose default is negative, a cell is unknown only if it is so in all spellings.
-    unknown, place, times = np.unique(cells[values == UNKNOWN], return_inverse=True, return_counts=True)
+    unknown, index, times = np.unique(cells[values == UNKNOWN], return_inverse=True, return_counts=True)
     complete = times == np.bincount(columns)[unknown % classes]
-    kept = np.append(complete[place], np.ones(int((values != UNKNOWN).sum()), bool))
+    kept = np.append(complete[index], np.ones(int((values != UNKNOWN).sum()), bool))
     rows, merged = np.divmod(cells[kept], classes)
     shape = (len(labels), classes)
     return LabelMatrix.from_entries(shape, rows, merged, values[kept], complete=labels.row_default == NEGATIVE)

@@ -41,10 +41,10 @@ class Vectors:
     source: str
     parts: tuple[NDArray[Any], ...]  # each (n, D), of any kind of number
     ids: tuple[str, ...] | None = None  # of all vectors, where the file names them
-    place: Indices | None = None  # (N,) which of all vectors each row has; None: in their order
+    index: Indices | None = None  # (N,) which of all vectors each row has; None: in their order
 
     def __len__(self) -> int:
-        return self.stored if self.place is None else len(self.place)
+        return self.stored if self.index is None else len(self.index)
 
     @property
     def stored(self) -> int:
@@ -57,16 +57,16 @@ class Vectors:
 
     def take(self, rows: Indices) -> NDArray[Any]:
         """The vectors (n, D) of rows, in half precision if that is how they lie there, else in float32."""
-        places = rows if self.place is None else self.place[rows]
+        indices = rows if self.index is None else self.index[rows]
         if len(self.parts) == 1:
-            return _as_floats(self.parts[0][places])
+            return _as_floats(self.parts[0][indices])
         ends = np.cumsum([len(part) for part in self.parts])
-        part_of = np.searchsorted(ends, places, side="right")
+        part_of = np.searchsorted(ends, indices, side="right")
         half = all(part.dtype == np.float16 for part in self.parts)
-        found = np.empty((len(places), self.width), np.float16 if half else np.float32)
+        found = np.empty((len(indices), self.width), np.float16 if half else np.float32)
         for each in np.unique(part_of).tolist():
             chosen = part_of == each
-            found[chosen] = _as_floats(self.parts[each][places[chosen] - (ends[each] - len(self.parts[each]))])
+            found[chosen] = _as_floats(self.parts[each][indices[chosen] - (ends[each] - len(self.parts[each]))])
         return found
 
     def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -91,7 +91,7 @@ class Vectors:
 
     def words_on(self, row: int) -> str:
         """Where the vector of a row is, as one would index the array."""
-        return f"row {row if self.place is None else int(self.place[row])}"
+        return f"row {row if self.index is None else int(self.index[row])}"
 
     def facts(self) -> dict[str, Any]:
         """What tells these vectors from others: their source, their shape, and a digest of all, or of rows spread over
@@ -103,7 +103,7 @@ class Vectors:
 
     def of_rows(self, rows: Indices) -> "Vectors":
         """Those of some rows."""
-        return replace(self, place=np.asarray(rows) if self.place is None else self.place[rows])
+        return replace(self, index=np.asarray(rows) if self.index is None else self.index[rows])
 
     def of_table(self, files: Sequence[str], numbered: Numbered | None, table: str) -> "Vectors":
         """Those of a table: by the names of its rows where the file has names, else row by row.
@@ -114,7 +114,7 @@ class Vectors:
             table: its path, for sentences.
         """
         if self.ids is not None:
-            return replace(self, place=self._joined(self.ids, files, table))
+            return replace(self, index=self._joined(self.ids, files, table))
         rows, total = numbered or Numbered(np.arange(len(files)), len(files))
         if total is None:
             if len(rows) and rows.max() >= self.stored:
@@ -132,21 +132,21 @@ class Vectors:
                 "there must be one for each, in the same order"
             )
         in_order = len(rows) == self.stored and (rows == np.arange(len(rows))).all()
-        return replace(self, place=None if in_order else rows)
+        return replace(self, index=None if in_order else rows)
 
     def _joined(self, ids: Sequence[str], files: Sequence[str], table: str) -> Indices:
-        place_of = {name: place for place, name in enumerate(ids)}
-        if len(place_of) < len(ids):
+        index_of = {name: index for index, name in enumerate(ids)}
+        if len(index_of) < len(ids):
             seen: set[str] = set()
             twice = next(name for name in ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
             raise DataError(f"{self.source}: names {twice} twice; every vector needs a name of its own")
-        missing = list(dict.fromkeys(name for name in files if name not in place_of))
+        missing = list(dict.fromkeys(name for name in files if name not in index_of))
         if missing:
             raise DataError(
                 f"{self.source}: has no vector for {counted(len(missing), 'row')} of {table}: {listed(missing)}; its "
                 f"own names are as {ids[0] if ids else 'none'}"
             )
-        return np.array([place_of[name] for name in files], np.int64)
+        return np.array([index_of[name] for name in files], np.int64)
 
 
 def _as_floats(values: NDArray[Any]) -> NDArray[Any]:
@@ -228,8 +228,8 @@ class LabelTable:
         more: dict[str, Sequence[Any]] = {} if self.texts is None else {"text": self.texts}
         if self.group is not None:
             more["group"] = self.group
-        if self.vectors is not None and self.vectors.ids is None and self.vectors.place is not None:
-            more["vector"] = self.vectors.place.tolist()
+        if self.vectors is not None and self.vectors.ids is None and self.vectors.index is not None:
+            more["vector"] = self.vectors.index.tolist()
         return more
 
     def check_names(self, source: Path | str) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from onepair.data.class_rules import merge_classes
 from onepair.data.images.blocks import cores
-from onepair.data.images.image_files import Look, look_of, looks_of, near_duplicates
+from onepair.data.images.image_files import ImageHash, image_hash, image_hashes, near_duplicates
 from onepair.data.label_table import NOT_FINITE, SPLITS, LabelTable, Problem, Vectors
 from onepair.data.text_files import exists, fold, is_file
 from onepair.errors import DataError
@@ -53,8 +53,8 @@ def near_names(names: Sequence[str]) -> list[tuple[str, str]]:
     if len(names) > MOST:
         return []
     folded = [fold(name) for name in names]
-    place = {name: i for i, name in enumerate(folded)}
-    plurals = ((i, place.get(name + ending)) for i, name in enumerate(folded) for ending in ("s", "es"))
+    index = {name: i for i, name in enumerate(folded)}
+    plurals = ((i, index.get(name + ending)) for i, name in enumerate(folded) for ending in ("s", "es"))
     found = {(min(i, j), max(i, j)) for i, j in plurals if j is not None}
     letters = np.zeros((len(names), BINS), np.int32)
     for i, name in enumerate(folded):
@@ -135,8 +135,8 @@ def find_problems(table: LabelTable, *, images: bool = False, progress: Progress
     if table.group is None:
         yield from _likely_groups(table)
         if not images and len(photos) <= MOST_COMPARED:
-            looks = looks_of(photos, memory=cache_folder() / "contents.sqlite", progress=progress)
-            yield from _nearly_the_same(table, dict(enumerate(looks)))
+            hashes = image_hashes(photos, memory=cache_folder() / "contents.sqlite", progress=progress)
+            yield from _nearly_the_same(table, dict(enumerate(hashes)))
         elif not images:
             what = "are not compared with each other; --decode finds those that look nearly the same"
             yield Problem("nearly the same", counted(len(photos), "image"), what, remark=True)
@@ -161,9 +161,9 @@ def _likely_groups(table: LabelTable) -> Iterator[Problem]:
         yield Problem("likely groups", listed(several), what, remark=True)
 
 
-def _nearly_the_same(table: LabelTable, looks: Mapping[int, Look]) -> Iterator[Problem]:
-    first = {table.files[row]: row for row in reversed(list(looks))}  # a file may have several rows
-    for rows in near_duplicates({row: looks[row] for row in sorted(first.values())}):
+def _nearly_the_same(table: LabelTable, hashes: Mapping[int, ImageHash]) -> Iterator[Problem]:
+    first = {table.files[row]: row for row in reversed(list(hashes))}  # a file may have several rows
+    for rows in near_duplicates({row: hashes[row] for row in sorted(first.values())}):
         what = "look nearly the same; onepair start keeps them in one split and fold, --fix writes a column group"
         yield Problem("nearly the same", listed([table.files[row] for row in rows]), what, remark=True)
 
@@ -266,14 +266,14 @@ def _damaged_images(table: LabelTable, progress: Progress) -> Iterator[Problem]:
             seen[row] = finding
     yield from _repeated(table, ((row, each.digest) for row, each in seen.items()), "image")
     if table.group is None:
-        yield from _nearly_the_same(table, {row: each.look for row, each in seen.items()})
+        yield from _nearly_the_same(table, {row: each.hash for row, each in seen.items()})
 
 
 class Seen(NamedTuple):
     """What an image is known by."""
 
     digest: bytes  # of its file
-    look: Look
+    hash: ImageHash
 
 
 def look_at_images(table: LabelTable, progress: Progress = iter) -> Iterator[tuple[int, "Problem | Seen"]]:
@@ -292,11 +292,11 @@ def _look(table: LabelTable, row: int) -> Problem | Seen:
     try:
         if isinstance(path, NonLocalPath):
             content = path.read_bytes()
-            look = look_of(decode(content, at_least=16))
-            return Seen(blake2b(content, digest_size=16).digest(), look)
-        look = look_of(decode(path, at_least=16))  # to its end, but at a small scale where the format allows
+            hash = image_hash(decode(content, at_least=16))
+            return Seen(blake2b(content, digest_size=16).digest(), hash)
+        hash = image_hash(decode(path, at_least=16))  # to its end, but at a small scale where the format allows
         with path.open("rb") as file:
-            return Seen(file_digest(file, partial(blake2b, digest_size=16)).digest(), look)
+            return Seen(file_digest(file, partial(blake2b, digest_size=16)).digest(), hash)
     except (DataError, OSError) as error:
         if not exists(path):
             return missing_file(table, row)
@@ -365,13 +365,13 @@ def _without_bad_images(
     table: LabelTable, changes: list[Problem], doubts: list[Problem], progress: Progress
 ) -> LabelTable:
     copies: dict[bytes, list[int]] = defaultdict(list)
-    looks: dict[int, Look] = {}
+    hashes: dict[int, ImageHash] = {}
     for row, finding in look_at_images(table, progress):
         if isinstance(finding, Problem):
             changes.append(replace(finding, what=f"{finding.what}; left out"))
         else:
             copies[finding.digest].append(row)
-            looks[row] = finding.look
+            hashes[row] = finding.hash
     kept, agreed = [], {}
     for rows in copies.values():
         first = max(rows, key=lambda row: (SPLITS.index(table.split[row]), -row))
@@ -387,7 +387,7 @@ def _without_bad_images(
     if agreed:
         merged = LabelMatrix.of(np.stack(list(agreed.values())))
         table = replace(table, labels=table.labels.with_rows(np.array(list(agreed)), merged))
-    if table.group is None and (alike := near_duplicates({row: looks[row] for row in sorted(kept)})):
+    if table.group is None and (alike := near_duplicates({row: hashes[row] for row in sorted(kept)})):
         table = with_alike(table, alike)
         number = sum(map(len, alike))
         what = f"{counted(number, 'image')} that look nearly the same as another; the column group says which"

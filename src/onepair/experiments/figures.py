@@ -21,12 +21,12 @@ from onepair.inference.heat_maps import suggestion_maps
 from onepair.labels import POSITIVE, Labels
 from onepair.metrics import Floats
 from onepair.report.explain_images import fitted, overlay
-from onepair.report.style import MUTED, PALETTE, Look, drawing, for_dark_screens, look_at, looks_of
+from onepair.report.style import MUTED, PALETTE, SeriesStyle, drawing, for_dark_screens, method_styles, series_style
 from onepair.runs.finished import FinishedRun
 from onepair.words import NOTHING
 
 WIDTH, HEIGHT = 3.5, 2.6  # inches of a panel: the column of a paper
-LOOKS: Sequence[dict[str, Any]] = [look_at(number).line for number in range(len(PALETTE))]  # of what is no method
+SERIES: Sequence[dict[str, Any]] = [series_style(number).line for number in range(len(PALETTE))]  # of what is no method
 SYMBOLS = {"alpha": r"$\tilde{\alpha}$", "beta": r"$\tilde{\beta}$", "high_rank_weight": r"$\lambda$"}
 
 
@@ -81,7 +81,7 @@ def confidence(panels: Panels) -> Drawing:
     for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
         labels = outcomes[0].runs[0].labels("test")
         width, timid = 0.17 / len(outcomes), []
-        for place, (outcome, look) in enumerate(zip(outcomes, _looks(outcomes), strict=True)):
+        for place, (outcome, style) in enumerate(zip(outcomes, _styles(outcomes), strict=True)):
             counts = np.mean([confidence_counts(run.scores("test"), labels) for run in outcome.runs], axis=0)
             shares = counts / counts.sum()
             bars = panel.bar(
@@ -89,7 +89,7 @@ def confidence(panels: Panels) -> Drawing:
                 counts,
                 width,
                 align="edge",
-                color=look.colour,
+                color=style.colour,
                 edgecolor="white",
                 label=outcome.line.row.title,
             )
@@ -114,8 +114,8 @@ def confidence(panels: Panels) -> Drawing:
     return Drawing(figure, numbers, findings)
 
 
-def _looks(outcomes: Sequence[Outcome]) -> list[Look]:
-    return looks_of([outcome.line.row.method for outcome in outcomes])
+def _styles(outcomes: Sequence[Outcome]) -> list[SeriesStyle]:
+    return method_styles([outcome.line.row.method for outcome in outcomes])
 
 
 def confidence_counts(scores: NDArray[Any], labels: Labels) -> Floats:
@@ -133,13 +133,13 @@ def epochs(panels: Panels) -> Drawing:
     for panel, (dataset, outcomes) in zip(axes, panels.items(), strict=True):
         falls = []
         low = math.inf
-        for place, (outcome, look) in enumerate(zip(outcomes, _looks(outcomes), strict=True)):
+        for place, (outcome, style) in enumerate(zip(outcomes, _styles(outcomes), strict=True)):
             label, curves = outcome.line.row.label, 100 * np.array([_validation_maps(run) for run in outcome.runs])
             mean, std = curves.mean(axis=0), curves.std(axis=0, ddof=1 if len(curves) > 1 else 0)
             numbered = np.arange(1, len(mean) + 1)
             step = max(1, len(mean) // 8)
-            panel.fill_between(numbered, mean - std, mean + std, color=look.colour, alpha=0.18, linewidth=0)
-            panel.plot(numbered, mean, **look.line, markevery=(place * step // 3 % step, step), label=label)
+            panel.fill_between(numbered, mean - std, mean + std, color=style.colour, alpha=0.18, linewidth=0)
+            panel.plot(numbered, mean, **style.line, markevery=(place * step // 3 % step, step), label=label)
             low = min(low, (mean - std)[len(mean) // 8 :].min())
             falls.append(f"{label} {mean.max():.1f} in epoch {mean.argmax() + 1}, {mean[-1]:.1f} at the end")
             numbers += [
@@ -200,7 +200,7 @@ def curve(panels: Panels) -> Drawing:
         places = [outcome.swept[name] for outcome in outcomes]
         spreads = [outcome.spread for outcome in outcomes if outcome.spread is not None]
         means, stds = [spread.mean for spread in spreads], [spread.std or 0.0 for spread in spreads]
-        panel.errorbar(places, means, stds, color=LOOKS[1]["color"], marker="s", capsize=2.5, elinewidth=1)
+        panel.errorbar(places, means, stds, color=SERIES[1]["color"], marker="s", capsize=2.5, elinewidth=1)
         best = int(np.argmax(means))
         panel.plot(places[best], means[best], "o", markersize=9, markerfacecolor="none", color="#d62200", zorder=3)
         panel.set_xscale("log")
@@ -222,15 +222,15 @@ def shares(panels: Panels) -> Drawing:
             if outcome.spread is not None:
                 (share,) = outcome.swept.values()
                 by_row.setdefault(outcome.line.row, []).append((share, outcome.spread.mean))
-        looks = dict(zip(STANDING_OUT, looks_of(STANDING_OUT), strict=True))
+        series = dict(zip(STANDING_OUT, method_styles(STANDING_OUT), strict=True))
         for row, points in by_row.items():
-            look = looks.get(row.method)
-            style = (
+            style = series.get(row.method)
+            options: dict[str, Any] = (
                 {"color": MUTED, "alpha": 0.5, "linewidth": 0.7, "zorder": 1}
-                if look is None
-                else {**look.line, "label": row.title}
+                if style is None
+                else {**style.line, "label": row.title}
             )
-            panel.plot(*zip(*points, strict=True), **style)
+            panel.plot(*zip(*points, strict=True), **options)
         places = sorted({outcome.swept["data.known"] for outcome in outcomes})
         panel.set_xticks(places, [f"{100 * place:g}" for place in places])
         panel.set_xlabel("Known labels (%)")
@@ -284,8 +284,8 @@ def gradients(panels: Panels) -> Drawing:
     }
     numbers: Numbers = []
     for (panel, title), lines in curves.items():
-        for (label, values), look in zip(lines.items(), cycle(LOOKS), strict=False):
-            panel.plot(scores, values, label=label, color=look["color"], linestyle=look["linestyle"])
+        for (label, values), style in zip(lines.items(), cycle(SERIES), strict=False):
+            panel.plot(scores, values, label=label, color=style["color"], linestyle=style["linestyle"])
             plain = label.replace(r"$\tilde{\alpha}$", "alpha").replace(r"$\tilde{\beta}$", "beta")
             numbers += [
                 {"label": title, "loss": plain, "score": round(score, 2), "gradient": round(value, 5)}

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from onepair.errors import ConfigError, TrainingError, import_pandas
-from onepair.experiments.figures import HEIGHT, LOOKS, WIDTH, Drawing, draw
+from onepair.experiments.figures import HEIGHT, SERIES, WIDTH, Drawing, draw
 from onepair.experiments.records import Dataset, Row, Values, values_text
 from onepair.experiments.study import plan_run
 from onepair.experiments.tables import csv_text
@@ -285,12 +285,12 @@ def history(tried: Sequence[Trial]) -> Drawing:
     best = np.fmax.accumulate(maps)
     figure = Figure(figsize=(1.4 * WIDTH, HEIGHT), layout="constrained")
     panel = figure.subplots()
-    panel.plot(numbers, maps, **{**LOOKS[0], "linestyle": "none"}, label="trial")
-    panel.step(numbers, best, **{**LOOKS[1], "linestyle": "-", "marker": ""}, where="post", label="best so far")
+    panel.plot(numbers, maps, **{**SERIES[0], "linestyle": "none"}, label="trial")
+    panel.step(numbers, best, **{**SERIES[1], "linestyle": "-", "marker": ""}, where="post", label="best so far")
     failed = [number for number, value in zip(numbers, maps, strict=True) if np.isnan(value)]
     if failed:
         bottom = panel.get_xaxis_transform()
-        panel.plot(failed, [0.02] * len(failed), "x", color=LOOKS[2]["color"], transform=bottom, label="failed")
+        panel.plot(failed, [0.02] * len(failed), "x", color=SERIES[2]["color"], transform=bottom, label="failed")
     panel.set_xlabel("Trial")
     panel.set_ylabel("Validation mAP (%)")
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))

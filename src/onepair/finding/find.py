@@ -338,9 +338,15 @@ def _write_maps(
         f"looking for {counted(len(suggestions), 'label')} in {counted(len(np.unique(rows)), 'image')}, to show where"
     )
     classifier = copy.deepcopy(run.classifier).to(device)
-    told = progress_of(callbacks, "looking where labels are")
+    on_progress = progress_of(callbacks, "looking where labels are")
     maps = suggestion_maps(
-        classifier, run.table, rows, suggestions.label, workers=hardware.workers, cache=hardware.cache, on_progress=told
+        classifier,
+        run.table,
+        rows,
+        suggestions.label,
+        workers=hardware.workers,
+        cache=hardware.cache,
+        on_progress=on_progress,
     )
     content = io.BytesIO()
     np.save(content, maps)

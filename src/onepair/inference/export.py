@@ -73,9 +73,9 @@ def to_onnx(
     ClearMetadataAndDocStringPass()(program.model)  # of every node, where in the code on this machine it comes from
     model = program.model_proto
     weights = {tensor.name for tensor in model.graph.initializer}
-    for place in reversed(range(len(model.graph.value_info))):  # tools that quantise take all that is here for computed
-        if model.graph.value_info[place].name in weights:
-            del model.graph.value_info[place]
+    for index in reversed(range(len(model.graph.value_info))):  # tools that quantise take all that is here for computed
+        if model.graph.value_info[index].name in weights:
+            del model.graph.value_info[index]
     if metadata:
         onnx.helper.set_model_props(model, metadata)
     onnx.checker.check_model(model, full_check=True)
@@ -210,10 +210,10 @@ def _quantise(content: bytes, graph: "_Graph", inputs: list[NDArray[Any]] | None
     sessions = [open_session(each) for each in (content, quantised)]
     seconds, labels = np.zeros((_ROUNDS, 2)), [np.zeros(0), np.zeros(0)]
     for row in seconds:
-        for place, session in enumerate(sessions):
+        for index, session in enumerate(sessions):
             start = perf_counter()
-            labels[place] = np.concatenate([session.run(["labels"], {name: each})[0] for each in measured])
-            row[place] = perf_counter() - start
+            labels[index] = np.concatenate([session.run(["labels"], {name: each})[0] for each in measured])
+            row[index] = perf_counter() - start
     images = len(labels[0])
     float_speed, speed = images / np.median(seconds, axis=0)
     return quantised, Quantised(images, float(speed), float(float_speed), float((labels[0] == labels[1]).mean()))

@@ -107,7 +107,7 @@ class Cluster:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Turn what happens to a cluster into a sentence; what is wrong with our own code stays as it is."""
     import ray
 
@@ -323,7 +323,7 @@ class RayEngine:
         self, images: list[Input], preprocessing: Preprocessing, flip: bool, report: Report
     ) -> Iterator[Scored]:
         size, expected = self.batch_size, 0
-        with told():
+        with translated_errors():
             for done in _rows(self._dataset(images, preprocessing, flip)):
                 first, count = int(done["first"]), len(images[expected : expected + size])
                 if first != expected:

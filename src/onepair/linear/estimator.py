@@ -175,14 +175,14 @@ class OPMLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return weights
         if not isinstance(self.class_weight, Mapping):
             raise ValueError(f"class_weight must be a mapping, 'balanced' or None, got {self.class_weight!r}")
-        place = {name: number for number, name in enumerate(names.tolist())}
+        index = {name: number for number, name in enumerate(names.tolist())}
         weights = np.ones(observed.shape[1])
         for name, weight in self.class_weight.items():
-            if name not in place:
+            if name not in index:
                 raise ValueError(f"class_weight names the class {name!r}, which y does not have")
             if not 0 <= weight < np.inf:
                 raise ValueError(f"class_weight must hold finite numbers of at least 0, got {weight!r} for {name!r}")
-            weights[place[name]] = weight
+            weights[index[name]] = weight
         return weights
 
     def _check_options(self) -> None:
@@ -274,9 +274,10 @@ def column_names(y: Any) -> NDArray[Any] | None:
 def read_labels(y: Any) -> Labels:
     """Labels in the one alphabet: -1, NaN and None are unknown, and so is what a sparse matrix does not store.
 
-    >>> read_labels([[1, np.nan], [0, -1]])
-    array([[ 1, -1],
-           [ 0, -1]], dtype=int8)
+    Examples:
+        >>> read_labels([[1, np.nan], [0, -1]])
+        array([[ 1, -1],
+               [ 0, -1]], dtype=int8)
     """
     if y is None:
         raise ValueError("OPMLClassifier requires y to be passed, but the target y is None")

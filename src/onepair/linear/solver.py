@@ -383,10 +383,10 @@ def _descend(objective: Objective, start: Tensor, *, tolerance: float, max_iter:
 
     def at(point: Tensor) -> Tensor:
         with torch.no_grad():
-            place = size
+            start = size
             for each in own:
-                each.copy_(point[place : place + each.numel()].view_as(each))
-                place += each.numel()
+                each.copy_(point[start : start + each.numel()].view_as(each))
+                start += each.numel()
         gradient, others = objective.gradient(point[:size].view_as(unit) * unit)
         return torch.cat([(gradient * unit).flatten(), *(each.flatten() for each in others)])
 

@@ -37,8 +37,9 @@ def bce_loss(
             over L labels, so that every known cell weighs the same in any row.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
 
-    >>> bce_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1, -1]]))
-    tensor(0.6931)
+    Examples:
+        >>> bce_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1, -1]]))
+        tensor(0.6931)
     """
     if not 0 <= smoothing <= 1:
         raise ValueError(f"smoothing must lie between 0 and 1, got {smoothing}")

@@ -34,8 +34,9 @@ def entropy_maximization_loss(
             makes it `bce_loss`.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
 
-    >>> entropy_maximization_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1, -1]]), entropy_weight=1.0)
-    tensor(0.)
+    Examples:
+        >>> entropy_maximization_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1, -1]]), entropy_weight=1.0)
+        tensor(0.)
     """
     check_at_least_zero(entropy_weight=entropy_weight)
     check_choice("unknown", unknown, ("entropy", "negative", "ignore"))
@@ -44,16 +45,17 @@ def entropy_maximization_loss(
         batch.logits, batch.positive, batch.positive + batch.negative, reduction="none"
     )
     if unknown == "entropy":
-        nobody_said = 1 - batch.positive - batch.negative
-        per_cell = per_cell - entropy_weight * nobody_said * binary_entropy(batch.logits)
+        unknown_share = 1 - batch.positive - batch.negative
+        per_cell = per_cell - entropy_weight * unknown_share * binary_entropy(batch.logits)
     return mean_over_labels(per_cell, weight, reduction)
 
 
 def binary_entropy(logits: Tensor) -> Tensor:
     """Entropy of sigmoid(logits), in nats and without cancellation for large logits.
 
-    >>> binary_entropy(torch.tensor([0.0, 1e4]))
-    tensor([0.6931, 0.0000])
+    Examples:
+        >>> binary_entropy(torch.tensor([0.0, 1e4]))
+        tensor([0.6931, 0.0000])
     """
     distance = logits.abs()
     return F.softplus(-distance) + distance * torch.sigmoid(-distance)

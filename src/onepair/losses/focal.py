@@ -30,8 +30,9 @@ def focal_loss(
         unknown: what an unknown label counts as: "negative", or "ignore", which adds 0.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
 
-    >>> focal_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1, 0]]), alpha=None)  # log(2) / 4
-    tensor(0.1733)
+    Examples:
+        >>> focal_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[1, 0]]), alpha=None)  # log(2) / 4
+        tensor(0.1733)
     """
     check_at_least_zero(gamma=gamma)
     if alpha is not None and not 0 <= alpha <= 1:
@@ -47,8 +48,9 @@ def focal_loss(
 def focus(distance: Tensor, power: float) -> Tensor:
     """`distance ** power` for distances in [0, 1], with a finite gradient at 0 for any power.
 
-    >>> focus(torch.tensor([0.5, 0.0]), 2.0)
-    tensor([0.2500, 0.0000])
+    Examples:
+        >>> focus(torch.tensor([0.5, 0.0]), 2.0)
+        tensor([0.2500, 0.0000])
     """
     if power == 0:
         return torch.ones_like(distance)
@@ -87,8 +89,9 @@ def asymmetric_loss(
         unknown: what an unknown label counts as: "negative", or "ignore", which adds 0.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
 
-    >>> asymmetric_loss(torch.tensor([[0.0, -4.0]]), torch.tensor([[1, 0]]))  # log(2) / 2
-    tensor(0.3466)
+    Examples:
+        >>> asymmetric_loss(torch.tensor([[0.0, -4.0]]), torch.tensor([[1, 0]]))  # log(2) / 2
+        tensor(0.3466)
     """
     check_at_least_zero(gamma_negative=gamma_negative, gamma_positive=gamma_positive)
     if not 0 <= margin < 1:
@@ -147,8 +150,9 @@ def hill_loss(
         unknown: what an unknown label counts as: "negative", or "ignore", which adds 0.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
 
-    >>> hill_loss(torch.tensor([[-40.0, 0.0]]), torch.tensor([[0, -1]]))  # (1.5 - 0.5) 0.5² / 2
-    tensor(0.1250)
+    Examples:
+        >>> hill_loss(torch.tensor([[-40.0, 0.0]]), torch.tensor([[0, -1]]))  # (1.5 - 0.5) 0.5² / 2
+        tensor(0.1250)
     """
     check_at_least_zero(gamma=gamma, turn=turn)
     batch = loss_batch(logits, labels, unknown=unknown, soft=True)

@@ -73,8 +73,9 @@ def opml_loss(
 def odds(**share: float) -> float:
     """The α of the equations from the tilde value the user chooses: α̃ / (1 - α̃).
 
-    >>> odds(alpha=0.5)
-    1.0
+    Examples:
+        >>> odds(alpha=0.5)
+        1.0
     """
     ((name, value),) = share.items()
     if not 0 < value < 1:

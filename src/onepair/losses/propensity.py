@@ -40,8 +40,9 @@ def propensity_loss(
         unknown: what an unknown label counts as: "negative", or "ignore", which adds 0.
         reduction: "mean" or "sum" over the rows, or "none" for one value per row.
 
-    >>> propensity_loss(torch.zeros(1, 2), torch.tensor([[1, 0]]), propensities=0.5, form="bounded")  # 4 log(2) / 2
-    tensor(1.3863)
+    Examples:
+        >>> propensity_loss(torch.zeros(1, 2), torch.tensor([[1, 0]]), propensities=0.5, form="bounded")  # 4 log(2) / 2
+        tensor(1.3863)
     """
     check_choice("form", form, ("unbiased", "bounded"))
     batch = loss_batch(logits, labels, unknown=unknown, soft=True)

@@ -62,8 +62,9 @@ def two_way_loss(
         positive_temperature, negative_temperature: T_p and T_n.
         unknown: what an unknown label counts as: "negative", or "ignore", which takes no part.
 
-    >>> two_way_loss(torch.zeros(1, 2), torch.tensor([[1, 0]]))  # log 2 of the row, nothing of the two columns
-    tensor(0.6931)
+    Examples:
+        >>> two_way_loss(torch.zeros(1, 2), torch.tensor([[1, 0]]))  # log 2 of the row, nothing of the two columns
+        tensor(0.6931)
     """
     for name, value in (("positive", positive_temperature), ("negative", negative_temperature)):
         if not value > 0:

@@ -90,8 +90,9 @@ def estimated_priors(scores: Tensor, observed: Tensor, *, chance: float = 0.01, 
         observed: int8 of 1, 0, -1.
         chance, slack: δ and τ.
 
-    >>> estimated_priors(torch.tensor([[3.0], [2.0], [1.0], [0.0]]), torch.tensor([[1], [-1], [-1], [-1]]))
-    tensor([0.2500])
+    Examples:
+        >>> estimated_priors(torch.tensor([[3.0], [2.0], [1.0], [0.0]]), torch.tensor([[1], [-1], [-1], [-1]]))
+        tensor([0.2500])
     """
     rows = len(scores)
     ordered, order = scores.sort(dim=0, descending=True, stable=True)

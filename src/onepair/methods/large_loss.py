@@ -25,12 +25,12 @@ class LargeLoss(EpochAware):
         super().__init__()
         self.delta = delta
 
-    def suspects(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def largest_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The mask of the unknown labels with the k largest losses."""
         # The loss of an assumed negative grows with its score, so the largest losses are the highest scores.
-        return highest_scored(logits.detach(), labels == UNKNOWN, self.suspect_count(labels.numel()))
+        return highest_scored(logits.detach(), labels == UNKNOWN, self.count_largest(labels.numel()))
 
-    def suspect_count(self, cells: int) -> int:
+    def count_largest(self, cells: int) -> int:
         """k, for a batch of so many cells B · L."""
         return math.ceil(cells * self.finished * self.delta)
 
@@ -48,7 +48,7 @@ class LargeLossRejection(LargeLoss):
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         labels = self.observed[rows]
-        kept = labels.clamp(min=NEGATIVE).masked_fill(self.suspects(logits, labels), UNKNOWN)
+        kept = labels.clamp(min=NEGATIVE).masked_fill(self.largest_losses(logits, labels), UNKNOWN)
         return bce_loss(logits, kept, unknown="ignore")
 
 
@@ -87,7 +87,7 @@ class LargeLossTemporaryCorrection(LargeLoss):
 
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         labels = self.observed[rows]
-        return bce_loss(logits, labels.masked_fill(self.suspects(logits, labels), POSITIVE))
+        return bce_loss(logits, labels.masked_fill(self.largest_losses(logits, labels), POSITIVE))
 
 
 @register(
@@ -116,13 +116,13 @@ class LargeLossPermanentCorrection(LargeLoss):
     def forward(self, logits: Tensor, rows: Tensor) -> Tensor:
         targets = self.targets[rows]
         if self.training:
-            corrected = targets.masked_fill(self.suspects(logits, targets), POSITIVE)
+            corrected = targets.masked_fill(self.largest_losses(logits, targets), POSITIVE)
             # A row may be in the batch twice, and the highest label is a positive.
             self.targets.scatter_reduce_(0, rows[:, None].expand_as(corrected), corrected, "amax")
             targets = self.targets[rows]
         return bce_loss(logits, targets)
 
-    def suspect_count(self, cells: int) -> int:
+    def count_largest(self, cells: int) -> int:
         return math.ceil(cells * self.delta) if self.finished > 0 else 0
 
 

@@ -217,8 +217,9 @@ def highest_scored(scores: Tensor, candidates: Tensor, count: int) -> Tensor:
         candidates: mask of the cells to choose from, of the same shape.
         count: how many to choose.
 
-    >>> highest_scored(torch.tensor([3.0, 2.0, 2.0, 1.0]), torch.tensor([False, True, True, True]), 1)
-    tensor([False,  True, False, False])
+    Examples:
+        >>> highest_scored(torch.tensor([3.0, 2.0, 2.0, 1.0]), torch.tensor([False, True, True, True]), 1)
+        tensor([False,  True, False, False])
     """
     if count == 0:
         return torch.zeros_like(candidates)

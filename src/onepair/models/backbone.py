@@ -234,8 +234,9 @@ def _channels_last(network: nn.Module) -> bool:
 class Kernel(nn.Module):
     """The kernel of features x (B, D) with M landmarks z: `exp(-|scale · (x - centre) - z|²)`, (B, M).
 
-    >>> Kernel(torch.zeros(1), torch.ones(1), torch.tensor([[0.0], [2.0]]))(torch.tensor([[0.0]]))
-    tensor([[1.0000, 0.0183]])
+    Examples:
+        >>> Kernel(torch.zeros(1), torch.ones(1), torch.tensor([[0.0], [2.0]]))(torch.tensor([[0.0]]))
+        tensor([[1.0000, 0.0183]])
     """
 
     centre: Tensor  # (D,)
@@ -336,7 +337,7 @@ class TextBackbone(IdentityBackbone):
         """The vectors (n, D) of texts, with values as large as a network's; zeros for one without a known term."""
         if len(texts) == 0:
             return np.empty((0, self.feature_dim), np.float32)
-        vectorizer = _vectorizer(vocabulary={term: place for place, term in enumerate(self.vocabulary)})
+        vectorizer = _vectorizer(vocabulary={term: index for index, term in enumerate(self.vocabulary)})
         idf, components = (tensor.cpu().numpy() for tensor in (self._buffer("idf"), self._buffer("components")))
         vectorizer.idf_ = idf
         reduced = np.asarray(vectorizer.transform(texts) @ components.T, np.float32)

@@ -123,8 +123,9 @@ StoredCalibrator = Annotated[StoredPlatt | StoredIsotonic, Field(discriminator="
 def calibrator_from(stored: StoredPlatt | StoredIsotonic, *, classes: int) -> Calibrator:
     """The calibrator that `to_dict` described; a `ValueError` if it is not one of so many classes.
 
-    >>> calibrator_from(StoredPlatt(kind="platt", slope=[2.0], intercept=[0.0]), classes=1)([[0.0]])
-    array([[0.5]])
+    Examples:
+        >>> calibrator_from(StoredPlatt(kind="platt", slope=[2.0], intercept=[0.0]), classes=1)([[0.0]])
+        array([[0.5]])
     """
     columns = [list(each) for name, each in stored if name != "kind"]
     if any(len(column) != classes for column in columns):
@@ -203,8 +204,9 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, *, b
     The bins hold equal numbers of cells: most probabilities of a multi-label classifier are near 0, where bins of
     equal width would hold nearly all of them.
 
-    >>> expected_calibration_error([[0.8], [0.8], [0.8], [0.8]], [[1], [1], [1], [0]], bins=1)
-    0.05
+    Examples:
+        >>> expected_calibration_error([[0.8], [0.8], [0.8], [0.8]], [[1], [1], [1], [0]], bins=1)
+        0.05
     """
     matrix, known = check_scores(probabilities, labels)
     cells = known != UNKNOWN
@@ -226,8 +228,9 @@ class Reliability(NamedTuple):
 def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 10, fewest: int = 20) -> Reliability:
     """Of the known cells of about one probability, how many are positive?
 
-    >>> reliability([[0.8], [0.8], [0.8], [0.8]], [[1], [1], [1], [0]], fewest=4)
-    Reliability(predicted=array([0.8]), observed=array([0.75]))
+    Examples:
+        >>> reliability([[0.8], [0.8], [0.8], [0.8]], [[1], [1], [1], [0]], fewest=4)
+        Reliability(predicted=array([0.8]), observed=array([0.75]))
     """
     matrix, known = check_scores(probabilities, labels)
     cells = known != UNKNOWN
@@ -253,12 +256,13 @@ class Correction:
     def fit(cls, logits: Floats, positive: NDArray[np.bool_], weights: Floats) -> "Correction":
         """Fit to log odds (n,) that were said of cells, what these are, and how many each stands for.
 
-        >>> found = Correction.fit(np.zeros(200), np.arange(200) < 150, np.ones(200))
-        >>> bool(abs(expit(found(np.zeros(1))) - 0.75) < 0.01), bool(abs(found.shift[0]) < 0.02)
-        (True, True)
+        Examples:
+            >>> found = Correction.fit(np.zeros(200), np.arange(200) < 150, np.ones(200))
+            >>> bool(abs(expit(found(np.zeros(1))) - 0.75) < 0.01), bool(abs(found.shift[0]) < 0.02)
+            (True, True)
         """
-        place = np.rint((np.clip(logits, _GRID[0], _GRID[-1]) - _GRID[0]) / (_GRID[1] - _GRID[0])).astype(int)
-        cells, found = (np.bincount(place, each, len(_GRID)) for each in (weights, weights * positive))
+        index = np.rint((np.clip(logits, _GRID[0], _GRID[-1]) - _GRID[0]) / (_GRID[1] - _GRID[0])).astype(int)
+        cells, found = (np.bincount(index, each, len(_GRID)) for each in (weights, weights * positive))
         prior = _SHIFT_SD**2 * np.exp(-((_GRID[:, None] - _GRID) ** 2) / (2 * _REACH**2))
         shift = np.zeros(len(_GRID))
         for _ in range(_NEWTON_STEPS):  # Laplace's approximation

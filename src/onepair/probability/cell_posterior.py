@@ -16,7 +16,7 @@ from onepair.probability.infer import Inference, infer
 from onepair.probability.intervals import Interval, wilson
 from onepair.probability.label_dependence import LabelDependence, fit_label_dependence
 from onepair.probability.observation import Mask, Observation, Process
-from onepair.probability.scenarios import Tally
+from onepair.probability.scenarios import RankBins
 
 _EM_STEPS, _ROUNDS = 200, 4
 _HARDLY_ANY = 0.5  # wrong labels, that lines need not be fitted anew for
@@ -91,7 +91,7 @@ def fit_label_noise(
     Lines are fitted to wrong labels as well, and so explain some of them; once these are thought to be wrong, lines
     without them bring out others.
     """
-    lines, tally = Platt(np.ones(observed.shape[1]), np.zeros(observed.shape[1])), None
+    lines, bins = Platt(np.ones(observed.shape[1]), np.zeros(observed.shape[1])), None
     for _ in range(_ROUNDS):
         moved = lines.logits(logits)
         shares = [_fit_share(observed == value, moved, value, max_shown) for value in (POSITIVE, NEGATIVE)]
@@ -99,9 +99,9 @@ def fit_label_noise(
         probabilities = noise(observed, unknown, logits)
         if np.abs(probabilities - (observed == POSITIVE))[observed != UNKNOWN].sum() < _HARDLY_ANY:
             break
-        tally = tally or Tally(logits)
-        cells = tally.sums(np.ones(logits.shape))
-        lines = fit_lines(tally.scores, tally.sums(probabilities) / cells, cells)
+        bins = bins or RankBins(logits)
+        cells = bins.sums(np.ones(logits.shape))
+        lines = fit_lines(bins.scores, bins.sums(probabilities) / cells, cells)
     if right is None or right_logits is None or len(right) == 0:
         return noise
     moved = noise.lines.logits(right_logits)
@@ -227,8 +227,8 @@ class SharedOrder:
             return order if len(cells) == 0 else replace(order, weight=1.0)
         cells = cells[:: -(-len(cells) // _FITTED_CELLS)]
         rows = np.unique(cells // labels.shape[1])
-        places = np.searchsorted(rows, cells // labels.shape[1]), cells % labels.shape[1]
-        mixed = order._mixed(scores[rows], probabilities[rows])[places][:, None]
+        indices = np.searchsorted(rows, cells // labels.shape[1]), cells % labels.shape[1]
+        mixed = order._mixed(scores[rows], probabilities[rows])[indices][:, None]
         targets = probabilities.ravel()[cells][:, None]
         return replace(order, scale=fit_lines(mixed, targets, np.ones(targets.shape)))
 
@@ -236,13 +236,11 @@ class SharedOrder:
 _FEWEST = 10  # observed positives that tell of a class, and a tenth of them at least
 
 
-def top_share(scores: Floats, labels: Labels) -> float:
-    """The share of observed positives in the best tops of all classes: no smaller share of positives is observed."""
-    return _best_tops(scores, labels)[2]
-
-
 def _best_tops(scores: Floats, labels: Labels) -> tuple[Floats, Floats, float]:
-    """Observed positives and cells at the best top of each class, (L,), and their share over all classes."""
+    """Observed positives and cells at the best top of each class, (L,), and their share over all classes.
+
+    No smaller share of positives is observed.
+    """
     tops = np.array([_best_top(*column) for column in zip(scores.T, labels.T, strict=True)], np.float64)
     found, cells = tops.T
     unknown = (labels == UNKNOWN).sum(0)
@@ -271,9 +269,9 @@ def _best_top(scores: Floats, labels: Labels) -> tuple[int, int]:
 def _class_weight(scores: Floats, labels: Labels, everything: Labels, observation: Observation) -> float:
     """How far what is thought of single classes is followed, from 0 to 1."""
     rows = (observation.ignorable & ~observation.asked & (everything != UNKNOWN)).sum() / labels.shape[1]
-    told, share = rows / (rows + _TRUSTED_ROWS), 0.0 if observation.max_shown else top_share(scores, labels)
+    by_rows, share = rows / (rows + _TRUSTED_ROWS), 0.0 if observation.max_shown else _best_tops(scores, labels)[2]
     identified = share**2 / (share**2 + (1 - share) ** 2)
-    return float(1 - (1 - told) * (1 - identified))
+    return float(1 - (1 - by_rows) * (1 - identified))
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,17 +375,17 @@ def fit_cell_posterior(
     weight = _class_weight(matrix, known, everything, inference.observation)
     order = SharedOrder.fit(matrix, known, unknown, inference.platt, weight)
     answered = asked_for & (known != UNKNOWN)
-    told = [_told_by_answers(matrix, known, answered, inference, dependence, order)]
+    evidence = [_evidence_of_answers(matrix, known, answered, inference, dependence, order)]
     right, right_scores = labels[:0], matrix[:0]
     if dependence is not None:
         right_scores = by_model[0, full]
         right = observation.hide(
             labels[full], inference.in_any_row(right_scores), inference.rates, np.random.default_rng(seed)
         )
-        told.append(
-            _told_by_rows(by_model[:, full], labels[full], stands_for[full], inference, everything, order, seed)
+        evidence.append(
+            _evidence_of_rows(by_model[:, full], labels[full], stands_for[full], inference, everything, order, seed)
         )
-    order = replace(order, correction=Correction.fit(*map(np.concatenate, zip(*told, strict=True))))
+    order = replace(order, correction=Correction.fit(*map(np.concatenate, zip(*evidence, strict=True))))
     noise = fit_label_noise(
         np.where(answered, UNKNOWN, known).astype(np.int8),
         np.where(answered, known == POSITIVE, order(matrix, unknown)),
@@ -404,7 +402,7 @@ def fit_cell_posterior(
 Told = tuple[Floats, Mask, Floats]  # log odds that were said of cells (n,), what they are, and their weights
 
 
-def _told_by_answers(
+def _evidence_of_answers(
     scores: Floats,
     labels: Labels,
     answered: Mask,
@@ -421,7 +419,7 @@ def _told_by_answers(
     return _worth_a_look(order.logits(scores, unknown)[answered], labels[answered] == POSITIVE, np.ones(answered.sum()))
 
 
-def _told_by_rows(
+def _evidence_of_rows(
     scores: Floats,
     labels: Labels,
     weights: Floats,
@@ -431,7 +429,7 @@ def _told_by_rows(
     seed: int,
 ) -> Told:
     """What was said of cells of rows with all labels, hidden as others are, by what others of them tell."""
-    random, told = np.random.default_rng(seed), []
+    random, evidence = np.random.default_rng(seed), []
     parts = np.array_split(random.permutation(len(labels)), _FOLDS)
     for number, rest in enumerate(parts):
         fitted = np.concatenate([*parts[:number], *parts[number + 1 :]])
@@ -447,8 +445,8 @@ def _told_by_rows(
             unknown = dependence(own, shown, replace(inference.observation, ignorable=nothing, asked=nothing))
             hidden = shown == UNKNOWN
             stands_for = np.broadcast_to((weights[rest] / weights.mean() / _COPIES)[:, None], shown.shape)
-            told.append((order.logits(own, unknown)[hidden], labels[rest][hidden] == POSITIVE, stands_for[hidden]))
-    return _worth_a_look(*map(np.concatenate, zip(*told, strict=True)))
+            evidence.append((order.logits(own, unknown)[hidden], labels[rest][hidden] == POSITIVE, stands_for[hidden]))
+    return _worth_a_look(*map(np.concatenate, zip(*evidence, strict=True)))
 
 
 def _worth_a_look(logits: Floats, positive: Mask, weights: Floats) -> Told:

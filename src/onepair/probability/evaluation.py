@@ -73,10 +73,11 @@ class Estimated(NamedTuple):
 def assumption(observation: Observation, labels: Labels) -> str:
     """What figures rest on where labels are unknown: the process by which they came to be known, by its name.
 
-    >>> from onepair.probability.observation import recognise
-    >>> labels = np.array([[1, -1], [-1, 1], [-1, 1]])
-    >>> assumption(recognise(labels), labels)
-    'if the process is single-positive'
+    Examples:
+        >>> from onepair.probability.observation import recognise
+        >>> labels = np.array([[1, -1], [-1, 1], [-1, 1]])
+        >>> assumption(recognise(labels), labels)
+        'if the process is single-positive'
     """
     free, known = observation.ignorable, labels != UNKNOWN
     if known.all():
@@ -88,9 +89,9 @@ def assumption(observation: Observation, labels: Labels) -> str:
     else:
         name = "at-random" if ((labels == NEGATIVE) & ~free).any() else "positives-at-random"
     in_full, asked = int((free & known & ~observation.asked).all(1).sum()), int(observation.asked.sum())
-    told = [f"{counted(in_full, 'image')} labelled in full"] * (in_full > 0)
-    told += [f"{counted(asked, 'label')} asked for"] * (asked > 0)
-    return " and ".join([f"if the process is {name}", *told])
+    conditions = [f"{counted(in_full, 'image')} labelled in full"] * (in_full > 0)
+    conditions += [f"{counted(asked, 'label')} asked for"] * (asked > 0)
+    return " and ".join([f"if the process is {name}", *conditions])
 
 
 def _with_interval(figure: Interval) -> str:
@@ -139,8 +140,8 @@ def estimate(
     together = np.stack([ap[:, seen].mean(1), *_shares(*(each.sum(1) for each in numbers))], axis=1)
     overall = [Interval(*map(float, each)) for each in _intervals(together).T]
     value, low, high = _intervals(np.stack([ap, *_shares(*numbers)], axis=1))
-    told = np.where(high - low <= WIDEST, value, np.nan)
-    named = {name: ClassFigures(*map(float, each)) for name, each in zip(classes, told.T, strict=True)}
+    narrow = np.where(high - low <= WIDEST, value, np.nan)
+    named = {name: ClassFigures(*map(float, each)) for name, each in zip(classes, narrow.T, strict=True)}
     rests_on = assumption(inference.observation, labels)
     return Estimated(rests_on, overall[0], overall[1], overall[2], overall[3], named, int(seen.sum()))
 
@@ -458,10 +459,11 @@ def estimated_map(scores: Any, labels: Any) -> float:
         scores: (N, L), numpy or torch, of rows that the model was not fitted to.
         labels: (N, L), known or unknown in any mix.
 
-    >>> estimated_map([[0.9], [0.8], [0.7]], [[1], [0], [1]])
-    0.8333333333333333
-    >>> round(estimated_map([[0.9], [0.8], [0.7]], [[1], [-1], [1]]), 3)
-    0.869
+    Examples:
+        >>> estimated_map([[0.9], [0.8], [0.7]], [[1], [0], [1]])
+        0.8333333333333333
+        >>> round(estimated_map([[0.9], [0.8], [0.7]], [[1], [-1], [1]]), 3)
+        0.869
     """
     return _mean(estimated_average_precision(scores, labels))
 
@@ -535,8 +537,9 @@ def expected_hidden(observed: Counts, unknown: Counts, *, least: float) -> Float
     Up to c* = observed / (observed + unknown) all of the unknown would be positive; beyond it, the integral of
     (1-c)/c is -log c* - (1 - c*).
 
-    >>> expected_hidden(np.array([0, 1, 9]), np.array([5, 1, 1]), least=1e-9).round(3)
-    array([0.   , 0.693, 0.948])
+    Examples:
+        >>> expected_hidden(np.array([0, 1, 9]), np.array([5, 1, 1]), least=1e-9).round(3)
+        array([0.   , 0.693, 0.948])
     """
     all_positive = np.clip(observed / np.maximum(observed + unknown, 1), least, 1.0)
     beyond = observed * (-np.log(all_positive) - (1 - all_positive))

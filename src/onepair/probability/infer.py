@@ -12,7 +12,7 @@ from onepair.metrics import Floats
 from onepair.probability.calibration import Platt, check_scores, fit_lines
 from onepair.probability.intervals import TAILS, Interval, count_missing, pool
 from onepair.probability.observation import Observation, Process, Rates, recognise
-from onepair.probability.scenarios import KnownCells, fit_scenarios
+from onepair.probability.scenarios import BinnedCounts, fit_scenarios
 
 _MOST_CELLS, _SCENARIO_CELLS = 4_000_000, 40_000  # to fit a few numbers per class, and a grid of scenarios
 _TOTAL_SD, _CLASS_SD = 0.25, 0.6  # of the logarithm of the number missing, of all and of a class, in any scenario
@@ -74,10 +74,10 @@ def infer(
     observation = recognise(known, asked, process)
     rows_weight = np.ones(len(known)) if weights is None else weights
     rows = _rows_to_fit(known, _MOST_CELLS)
-    cells = KnownCells(matrix[rows], known[rows], observation.of(rows), rows_weight[rows])
+    cells = BinnedCounts(matrix[rows], known[rows], observation.of(rows), rows_weight[rows])
     unknown = (known == UNKNOWN) & (np.arange(len(known)) < (counted or len(known)))[:, None]
     bound = (known == UNKNOWN) & ~observation.ignorable
-    lines, factors, weight = cells.lines(np.zeros(cells.tally.shape)), np.ones((1, known.shape[1])), np.ones(1)
+    lines, factors, weight = cells.lines(np.zeros(cells.bins.shape)), np.ones((1, known.shape[1])), np.ones(1)
     in_any_row, flatter, nothing = lines, Platt(np.ones(1), np.zeros(1)), np.zeros(known.shape[1])
     rates = Rates(nothing, nothing, np.append(np.zeros(observation.max_shown), 1.0))
     if bound.any():
@@ -92,9 +92,9 @@ def infer(
         flatter = _averaged(middle, fitted.posterior, bound[some])
     probabilities = _posterior(in_any_row, rates, flatter, matrix, known, observation)
     if bound.any():
-        lines = cells.lines(cells.tally.sums(np.where(bound, probabilities, 0)[rows]))
+        lines = cells.lines(cells.bins.sums(np.where(bound, probabilities, 0)[rows]))
     value, most = np.where(unknown, probabilities, 0).sum(0), unknown.sum(0)
-    sampled = lines(cells.tally.scores)
+    sampled = lines(cells.bins.scores)
     informed = (cells.sampled * sampled * (1 - sampled)).sum(0)
     seldom = _RARE * bound.any(0) / (1 + (known == POSITIVE).sum(0))
     missing, total = _intervals(value, most, factors, weight, np.sqrt(1 / (_CLASS_SD**-2 + informed) + seldom))

@@ -21,7 +21,7 @@ _SINGLE = 64  # highest scores of a class that have a bin of their own each
 _GROWTH = 0.03  # of the bins below, as a share of their rank
 
 
-class Tally:
+class RankBins:
     """Bins of rank, the narrower the higher: rare classes live among the highest scores of their columns."""
 
     scores: Floats  # (B, L), the mean of each bin
@@ -60,12 +60,12 @@ _POOLED = 10.0  # cells of all classes together that the rates of every class se
 HIGHEST_RATE = 1 - 1e-6
 
 
-class KnownCells:
+class BinnedCounts:
     """Cells counted by score, (B, L) each."""
 
     def __init__(self, scores: Floats, labels: Labels, observation: Observation, weights: Floats | None = None) -> None:
-        self.tally, self.rows = Tally(scores), len(scores)
-        bound, sums = ~observation.ignorable, self.tally.sums
+        self.bins, self.rows = RankBins(scores), len(scores)
+        bound, sums = ~observation.ignorable, self.bins.sums
         self.positive, self.negative = (sums(bound & (labels == value)) for value in (POSITIVE, NEGATIVE))
         self.unknown = sums(bound & (labels == UNKNOWN))
         self.known_positive = sums(labels == POSITIVE)
@@ -82,7 +82,7 @@ class KnownCells:
     def lines(self, hidden: Floats, start: Platt | None = None) -> Platt:
         """Lines of least log loss, if so many of the unknown cells (B, L) are positive."""
         targets = ratio(self.known_positive + hidden, self.weights)
-        return fit_lines(self.tally.scores, targets, self.weights, start)
+        return fit_lines(self.bins.scores, targets, self.weights, start)
 
     def negative_rates(self, hidden: Floats) -> Floats:
         """The share of negatives (L,) that is observed, if so many unknown cells (B, L) are positive; rare classes' are
@@ -140,7 +140,7 @@ class Scenarios(NamedTuple):
         return np.stack([(each.posterior * unknown).sum(0) for each in self.grid])
 
 
-def fit_scenarios(scores: Floats, labels: Labels, observation: Observation, every: KnownCells) -> Scenarios:
+def fit_scenarios(scores: Floats, labels: Labels, observation: Observation, every: BinnedCounts) -> Scenarios:
     """Scenarios of rows whose labels are known, or not, for what they are.
 
     Args:
@@ -179,7 +179,7 @@ class _Search:
     """Expectation and maximisation for lines and rates that go with some number of missing labels."""
 
     def __init__(
-        self, scores: Floats, labels: Labels, observation: Observation, every: KnownCells, *, exact: bool
+        self, scores: Floats, labels: Labels, observation: Observation, every: BinnedCounts, *, exact: bool
     ) -> None:
         # What was asked for had not been observed before, whatever it turned out to be.
         self.scores, self.every, self.asked = scores, every, observation.asked
@@ -187,8 +187,8 @@ class _Search:
         nothing = np.zeros(labels.shape, bool)
         self.observation = replace(observation, ignorable=observation.ignorable & ~self.asked, asked=nothing)
         labels, observation = self.labels, self.observation
-        self.cells = KnownCells(scores, labels, observation)
-        self.start = every.lines(np.zeros(every.tally.shape))  # if unknown means negative
+        self.cells = BinnedCounts(scores, labels, observation)
+        self.start = every.lines(np.zeros(every.bins.shape))  # if unknown means negative
         self.unknown = ~observation.ignorable & (labels == UNKNOWN)
         self.open = self.unknown.any(0)  # classes
         # Where no positive is shown, as many as rows looked at in full have.
@@ -213,14 +213,14 @@ class _Search:
         """Lines and rates for so many missing labels to each that is shown, from those of a point nearby."""
         cells, observation = self.cells, self.observation
         wanted = min(missing * self.usual, _MOST_POSITIVE * cells.unknown.sum())
-        target, outside = cells.known_positive[:, self.open].sum() + wanted, np.zeros(cells.tally.shape)
+        target, outside = cells.known_positive[:, self.open].sum() + wanted, np.zeros(cells.bins.shape)
         if near is None:
-            hidden = np.zeros(cells.tally.shape)
+            hidden = np.zeros(cells.bins.shape)
             lines, positive = self.start, np.full(self.labels.shape[1], 0.9)
             stop = np.append(np.full(observation.max_shown, 0.0 if self.exact else 0.2), 1.0)
         else:
             lines, (positive, _, stop, _) = near.lines, near.rates
-            hidden = cells.tally.sums(near.posterior)
+            hidden = cells.bins.sums(near.posterior)
             positive = positive.copy()
         steps *= 2 if near is None else 1
         for step in range(steps + 1):
@@ -232,14 +232,14 @@ class _Search:
             posterior[self.asked] = self.answers[self.asked]
             if step == steps:
                 break
-            hidden = cells.tally.sums(posterior)
+            hidden = cells.bins.sums(posterior)
             if not observation.has_empty_rows:  # for each row there are some that were left out
                 left_out = 1 / explained.seen - 1
-                outside = cells.tally.sums(np.broadcast_to(left_out[:, None], self.labels.shape))
+                outside = cells.bins.sums(np.broadcast_to(left_out[:, None], self.labels.shape))
             weights = cells.weights + outside
-            lines = fit_lines(cells.tally.scores, ratio(cells.known_positive + hidden, weights), weights, self.start)
+            lines = fit_lines(cells.bins.scores, ratio(cells.known_positive + hidden, weights), weights, self.start)
             if observation.max_shown == 0:
-                clear = salience * clearness(lines(cells.tally.scores))
+                clear = salience * clearness(lines(cells.bins.scores))
                 positive[self.open] = _class_rates(cells, hidden, clear, positive, self.open)
             if not self.exact:
                 stopped = (self.stops_at * explained.stopped).sum(1)
@@ -257,14 +257,14 @@ class _Search:
             odds = logit(np.clip([np.average(each, weights=weight) for each in rates[:2]], 1e-6, HIGHEST_RATE))
             told = self.cells.negatives_share  # a few negatives say nothing of how often positives are noted
             prior += told * ((odds[0] - odds[1]) / _LIKE_NEGATIVES_SD) ** 2
-        logits, every = lines.logits(self.every.tally.scores), self.every
+        logits, every = lines.logits(self.every.bins.scores), self.every
         in_full = (every.sampled_positive * logits - every.sampled * np.logaddexp(0, logits)).sum()
         return float(self.power * likelihood + in_full - prior / 2)
 
 
-def _with_positives(lines: Platt, cells: KnownCells, weights: Floats, target: float) -> Platt:
+def _with_positives(lines: Platt, cells: BinnedCounts, weights: Floats, target: float) -> Platt:
     """Lines moved by one step for all classes, to expect so many positives among cells of these weights (B, L)."""
-    logits, step = lines.logits(cells.tally.scores), 0.0
+    logits, step = lines.logits(cells.bins.scores), 0.0
     for _ in range(30):
         chance = expit(logits + step)
         off, slope = (weights * chance).sum() - target, (weights * chance * (1 - chance)).sum()
@@ -274,7 +274,7 @@ def _with_positives(lines: Platt, cells: KnownCells, weights: Floats, target: fl
     return Platt(lines.slope, lines.intercept + step)
 
 
-def _class_rates(cells: KnownCells, hidden: Floats, clear: Floats, before: Floats, chosen: Mask) -> Floats:
+def _class_rates(cells: BinnedCounts, hidden: Floats, clear: Floats, before: Floats, chosen: Mask) -> Floats:
     """The chance of the positives of some classes to be observed, those of rare ones drawn to that of all.
 
     Args:

@@ -19,7 +19,7 @@ from onepair.labels import NEGATIVE, POSITIVE, Labels
 from onepair.metrics import Floats, precision_recall_f1
 from onepair.probability.intervals import Interval, paired_interval, resampled_maps
 from onepair.probability.thresholds import Thresholds
-from onepair.report.style import INK, Look, looks_of
+from onepair.report.style import INK, SeriesStyle, method_styles
 from onepair.runs.config import flatten
 from onepair.runs.finished import FinishedRun, protect_inputs
 from onepair.runs.task import RunCache
@@ -106,7 +106,7 @@ class RunSummary:
         return epochs.index(best)
 
 
-_CEILING = Look(INK, "|", "|", "--")
+_CEILING = SeriesStyle(INK, "|", "|", "--")
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,11 +164,11 @@ class Comparison:
         """A run's title, with its labels where they are not the baseline's."""
         return run.title if run in self.rivals else f"{run.title}, {run.labels}"
 
-    def look(self, run: RunSummary) -> Look:
+    def style(self, run: RunSummary) -> SeriesStyle:
         """How a run is drawn: in the colour of its method, and black where it is the ceiling."""
         if run is self.ceiling:
             return _CEILING
-        return looks_of([each.method or each.title for each in self.runs])[self.runs.index(run)]
+        return method_styles([each.method or each.title for each in self.runs])[self.runs.index(run)]
 
 
 def gap_closed(value: float, baseline: float, ceiling: float) -> float:

@@ -283,12 +283,12 @@ def choose_examples(run: FinishedRun, *, most: int = EXAMPLES) -> Examples:
         return Examples([], [])
     images: list[NDArray[np.uint8]] = []
     rows: list[int] = []
-    for place, row in enumerate(chosen.tolist()):
+    for index, row in enumerate(chosen.tolist()):
         if len(images) == most:
             break
         with suppress(DataError):
             images.append(pixels_of(table, row))
-            rows.append(place)
+            rows.append(index)
     return Examples(images, rows)
 
 

@@ -24,7 +24,7 @@ from onepair.metrics import Floats
 from onepair.probability.calibration import expected_calibration_error, reliability
 from onepair.report.compared_runs import Comparison, RunSummary
 from onepair.report.explain_images import Examples, cards
-from onepair.report.style import INK, MUTED, PAPER, RULE, Look, drawing, looks_of, on_a_page
+from onepair.report.style import INK, MUTED, PAPER, RULE, SeriesStyle, drawing, method_styles, on_a_page
 from onepair.words import LONGEST_NAME, duration, percent, points, short, signed
 
 NARROW = 480  # pixels; charts below this width are for phones
@@ -88,9 +88,9 @@ def validation_curves(comparison: Comparison, width: int) -> Figure:
     runs = [run for run in comparison.runs if run.records]
     last = max(len(run.records) for run in runs)
     for run in runs:
-        colour = comparison.look(run).colour
+        colour = comparison.style(run).colour
         values = 100 * np.array(run.validation_maps)
-        axes.plot(np.arange(1, len(values) + 1), values, comparison.look(run).dashes, color=colour)
+        axes.plot(np.arange(1, len(values) + 1), values, comparison.style(run).dashes, color=colour)
         best = run.best_position
         (dot,) = axes.plot(best + 1, values[best], "o", color=colour, markersize=7, markeredgecolor=PAPER, zorder=3)
         dot.set_clip_on(False)
@@ -110,7 +110,7 @@ def _name_lines(axes: Axes, comparison: Comparison, runs: list[RunSummary], *, l
     ends = np.array([100 * run.validation_maps[-1] for run in runs])
     heights = np.array([(name.count("\n") + 1) * line_height * (top - bottom) for name in names])
     for run, name, end, place in zip(runs, names, ends, spread(ends, heights), strict=True):
-        colour = comparison.look(run).colour
+        colour = comparison.style(run).colour
         axes.annotate(
             name,
             xy=(len(run.records), end),
@@ -152,9 +152,9 @@ def class_dots(comparison: Comparison, width: int) -> Figure:
     table = 100 * np.array([run.class_ap[shown] for run in comparison.runs])
     axes.hlines(rows, table.min(axis=0), table.max(axis=0), color=RULE, linewidth=3)
     for run, values in zip(comparison.runs, table, strict=True):
-        look = comparison.look(run)
+        style = comparison.style(run)
         size = 90 if run is comparison.ceiling else 42
-        axes.scatter(values, rows, s=size, marker=look.marker, color=look.colour, linewidths=1.5, zorder=2)
+        axes.scatter(values, rows, s=size, marker=style.marker, color=style.colour, linewidths=1.5, zorder=2)
     _list_classes(axes, [comparison.baseline.classes[column] for column in shown], width)
     axes.set_xlabel("Average precision")
     if len(comparison.rivals) > 1:
@@ -167,22 +167,22 @@ def class_dots(comparison: Comparison, width: int) -> Figure:
 def class_shares(comparison: Comparison, width: int) -> Figure:
     """The share of images that each class is in, the most frequent first: as labelled, and as estimated."""
     run = comparison.searched or comparison.baseline
-    return _shares(run.found, comparison.look(run), width)
+    return _shares(run.found, comparison.style(run), width)
 
 
 def plot_shares(classes: Sequence[ClassSummary]) -> Figure:
     """Draw `class_shares` of what was found, as a figure of its own."""
     with drawing(12):
-        return _shares(classes, looks_of(["opml-plus"])[0], 720)
+        return _shares(classes, method_styles(["opml-plus"])[0], 720)
 
 
-def _shares(classes: Sequence[ClassSummary], look: Look, width: int) -> Figure:
+def _shares(classes: Sequence[ClassSummary], style: SeriesStyle, width: int) -> Figure:
     found = sorted(classes, key=lambda each: -each.prior)[:MOST_CLASSES]
     rows = np.arange(len(found))
     figure, axes = _figure(width, 22 * len(found) + 60)
     low, high = 100 * np.array([each.prior_interval for each in found]).reshape(-1, 2).T
-    axes.hlines(rows, low, high, color=look.colour, linewidth=1.6)
-    axes.scatter([100 * each.prior for each in found], rows, s=42, marker=look.marker, color=look.colour, zorder=2)
+    axes.hlines(rows, low, high, color=style.colour, linewidth=1.6)
+    axes.scatter([100 * each.prior for each in found], rows, s=42, marker=style.marker, color=style.colour, zorder=2)
     observed = [100 * each.observed / max(each.images, 1) for each in found]
     axes.scatter(observed, rows, s=90, marker="|", color=MUTED, linewidths=1.5, zorder=2)
     _list_classes(axes, [each.name for each in found], width)
@@ -220,7 +220,7 @@ def confidence_bars(comparison: Comparison, width: int) -> Figure:
     figure, panels = _panels(comparison, width, height=170)
     for panel, run in zip(panels, comparison.runs, strict=True):
         shares = 100 * confidence_shares(run)
-        bars = panel.bar(np.arange(0.1, 1, 0.2), shares, width=0.18, color=comparison.look(run).colour)
+        bars = panel.bar(np.arange(0.1, 1, 0.2), shares, width=0.18, color=comparison.style(run).colour)
         panel.bar_label(bars, [f"{share:.0f} %" for share in shares], padding=2, fontsize=11, color=INK)
         panel.grid(False)
         panel.set_yticks([])
@@ -236,7 +236,7 @@ def reliability_curves(comparison: Comparison, width: int) -> Figure:
         panel.plot([0, 1], [0, 1], color=RULE, linewidth=1)
         for probabilities, colour, line in (
             (expit(run.test_scores), MUTED, "o:"),
-            (run.decisions.probabilities(run.test_scores), comparison.look(run).colour, "o-"),
+            (run.decisions.probabilities(run.test_scores), comparison.style(run).colour, "o-"),
         ):
             curve = reliability(probabilities, run.test_labels)
             panel.plot(curve.predicted, curve.observed, line, color=colour, markersize=4, linewidth=1.6)

@@ -25,7 +25,7 @@ METHOD_ORDER = (
 )
 
 
-class Look(NamedTuple):
+class SeriesStyle(NamedTuple):
     """How a series is drawn, the same in every chart; its shape tells apart what its colour does not."""
 
     colour: str
@@ -39,24 +39,24 @@ class Look(NamedTuple):
         return {"color": self.colour, "marker": self.marker, "linestyle": self.dashes}
 
 
-def look_at(number: int, shape: int = 0) -> Look:
-    """Return the look of a series by its number; another shape has the same colour."""
+def series_style(number: int, shape: int = 0) -> SeriesStyle:
+    """Return the style of a series by its number; another shape has the same colour."""
     marker, glyph = MARKERS[(number + shape) % len(MARKERS)]
-    return Look(PALETTE[number % len(PALETTE)], marker, glyph, DASHES[(number + shape) % len(DASHES)])
+    return SeriesStyle(PALETTE[number % len(PALETTE)], marker, glyph, DASHES[(number + shape) % len(DASHES)])
 
 
-def looks_of(methods: Sequence[str]) -> list[Look]:
-    """Return the look of each method of a chart: its own colour everywhere, and shapes that differ within the chart.
+def method_styles(methods: Sequence[str]) -> list[SeriesStyle]:
+    """Return the style of each method of a chart: its own colour everywhere, and shapes that differ within the chart.
 
-    >>> [look.colour for look in looks_of(["opml", "bce", "opml"])]
+    >>> [style.colour for style in method_styles(["opml", "bce", "opml"])]
     ['#0067a8', '#6b7280', '#0067a8']
     """
-    found: list[Look] = []
+    found: list[SeriesStyle] = []
     for method in methods:
         known = method in METHOD_ORDER
         number = METHOD_ORDER.index(method) if known else zlib.crc32(method.encode())
-        shapes = (look_at(number, shape) for shape in range(len(MARKERS) * len(DASHES)))
-        found.append(next((look for look in shapes if look not in found), look_at(number)))
+        shapes = (series_style(number, shape) for shape in range(len(MARKERS) * len(DASHES)))
+        found.append(next((style for style in shapes if style not in found), series_style(number)))
     return found
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from onepair.data.class_rules import with_classes
 from onepair.data.formats.read import recognise
 from onepair.data.formats.write import SAME, named_from, write_labels, written_format
 from onepair.data.formats.xmp import Form, Written, write_keywords
@@ -188,7 +189,7 @@ def _project_table(run: FinishedRun) -> tuple[list[Entry], LabelTable, LabelTabl
     entries = store.entries()
     last = {(entry.file, entry.label): entry for entry in entries}
     shown = {entry.label for entry in last.values() if entry.answer == "yes"}
-    before = _with_classes(table, [name for name in store.classes() if name in shown and name not in table.classes])
+    before = with_classes(table, [name for name in store.classes() if name in shown and name not in table.classes])
     decided = _locate(before, np.arange(len(before)), last.values())
     labels, asked = _with_answers(None, len(table.classes), before, decided)
     return entries, before, replace(before, labels=labels, asked=asked if asked.has(POSITIVE) else None), decided
@@ -281,7 +282,7 @@ def completed_table(
     """
     last = {(entry.file, entry.label): entry for entry in entries}
     shown = {entry.label for entry in last.values() if entry.answer == "yes"}
-    before = _with_classes(_observed_table(run), [name for name in added if name in shown])
+    before = with_classes(_observed_table(run), [name for name in added if name in shown])
     decided = _locate(before, run.task.images, last.values())
     labels, asked = _with_answers(run.audit, len(run.table.classes), before, decided)
     return before, replace(before, labels=labels, asked=asked if asked.has(POSITIVE) else None), decided
@@ -314,16 +315,6 @@ def _observed_table(run: FinishedRun) -> LabelTable:
     if not task.out_of_fold:
         split[task.validation] = "validation"
     return replace(table, labels=labels, split=split)
-
-
-def _with_classes(table: LabelTable, names: Sequence[str]) -> LabelTable:
-    """The table with more classes, of which nothing is known."""
-    if not names:
-        return table
-    labels, asked = table.labels.with_classes(len(names)), table.asked
-    if asked is not None:
-        asked = LabelMatrix.from_entries(labels.shape, *asked.positives(), POSITIVE, complete=True)
-    return replace(table, classes=(*table.classes, *names), labels=labels, asked=asked)
 
 
 def _locate(table: LabelTable, images: Indices, entries: Iterable[Entry]) -> list[Located]:

@@ -83,14 +83,14 @@ def draw(run: "FinishedRun", split: AuditedSplit, images: int, seed: int) -> Sam
         )
     rows = run.rows(split)
     files = [run.table.files[row] for row in rows.tolist()]
-    drawn = _places(files, before.files, audit_folder(run)) if before else []
+    drawn = _indices(files, before.files, audit_folder(run)) if before else []
     wanted = min(images, len(files)) - len(drawn)
     if before is not None and wanted <= 0:
         return before
     left = np.setdiff1d(np.arange(len(files)), drawn)
     expected = run.decisions.probabilities(run.scores(split)).sum(1)
     more = left[systematic(expected[left], wanted, np.random.default_rng((seed, len(drawn))))]
-    chosen = tuple(files[place] for place in [*drawn, *more.tolist()])
+    chosen = tuple(files[index] for index in [*drawn, *more.tolist()])
     sample = Sample(split=split, seed=seed, population=len(run.task.rows(split)), files=chosen)
     write_sample(run, sample)
     return sample
@@ -116,9 +116,9 @@ def systematic(values: Floats, wanted: int, random: np.random.Generator) -> Indi
     """
     if wanted == 0:
         return np.zeros(0, np.intp)
-    places = (np.arange(wanted) * len(values) + random.integers(len(values))) // wanted
+    indices = (np.arange(wanted) * len(values) + random.integers(len(values))) // wanted
     spread = (_halving(wanted) + random.integers(wanted)) % wanted
-    drawn: Indices = np.argsort(values, kind="stable")[places][spread]
+    drawn: Indices = np.argsort(values, kind="stable")[indices][spread]
     return drawn
 
 
@@ -153,7 +153,7 @@ def read_audit(run: "FinishedRun") -> Audit | None:
         row, column = np.argwhere(table.labels == UNKNOWN)[0].tolist()
         raise RunError(f"{source}: {table.files[row]} has no answer for {table.classes[column]}; write 1 or 0 there")
     files = [run.table.files[row] for row in run.rows(sample.split).tolist()]
-    rows = run.rows(sample.split)[_places(files, table.files, source)]
+    rows = run.rows(sample.split)[_indices(files, table.files, source)]
     order = np.argsort(rows)
     return Audit(sample.split, rows[order], table.labels[order], sample.population)
 
@@ -173,7 +173,7 @@ def write_audit(run: "FinishedRun", sample: Sample, labels: dict[str, NDArray[np
 
 def write_sheet(run: "FinishedRun", sample: Sample, path: Path) -> None:
     """Write the sample as a table to fill in: known labels, those of complete images among them, and blanks."""
-    row_of = {run.table.files[row]: place for place, row in enumerate(run.rows(sample.split).tolist())}
+    row_of = {run.table.files[row]: index for index, row in enumerate(run.rows(sample.split).tolist())}
     labels = run.labels(sample.split)[[row_of[file] for file in sample.files]]
     write_table(_table(run, sample, sample.files, labels), path)
 
@@ -185,7 +185,7 @@ def read_answers(run: "FinishedRun", split: AuditedSplit, path: Path) -> LabelTa
         strange = sorted(set(table.classes) ^ set(run.table.classes))[0]
         raise RunError(f"{path}: its columns are not the classes of the run, as {strange}; write a sheet anew")
     columns = [table.classes.index(name) for name in run.table.classes]
-    _places([run.table.files[row] for row in run.rows(split).tolist()], table.files, path)
+    _indices([run.table.files[row] for row in run.rows(split).tolist()], table.files, path)
     return LabelTable(table.files, run.table.classes, LabelMatrix.of(table.labels[:, columns]), table.split, table.root)
 
 
@@ -196,13 +196,13 @@ def _table(run: "FinishedRun", sample: Sample, files: tuple[str, ...], labels: L
     return LabelTable(files, table.classes, LabelMatrix.of(labels), split, table.root, texts=texts, ids=table.ids)
 
 
-def _places(files: list[str], wanted: tuple[str, ...], source: Path) -> list[int]:
+def _indices(files: list[str], wanted: tuple[str, ...], source: Path) -> list[int]:
     """Where in `files` the wanted ones are."""
-    place_of = {file: place for place, file in enumerate(files)}
-    strange = [file for file in wanted if file not in place_of]
+    index_of = {file: index for index, file in enumerate(files)}
+    strange = [file for file in wanted if file not in index_of]
     if strange:
         raise RunError(f"{source}: names {strange[0]}, which is not an image of the split; remove it there")
-    return [place_of[file] for file in wanted]
+    return [index_of[file] for file in wanted]
 
 
 # The results
@@ -234,18 +234,18 @@ def summarise_audit(run: "FinishedRun") -> AuditSummary:
     if audit is None:
         raise RunError(f"{run.path}: not one image is audited yet; run {command('audit', run.path)}")
     rows = run.rows(audit.split)
-    places = np.searchsorted(rows, audit.rows)
-    others = np.setdiff1d(np.arange(len(rows)), places)
+    indices = np.searchsorted(rows, audit.rows)
+    others = np.setdiff1d(np.arange(len(rows)), indices)
     if len(others) == 0 and audit.population > len(audit):  # of a sample all is audited, and stands for the rest
-        others = places
+        others = indices
     given, scores = run.table.labels[rows], run.scores(audit.split)
     chances = run.decisions.probabilities(scores)
-    found = (audit.labels == POSITIVE) & (given[places] != POSITIVE)
+    found = (audit.labels == POSITIVE) & (given[indices] != POSITIVE)
     stands_for = (audit.population - len(audit)) / max(len(others), 1)
-    parts = count_missing(given[others], chances[others], audit.labels, chances[places]) if len(others) else None
+    parts = count_missing(given[others], chances[others], audit.labels, chances[indices]) if len(others) else None
     by_class = zip(*(stands_for * each for each in parts[0]), strict=True) if parts else [(0.0,) * 3] * given.shape[1]
     together = tuple(stands_for * float(each) for each in parts[1]) if parts else (0.0,) * 3
-    predicted = run.decisions.labels(scores[places])
+    predicted = run.decisions.labels(scores[indices])
     there = (audit.labels == POSITIVE).any()
     return AuditSummary(
         split=audit.split,
@@ -253,12 +253,12 @@ def summarise_audit(run: "FinishedRun") -> AuditSummary:
         population=audit.population,
         observed=int(run.table.labels.take(run.task.rows(audit.split)).count(POSITIVE).sum()),
         found=int(found.sum()),
-        denied=int(((audit.labels == NEGATIVE) & (given[places] == POSITIVE)).sum()),
+        denied=int(((audit.labels == NEGATIVE) & (given[indices] == POSITIVE)).sum()),
         classes={
             name: Interval(*(float(end) + number for end in ends))
             for name, number, ends in zip(run.table.classes, found.sum(0).tolist(), by_class, strict=True)
         },
         missing=Interval(*(end + int(found.sum()) for end in together)),
-        figures=bootstrap_figures(scores[places], audit.labels, predicted) if there else None,
+        figures=bootstrap_figures(scores[indices], audit.labels, predicted) if there else None,
         more=more_to_halve(len(audit), audit.population),
     )

@@ -153,10 +153,10 @@ class StopRequests:
             raise stopped(self.received, kept=kept)
 
 
-def stopped(number: int, *, kept: str, told: bool = True) -> Stopped:
+def stopped(number: int, *, kept: str, shown: bool = True) -> Stopped:
     """The end of a run that a signal stopped; of several processes, one tells of it and has the signal's exit code."""
     sentence = f"stopped by {_NAMES[signal.Signals(number)]}; {kept}; the same command goes on"
-    return Stopped(sentence if told else "", code=128 + number if told else 0)
+    return Stopped(sentence if shown else "", code=128 + number if shown else 0)
 
 
 class Agreement:

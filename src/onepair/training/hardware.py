@@ -87,6 +87,13 @@ def without_driver_lookups() -> Iterator[None]:
             os.environ[name] = before
 
 
+@contextmanager
+def own_random_state() -> Iterator[None]:
+    """Leave torch's random state to the program around: what is drawn within follows from the seed of the run."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        yield
+
+
 def is_first() -> bool:
     """Whether this process is the first of those that compute together, or the only one."""
     return getattr(rank_zero_only, "rank", 0) == 0

@@ -376,7 +376,7 @@ class Trainer:
         if received:
             place = f"{self.stage.name} epoch {self.progress.epoch + 1}, {counted(self.progress.batches, 'batch')} done"
             kept = f"saved in {self.folder.path} ({place})"
-            raise stopped(received, kept=kept, told=self.fabric.is_global_zero)
+            raise stopped(received, kept=kept, shown=self.fabric.is_global_zero)
         return due
 
     def _save(self) -> None:

@@ -35,6 +35,7 @@ from onepair.training.hardware import (
     gathered,
     holds_norms,
     on_first,
+    own_random_state,
     patiently,
     share_norms,
     without_driver_lookups,
@@ -49,6 +50,7 @@ FEATURES_TO_SCORE = 4096
 MUCH_WORK = 2e12  # products of a pass over all features and classes, which takes a minute
 
 
+@own_random_state()
 def train(
     config: Config,
     folder: RunFolder,
@@ -302,11 +304,11 @@ def run_solved(run: RunContext) -> Results:
     run = prepare(run, unreadable_features(run))
     found, source = solve_head(run)
     task = run.task
-    place = np.full(len(task.table), -1)
-    place[task.train] = np.arange(len(task.train))
+    index = np.full(len(task.table), -1)
+    index[task.train] = np.arange(len(task.train))
 
     def out_of_fold(rows: Indices) -> Scores:
-        return found.out_of_fold(_features_of(source, rows), place[rows])
+        return found.out_of_fold(_features_of(source, rows), index[rows])
 
     def by_all(rows: Indices) -> Scores:
         scores = np.empty((len(rows), len(task.table.classes)), np.float32)

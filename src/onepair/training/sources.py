@@ -135,7 +135,7 @@ class CachedActivations(NamedTuple):
     """What a frozen part of a network makes of images, or of their mirrored selves."""
 
     activations: Features  # (n, D), mapped from a file
-    place: NDArray[np.int64]  # (N,) where those of a row of the table are
+    row_index: NDArray[np.int64]  # (N,) where those of a row of the table are
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ class ActivationSource:
         found: Features = np.empty((len(reading.rows), self.plain.activations.shape[1]), np.float16)
         for kept, chosen in ((self.plain, ~reading.flipped), (self.flipped, reading.flipped)):
             if kept is not None:
-                found[chosen] = kept.activations[kept.place[reading.rows[chosen]]]
+                found[chosen] = kept.activations[kept.row_index[reading.rows[chosen]]]
         return found
 
 
@@ -305,13 +305,15 @@ class FrozenFeatures:
         def extract() -> FixedActivations:
             used = self._used(task)
             activations, unreadable = self._extract(before, task, used)
-            plain = CachedActivations(activations, _places(used, len(task.table)))
+            plain = CachedActivations(activations, _row_index(used, len(task.table)))
             if before.preprocessing.flip == 0:
                 return FixedActivations(plain, None, unreadable)
             # What a fold holds out, the others learn from.
             learned = np.union1d(task.train, task.test) if task.holds_out else task.train
             mirrored, _ = self._extract(before, task, learned, view="flipped")
-            return FixedActivations(plain, CachedActivations(mirrored, _places(learned, len(task.table))), unreadable)
+            return FixedActivations(
+                plain, CachedActivations(mirrored, _row_index(learned, len(task.table))), unreadable
+            )
 
         return self._once("activations", before, self.config.data, extract)
 
@@ -367,26 +369,26 @@ class FrozenFeatures:
 
     def _progress(self, backbone: Backbone, view: View) -> OnProgress:
         """Tell how far it is, and before anything is written how much room it will take, if that is much."""
-        told = progress_of(self.callbacks, "extracting features" if view == "plain" else "and of mirrored images")
-        said = False
+        on_rows = progress_of(self.callbacks, "extracting features" if view == "plain" else "and of mirrored images")
+        announced = False
 
         def on_progress(done: int, rows: int) -> None:
-            nonlocal said
+            nonlocal announced
             size = 2 * (rows - done) * backbone.feature_dim
-            if not said and size > MUCH:
+            if not announced and size > MUCH:
                 _log.info(
                     f"keeping {backbone.name} of {rows - done:,} images ({view}) takes {size / 1e9:,.1f} GB "
                     f"in {self.hardware.cache}"
                 )
-            said = True
-            told(done, rows)
+            announced = True
+            on_rows(done, rows)
             self.requests.raise_if_asked(kept="the features extracted so far are kept")
 
         return on_progress
 
 
-def _places(rows: Indices, table: int) -> NDArray[np.int64]:
+def _row_index(rows: Indices, table: int) -> NDArray[np.int64]:
     """Where in an array each row of a table is, if row by row it holds `rows`."""
-    places = np.full(table, -1)
-    places[rows] = np.arange(len(rows))
-    return places
+    indices = np.full(table, -1)
+    indices[rows] = np.arange(len(rows))
+    return indices

@@ -151,8 +151,8 @@ class BatchSpec(NamedTuple):
         """Of processes that read a batch together, what one of them reads."""
         return self.cut(slice(process, None, processes))
 
-    def cut(self, places: slice) -> "BatchSpec":
-        return BatchSpec(self.rows[places], self.flipped[places], None if self.draws is None else self.draws[places])
+    def cut(self, part: slice) -> "BatchSpec":
+        return BatchSpec(self.rows[part], self.flipped[part], None if self.draws is None else self.draws[part])
 
 
 def batch_specs(
@@ -327,8 +327,8 @@ def _leave_signals_to_the_first(worker: int) -> None:
 def _stack(images: list[Tensor], size: int) -> Tensor:
     """One batch in channels-last memory: the layout both of the decoded images and of fast convolutions."""
     batch = torch.empty((len(images), 3, size, size), dtype=torch.uint8, memory_format=torch.channels_last)
-    for place, image in zip(batch, images, strict=True):
-        place.copy_(image)
+    for target, image in zip(batch, images, strict=True):
+        target.copy_(image)
     return batch
 
 

@@ -70,12 +70,12 @@ def image_blocks(
         lambda image: (image, _read(image, preprocessing)), chain(first, images), threads=workers, ahead=batch_size
     )
     for read in iter(lambda: list(islice(results, batch_size)), []):
-        places = range(seen, seen + len(read))
+        indices = range(seen, seen + len(read))
         seen += len(read)
         for _, problem in read:
             if isinstance(problem, Problem):
                 report(problem)
-        good = [(row, *each) for row, each in zip(places, read, strict=True) if not isinstance(each[1], Problem)]
+        good = [(row, *each) for row, each in zip(indices, read, strict=True) if not isinstance(each[1], Problem)]
         if good:
             rows, sources, pixels = zip(*good, strict=True)
             stacked = np.stack(pixels)
@@ -90,13 +90,13 @@ def row_blocks(
     seen, left = 0, iter(rows)
     for batch in iter(lambda: [row for row in islice(left, batch_size) if isinstance(row, Row)], []):
         inputs = vectorise([row.value for row in batch])
-        places = np.arange(seen, seen + len(batch))
+        indices = np.arange(seen, seen + len(batch))
         seen += len(batch)
         good: NDArray[np.bool_] = np.asarray(np.isfinite(inputs).all(1))
-        for place in np.flatnonzero(~good).tolist():
-            report(Problem("bad vector", batch[place].name or f"row {places[place]}", NOT_FINITE))
+        for index in np.flatnonzero(~good).tolist():
+            report(Problem("bad vector", batch[index].name or f"row {indices[index]}", NOT_FINITE))
         if good.any():
-            yield Block(inputs[good], places[good], seen, [row for row, fine in zip(batch, good, strict=True) if fine])
+            yield Block(inputs[good], indices[good], seen, [row for row, fine in zip(batch, good, strict=True) if fine])
 
 
 def images_of(table: LabelTable, rows: Indices) -> Iterator[Source]:

@@ -115,7 +115,7 @@ class DigestMemory:
             self._connection.execute(
                 "create table if not exists digests (path text primary key, size int, changed int, digest blob)"
             )
-            self._connection.execute("create table if not exists looks (digest blob primary key, look blob)")
+            self._connection.execute("create table if not exists hashes (digest blob primary key, hash blob)")
 
     def recall(self, states: list[_State]) -> dict[object, bytes]:
         """The digests of those files that are as they were."""
@@ -137,22 +137,22 @@ class DigestMemory:
                 with self._connection:
                     self._connection.executemany("insert or replace into digests values (?, ?, ?, ?)", rows)
 
-    def looks(self, digests: list[bytes]) -> dict[bytes, bytes]:
+    def hashes(self, digests: list[bytes]) -> dict[bytes, bytes]:
         """What the images of some digests look like, of those that were looked at."""
         found: dict[bytes, bytes] = {}
         with self._forgiving():
             for start in range(0, len(digests) if self._connection else 0, _AT_ONCE):
                 some = digests[start : start + _AT_ONCE]
                 marks = ",".join("?" * len(some))
-                query = f"select digest, look from looks where digest in ({marks})"  # noqa: S608 (only marks)
+                query = f"select digest, hash from hashes where digest in ({marks})"  # noqa: S608 (only marks)
                 found |= dict(self._connection.execute(query, some)) if self._connection else {}
         return found
 
-    def keep_looks(self, looks: Mapping[bytes, bytes]) -> None:
+    def keep_hashes(self, hashes: Mapping[bytes, bytes]) -> None:
         with self._forgiving():
             if self._connection:
                 with self._connection:
-                    self._connection.executemany("insert or replace into looks values (?, ?)", looks.items())
+                    self._connection.executemany("insert or replace into hashes values (?, ?)", hashes.items())
 
     def close(self) -> None:
         if self._connection:
@@ -245,10 +245,10 @@ BURST = 10  # images that may be alike in any collection; of a large one, up to 
 _FLAT = 4.0  # standard deviation of the grey of an image without a pattern
 _ROWS = 512  # that are compared with all at once
 
-Look = bytes  # empty: of an image without any pattern
+ImageHash = bytes  # empty: of an image without any pattern
 
 
-def look_of(pixels: Pixels) -> Look:
+def image_hash(pixels: Pixels) -> ImageHash:
     """Return a hash of what an image (H, W, 3) looks like: where it gets brighter, to the right and downwards."""
     grey = np.asarray(Image.fromarray(pixels).convert("L").resize((9, 9), Image.Resampling.BOX), np.int16)
     if grey.std() < _FLAT:
@@ -257,9 +257,9 @@ def look_of(pixels: Pixels) -> Look:
     return np.packbits(brighter).tobytes()
 
 
-def looks_of(
+def image_hashes(
     images: Sequence[Path], *, memory: Path, progress: Callable[[Iterable[int]], Iterable[int]] = iter
-) -> list[Look]:
+) -> list[ImageHash]:
     """Return what files look like; those that cannot be read like nothing.
 
     Args:
@@ -269,26 +269,26 @@ def looks_of(
     """
     digests = [digest if isinstance(digest, bytes) else b"" for digest in digests_of(images, memory=memory)]
     with closing(DigestMemory(memory)) as known:
-        found = known.looks(digests)
-        missing = [place for place, digest in enumerate(digests) if digest and digest not in found]
-        looks = in_threads(lambda place: _look(images[place]), missing, threads=cores())
-        seen = {digests[place]: look for place, look in zip(progress(missing), looks, strict=True)}
-        known.keep_looks(seen)
+        found = known.hashes(digests)
+        missing = [index for index, digest in enumerate(digests) if digest and digest not in found]
+        hashes = in_threads(lambda index: _hash_of(images[index]), missing, threads=cores())
+        seen = {digests[index]: hash for index, hash in zip(progress(missing), hashes, strict=True)}
+        known.keep_hashes(seen)
     return [{**found, **seen}.get(digest, b"") for digest in digests]
 
 
-def _look(image: Path) -> Look:
+def _hash_of(image: Path) -> ImageHash:
     try:
-        return look_of(decode(image, at_least=16))  # at a small scale where the format allows
+        return image_hash(decode(image, at_least=16))  # at a small scale where the format allows
     except (DataError, OSError):  # which is said where it is learned from
         return b""
 
 
-def near_duplicates(looks: Mapping[int, Look], features: NDArray[np.floating] | None = None) -> list[list[int]]:
+def near_duplicates(hashes: Mapping[int, ImageHash], features: NDArray[np.floating] | None = None) -> list[list[int]]:
     """Return rows whose images look nearly the same, together, each group sorted.
 
     Args:
-        looks: what each row looks like.
+        hashes: `image_hash` of each row.
         features: (N, D) of all rows, which tell of images that are less alike.
 
     Examples:
@@ -296,8 +296,8 @@ def near_duplicates(looks: Mapping[int, Look], features: NDArray[np.floating] | 
         >>> near_duplicates({0: one, 1: bytes(16), 2: other, 3: b""})
         [[0, 2]]
     """
-    rows = np.array([row for row, look in looks.items() if look], np.intp)
-    bits = np.unpackbits(np.frombuffer(b"".join(look for look in looks.values() if look), np.uint8)).reshape(-1, BITS)
+    rows = np.array([row for row, hash in hashes.items() if hash], np.intp)
+    bits = np.unpackbits(np.frombuffer(b"".join(hash for hash in hashes.values() if hash), np.uint8)).reshape(-1, BITS)
     if len(rows) < 2:
         return []
     signs = 2 * bits.astype(np.float32) - 1  # whose products count the bits that are the same, less those that differ
@@ -318,7 +318,7 @@ def near_duplicates(looks: Mapping[int, Look], features: NDArray[np.floating] | 
     members: dict[int, list[int]] = defaultdict(list)
     for row, name in zip(rows.tolist(), group.tolist(), strict=True):
         members[name].append(row)
-    most = max(BURST, len(looks) // 10)
+    most = max(BURST, len(hashes) // 10)
     return sorted(sorted(each) for each in members.values() if 1 < len(each) <= most)
 
 

@@ -259,10 +259,10 @@ class Column(Sequence[Any]):
     def _spellings(self) -> tuple[Sequence[Any], Indices]:
         """The cells that differ, and which of them each row has."""
         try:
-            place = {cell: i for i, cell in enumerate(dict.fromkeys(self.cells))}
+            index = {cell: i for i, cell in enumerate(dict.fromkeys(self.cells))}
         except TypeError:  # lists, mappings
             return self.cells, np.arange(len(self.cells))
-        return list(place), np.fromiter(map(place.__getitem__, self.cells), np.intp, len(self.cells))
+        return list(index), np.fromiter(map(index.__getitem__, self.cells), np.intp, len(self.cells))
 
     @cached_property
     def labels(self) -> Labels:
