@@ -21,7 +21,7 @@ from onepair.data.images.image_files import skipped_files
 from onepair.review.answers import Answer
 from onepair.review.app import Application
 from onepair.review.image_answers import open_answers
-from onepair.review.pictures import Pictures
+from onepair.review.photos import Pictures
 from onepair.review.queue import open_run, read_queue
 from onepair.review.session import ReviewSession
 from onepair.runs.project import Project, run_in

@@ -23,7 +23,7 @@ from onepair.data.vector_files import read_vectors
 from onepair.errors import DataError, MissingExtraError, RemoteError, UserError, WriteError
 from onepair.files import cache_folder
 from onepair.remote import RemotePath, all_at_once, as_path
-from onepair.review.pictures import Pictures
+from onepair.review.photos import Pictures
 from tests.servers import answer
 
 pytestmark = pytest.mark.usefixtures("alone")

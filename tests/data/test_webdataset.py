@@ -22,7 +22,7 @@ from onepair.data.quality import find_problems
 from onepair.data.text_files import exists
 from onepair.errors import DataError
 from onepair.remote import RemotePath, all_at_once, as_path
-from onepair.review.pictures import Pictures
+from onepair.review.photos import Pictures
 from tests.data.test_remote import SMALL, jpeg
 
 pytestmark = pytest.mark.usefixtures("alone")

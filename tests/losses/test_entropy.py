@@ -5,7 +5,7 @@ import torch
 from scipy.stats import entropy
 
 from onepair.losses import bce_loss, entropy_maximization_loss
-from onepair.losses.entropy import binary_entropy
+from onepair.losses.bce import binary_entropy
 from tests.losses.batches import random_batch
 
 

@@ -13,7 +13,7 @@ from onepair.inference.model_files import Description, write_description
 from onepair.labels import POSITIVE, UNKNOWN, observe_positives
 from onepair.review.app import Application
 from onepair.review.audit_session import AuditSession, open_store
-from onepair.review.pictures import Pictures
+from onepair.review.photos import Pictures
 from onepair.runs.audit import audit_folder, draw
 from onepair.runs.config import build_config
 from onepair.runs.finished import FinishedRun

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.answers import Store
 from onepair.review.app import Application
-from onepair.review.pictures import Pictures
+from onepair.review.photos import Pictures
 from onepair.review.queue import answers_file, open_run, read_queue
 from onepair.review.session import ReviewSession
 from onepair.runs.config import build_config

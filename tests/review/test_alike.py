@@ -7,7 +7,7 @@ from onepair.labels import UNKNOWN
 from onepair.review.answers import Answer
 from onepair.review.app import Application
 from onepair.review.image_answers import open_answers
-from onepair.review.pictures import Pictures
+from onepair.review.photos import Pictures
 from onepair.review.queue import read_queue
 from onepair.review.retraining import planned_commands
 from onepair.review.session import ReviewSession

@@ -18,7 +18,7 @@ from onepair.finding.suggestions import Suggestions, read_suggestions, write_sug
 from onepair.inference.prediction import CsvWriter, Prediction
 from onepair.review.answers import Answer
 from onepair.review.completion import write_completed
-from onepair.review.pictures import SMALL, Pictures
+from onepair.review.photos import SMALL, Pictures
 from onepair.review.queue import open_run
 from onepair.review.retraining import Retraining, planned_commands
 from onepair.runs.folder import RunFolder

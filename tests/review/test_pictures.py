@@ -9,7 +9,7 @@ from PIL import Image, ImageFile
 
 from onepair.data.label_table import LabelTable
 from onepair.errors import DataError
-from onepair.review.pictures import LARGE, SMALL, Pictures, heat_map
+from onepair.review.photos import LARGE, SMALL, Pictures, heat_map
 from tests.data.bombs import BOMBS
 
 
@@ -80,7 +80,7 @@ def test_tiny_images_keep_every_pixel(tmp_path):
 def test_what_was_made_once_is_kept(pictures, data, monkeypatch):
     save(data / "a.jpg")
     first = pictures("a.jpg").picture(0, SMALL)
-    monkeypatch.setattr("onepair.review.pictures.decode", lambda *_, **__: pytest.fail("decoded again"))
+    monkeypatch.setattr("onepair.review.photos.decode", lambda *_, **__: pytest.fail("decoded again"))
     assert pictures("a.jpg").picture(0, SMALL) == first
 
 

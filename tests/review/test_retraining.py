@@ -15,7 +15,7 @@ from onepair.probability import fit_decisions
 from onepair.review import retraining
 from onepair.review.answers import Answer
 from onepair.review.app import Application
-from onepair.review.pictures import Pictures
+from onepair.review.photos import Pictures
 from onepair.review.queue import open_run
 from onepair.review.retraining import Command, Retraining, compare, planned_commands
 from onepair.runs.config import DataConfig

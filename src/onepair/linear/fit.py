@@ -18,8 +18,8 @@ from onepair.label_matrix import LabelMatrix
 from onepair.labels import POSITIVE, UNKNOWN, Indices, Labels, fold_groups
 from onepair.linear.solver import Design, Objective, Run, Solution, in_order, measure_columns, solve, workers
 from onepair.methods import Method
+from onepair.methods.cross_entropy import Ridge
 from onepair.methods.method import as_observed
-from onepair.methods.ridge import Ridge
 from onepair.metrics import one_block
 from onepair.models.backbone import Kernel
 from onepair.probability.evaluation import estimated_map_by_blocks
@@ -47,7 +47,7 @@ _LEAST = 1e-6  # eigenvalue of the kernel of the landmarks, relative to the high
 
 
 class RidgeTargets(NamedTuple):
-    """The targets of `onepair.methods.ridge`, less those of an unknown label: 0 but for the labels that are known."""
+    """The targets of method ridge, less those of an unknown label: 0 but for the labels that are known."""
 
     known: csr_array  # (N, L), t - u where a label is known
     share: Tensor  # (L,), u

@@ -5,8 +5,7 @@ options. Logits, never probabilities; float16 and bfloat16 are computed and retu
 """
 
 from onepair.losses.batch import Loss, Reduction, Unknown
-from onepair.losses.bce import BCELoss, bce_loss
-from onepair.losses.entropy import EntropyMaximizationLoss, entropy_maximization_loss
+from onepair.losses.bce import BCELoss, EntropyMaximizationLoss, bce_loss, entropy_maximization_loss, propensity_loss
 from onepair.losses.focal import AsymmetricLoss, FocalLoss, HillLoss, asymmetric_loss, focal_loss, hill_loss
 from onepair.losses.opml import (
     OPMLLoss,
@@ -17,7 +16,6 @@ from onepair.losses.opml import (
     opml_plus_loss,
     soft_opml_loss,
 )
-from onepair.losses.propensity import propensity_loss
 from onepair.losses.zlpr import TwoWayLoss, ZLPRLoss, two_way_loss, zlpr_loss
 
 __all__ = [

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from onepair.labels import UNKNOWN
 from onepair.losses import EntropyMaximizationLoss
 from onepair.losses.batch import check_at_least_zero, loss_batch, unknown_cells
-from onepair.losses.entropy import binary_entropy
+from onepair.losses.bce import binary_entropy
 from onepair.methods.method import (
     FixedTargets,
     MatrixMethod,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from onepair.errors import UserError
 from onepair.labels import POSITIVE
-from onepair.losses.propensity import Form, propensity_loss
+from onepair.losses.bce import Form, propensity_loss
 from onepair.methods.method import Method, Observed, count, register
 
 

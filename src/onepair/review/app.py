@@ -19,8 +19,7 @@ from onepair.review.completion import FORMS, download
 from onepair.review.image_answers import open_answers
 from onepair.review.language import best_language, language
 from onepair.review.pages import GRID, AuditPages, Pages, ReviewPages, address, grid_address
-from onepair.review.photos import Filter, Only
-from onepair.review.pictures import LARGE, SMALL, Picture, Pictures, heat_map
+from onepair.review.photos import LARGE, SMALL, Filter, Only, Picture, Pictures, heat_map
 from onepair.review.queue import Order, read_queue
 from onepair.review.retraining import runs_beside
 from onepair.review.session import Cell, ReviewSession

@@ -18,8 +18,7 @@ from onepair.review import language
 from onepair.review.answers import Entry, NewClass
 from onepair.review.audit_session import AuditSession
 from onepair.review.completion import own_table
-from onepair.review.photos import Filter, PhotoList
-from onepair.review.pictures import Frame, Passage, Pictures
+from onepair.review.photos import Filter, Frame, Passage, PhotoList, Pictures
 from onepair.review.queue import Order, estimated_missing
 from onepair.review.retraining import BeforeAfter, compare, runs_beside
 from onepair.review.session import Kind, ReviewSession

@@ -23,7 +23,7 @@ from onepair.errors import ReviewError, Stopped
 from onepair.files import cache_folder
 from onepair.review.answers import login_name
 from onepair.review.app import Application
-from onepair.review.pictures import Pictures
+from onepair.review.photos import Pictures
 from onepair.review.session import Session
 
 HEADERS = {
