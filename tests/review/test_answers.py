@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from onepair.errors import ReviewError
 from onepair.review.answers import Answer, Store
+from onepair.review.image_answers import ImageAnswers
 
 
 @pytest.fixture
@@ -293,3 +294,20 @@ def test_answers_of_a_read_only_run_can_be_read(store, monkeypatch, beside):
     assert {name: after[name] for name in before if not name.endswith("-shm")} == {
         name: before[name] for name in before if not name.endswith("-shm")
     }
+
+
+def test_a_class_that_is_called_otherwise_is_seen_and_undone_under_all_of_its_names(tmp_path):
+    path, digests = tmp_path / "answers.sqlite", {"a.jpg": "1", "b.jpg": "2"}
+    first = ImageAnswers(path, digests, ["dog", "cat"])
+    first.record([Answer("a.jpg", "dog", "yes", 0), Answer("a.jpg", "cat", "no", 0)], who="Ann")
+    first.recognise({}, {"dog": "Dogs"}, {})
+    store = ImageAnswers(path, digests, ["Dogs", "cat"])
+    (seen, _) = store.entries()
+    assert seen.label == "Dogs"
+    (refused,) = store.record([Answer("a.jpg", "Dogs", "no", 0)], who="Ben")  # who has not seen what was there
+    assert (refused.answer, refused.label) == ("yes", "Dogs")
+    assert store.record([Answer("a.jpg", "Dogs", "no", seen.id)], who="Ann") == []
+    assert store.entries()[-1].answer == "no"
+    store.undo(who="Ann")
+    last = {(entry.file, entry.label): entry.answer for entry in store.entries()}
+    assert last == {("a.jpg", "Dogs"): "yes", ("a.jpg", "cat"): "no"}

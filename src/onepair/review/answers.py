@@ -147,9 +147,7 @@ class Store:
         with self._transaction():
             action = self._next_id()
             for file, label, reply, seen in answers:
-                last = self._select(
-                    "SELECT * FROM decisions WHERE file = ? AND label = ? ORDER BY id DESC LIMIT 1", file, label
-                )
+                last = self._last_of_cell("decisions", file, label)
                 if not last or last[0].id == seen:
                     self._add(action, file, label, reply, who)
                 elif last[0].answer != reply:
@@ -164,12 +162,21 @@ class Store:
         with self._transaction():
             entries, action = self._last_action(who), self._next_id()
             for entry in entries:
-                before = self._select(
-                    "SELECT * FROM stands WHERE file = ? AND label = ? AND id < ? ORDER BY id DESC LIMIT 1",
-                    *(entry.file, entry.label, entry.id),
-                )
+                before = self._last_of_cell("stands", entry.file, entry.label, before=entry.id)
                 self._add(action, entry.file, entry.label, before[0].answer if before else None, who, undoes=entry.id)
         return entries
+
+    def _last_of_cell(
+        self, view: Literal["decisions", "stands"], file: str, label: str, *, before: int = 2**62
+    ) -> list[Entry]:
+        """The last entry of a cell, if any, under whatever name its class had."""
+        names = self._names_of(label)
+        query = f"SELECT * FROM {view} WHERE file = ? AND label IN ({','.join('?' * len(names))}) AND id < ?"  # noqa: S608 (only marks)
+        return self._select(f"{query} ORDER BY id DESC LIMIT 1", file, *names, before)
+
+    def _names_of(self, label: str) -> list[str]:
+        """All names that a class had."""
+        return [label]
 
     def last_action(self, *, who: str) -> list[Entry]:
         """Return the entries that `undo` would take back."""

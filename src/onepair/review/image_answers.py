@@ -155,6 +155,10 @@ class ImageAnswers(Store):
             label = self._now[label]
         return label
 
+    def _names_of(self, label: str) -> list[str]:
+        now = self.called(label)
+        return list(dict.fromkeys([label, now, *(name for name in self._now if self.called(name) == now)]))
+
     def with_classes_called(self, renamed: Mapping[str, str]) -> "ImageAnswers":
         """Use new names of classes, and store them nowhere."""
         self._now.update(renamed)
