@@ -233,9 +233,9 @@ class Run:
         """The split of which a person completed the labels of some images, if there is one."""
         return None if self._opened.audit is None else self._opened.audit.split
 
-    def sampled(self, split: Split) -> str:
+    def sampled(self, split: Split | None = None) -> str:
         """Of a split too large to be looked at as a whole, how many images stand for it, in a few words."""
-        return self._opened.sampled(split)
+        return self._opened.sampled(split or self._opened.judged_by)
 
     @property
     def data(self) -> Dataset:
@@ -285,7 +285,7 @@ class Run:
 
     def evaluate(
         self,
-        split: Split = "test",
+        split: Split | None = None,
         *,
         data: Dataset | None = None,
         metrics: Sequence[str] = (),
@@ -295,8 +295,9 @@ class Run:
         """Evaluate the model on a split of its dataset, or of another one.
 
         Args:
-            split: "train", "validation" or "test". On fixed features the scores of "validation" are out of fold,
-                where the dataset names no validation split.
+            split: "train", "validation" or "test"; by default "test", or "validation" where the run has no test images.
+                On fixed features the scores of "validation" are out of fold, where the dataset names no validation
+                split.
             data: another dataset, of which the shared classes are evaluated.
             metrics: further ones, by their registered names.
             threads: that read images; by default one per core.
@@ -304,15 +305,18 @@ class Run:
 
         Returns:
             The figures, with estimates and their intervals where labels are unknown; `to_frame` has those of classes.
+            Its `sentence` says how many labels are right, its `precision_recall` has recall by precision.
 
         Raises:
             UserError: there are no such images, or none of them has a label.
 
         Examples:
-            >>> run.evaluate("validation").estimated.map  # doctest: +SKIP
-            Interval(value=0.81, low=0.74, high=0.86)
+            >>> found = run.evaluate()  # doctest: +SKIP
+            >>> found.sentence  # doctest: +SKIP
+            'by 400 images: of 10 labels it gives, about 8 are right (5 to 10), and it finds 4 in 10 of all'
+            >>> found.precision_recall.to_frame()  # doctest: +SKIP
         """
-        if split not in SPLITS:
+        if split not in (None, *SPLITS):
             raise DataError(f"split is one of {', '.join(SPLITS)}, not {split!r}")
         if data is not None and not isinstance(data, Dataset):
             raise DataError(f"data is a Dataset, not {type(data).__name__}; make one by Dataset.from_frame or others")

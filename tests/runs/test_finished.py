@@ -10,7 +10,7 @@ from onepair.errors import ModelError, RunError, UserError
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.probability import fit_decisions
 from onepair.review.queue import open_run, read_queue
-from onepair.runs.finished import FinishedRun
+from onepair.runs.finished import FinishedRun, evaluate_run
 from tests.training.tiny import CLASSES, TEST, TRAIN, labels_of, train_tiny, write_images, write_table
 
 SPLITS = ["train"] * TRAIN + ["test"] * TEST
@@ -174,6 +174,10 @@ def test_a_split_without_images_is_a_sentence(folder, tmp_path):
     done = train_tiny(table, f"data.images='{folder / 'images'}'", out=tmp_path / "run", cache=folder / "cache")
     with pytest.raises(UserError, match="its dataset has no test images"):
         FinishedRun(done.folder.path).scores("test")
+    run = FinishedRun(done.folder.path)
+    assert evaluate_run(run).to_dict() == evaluate_run(run, "validation").to_dict()
+    with pytest.raises(UserError, match="its dataset has no test images"):
+        evaluate_run(run, "test")
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,9 @@ def evaluate(
         str | None, typer.Option(help="Another dataset that has classes of the run; by default the run's own.")
     ] = None,
     split: Annotated[
-        Literal["train", "validation", "test"],
-        typer.Option(help="Which images; choose validation where the dataset has no test split."),
-    ] = "test",
+        Literal["train", "validation", "test"] | None,
+        typer.Option(help="Which images.", show_default="test, or validation where the run has no test images"),
+    ] = None,
     reading: ReadOptions = READ_DEFAULTS,
     features: Features = None,
     threads: Threads = None,

@@ -154,6 +154,11 @@ class FinishedRun:
             raise RunError(f"{self.path}: its dataset has no {split} images; choose {' or '.join(there)} with --split")
         return rows[self.task.eval_rows(split)] if too_many(len(rows), len(self.table.classes)) else rows
 
+    @property
+    def judged_by(self) -> Split:
+        """The test images, or where there are none those of validation."""
+        return "test" if len(self.task.test) else "validation"
+
     def sampled(self, split: Split) -> str:
         """A few words on how many images figures of a split rest on, if it is not all of them; else nothing."""
         sample = self.task.sampled(split)
@@ -436,7 +441,7 @@ def find_metrics(names: Iterable[str]) -> dict[str, Metric]:
 
 def evaluate_run(
     run: FinishedRun,
-    split: Split = "test",
+    split: Split | None = None,
     *,
     table: LabelTable | None = None,
     source: str = "",
@@ -448,7 +453,7 @@ def evaluate_run(
 
     Args:
         run: the run.
-        split: which images.
+        split: which images; by default "test", or "validation" where the run has no test images.
         table: another dataset, whose classes may come in any order; those that both have are evaluated.
         source: what messages call that dataset.
         metrics: names of further metrics, computed on the known labels.
@@ -457,6 +462,7 @@ def evaluate_run(
 
     """
     chosen = find_metrics(metrics)
+    split = split or (run.judged_by if table is None else "test")
     data = _own_set(run, split, workers) if table is None else _other_set(run, table, source, split, workers, strict)
     found = evaluate(
         data.scores,
