@@ -480,15 +480,14 @@ def mean(rows: Sequence[Record], column: str) -> float:
 
 @table
 def trust() -> Lines:
-    """Of the first 100 and 500 suggestions: right, right by raw scores, and stated; rows that chose nothing."""
-    yield "dataset", "labels given", "first 100 right", "by raw scores", "stated", "first 500 right", "stated"
-    kept = (row for row in records("trust") if (row["half"], row["stage"]) == ("confirmed", "none"))
-    for (name, process), rows in groups(kept, "data", "process").items():
-        cells = []
-        for column in ("find@100", "raw@100", "said@100", "find@500", "said@500"):
-            there = [row for row in rows if row[column] not in ("", "nan")]
-            cells.append(f"{mean(there, column):.0f} %" if there else NOTHING)
-        yield name, process, *cells
+    """Of the first 100 suggestions: right, right by raw scores, and stated; means of rows that chose nothing."""
+    yield "labels given", "cases", "right, %", "by raw scores", "stated", "off by", "at most"
+    rows = [row for row in records("trust") if row["stage"] == "none" and row["half"] == "confirmed"]
+    for (process,), group in groups(rows, "process").items():
+        there = [row for row in group if row["find@100"] != "nan"]
+        shares = (f"{mean(there, f'{each}@100'):.0f}" for each in ("find", "raw", "said"))
+        off = [abs(float(row["said@100"]) - float(row["find@100"])) for row in there]
+        yield process, str(len(there)), *shares, f"{statistics.median(off):.0f}", f"{max(off):.0f}"
 
 
 @table
@@ -522,8 +521,18 @@ def trust_counts() -> Lines:
 
 @table
 def trust_stages() -> Lines:
-    """What the first 100 suggestions state, and what is right, after audits and answers; rows that chose nothing."""
-    yield "after", "cases", "right", "by raw scores", "stated off by", "interval holds", "its width", "counts hold"
+    """What the first 100 suggestions state, and what is right; of rows that chose nothing."""
+    yield (
+        "after",
+        "cases",
+        "right",
+        "by raw scores",
+        "at worst",
+        "stated off by",
+        "interval holds",
+        "width",
+        "counts hold",
+    )
     rows = [row for row in records("trust") if row["half"] == "confirmed"]
     for (stage,), every in groups(rows, "stage").items():
         there = [row for row in every if row["find@100"] not in ("", "nan")]
@@ -536,6 +545,7 @@ def trust_stages() -> Lines:
             str(len(there)),
             f"{mean(there, 'find@100'):.0f} %",
             f"{mean(there, 'raw@100'):.0f} %",
+            f"{min(a - float(row['raw@100']) for a, row in zip(right, there, strict=True)):+.0f}",
             f"{statistics.median(abs(a - b) for a, b in zip(said, right, strict=True)):.0f}",
             percent(holds),
             f"{statistics.mean(b - a for a, b in zip(low, high, strict=True)):.0f}",
@@ -545,13 +555,14 @@ def trust_stages() -> Lines:
 
 @table
 def wrong_labels() -> Lines:
-    yield "planted", "audited images", "wrong", "expected", "suggested", "of them right", "stated"
+    yield "planted", "audited images", "wrong", "expected", "suggested", "of them right", "stated", "first 50 right"
     for (share, audited), rows in groups(records("wrong_labels_voc2012"), "share", "audited").items():
         wrong, expected, suggested, right, said = (
             sum(float(row[each]) for row in rows) for each in ("wrong", "expected", "suggested", "right", "promised")
         )
         stated = percent(said / suggested) if suggested else NOTHING
-        cells = (f"{wrong:.0f}", f"{expected:.0f}", f"{suggested:.0f}", f"{right:.0f}", stated)
+        first = f"{mean(rows, 'first_50_right'):.0f}"
+        cells = (f"{wrong:.0f}", f"{expected:.0f}", f"{suggested:.0f}", f"{right:.0f}", stated, first)
         yield percent(float(share)), f"{int(audited):,}", *cells
 
 
