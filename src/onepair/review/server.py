@@ -249,9 +249,11 @@ class Page:
             known = name or (login_name() if listener.rules.token is None else None)
             app = Application(session, pictures, name=known)  # type: ignore[arg-type]  # a review or an audit
             server = make_server(app, listener.rules)
-            self._thread = threading.Thread(target=server.run, args=([listener.socket],), daemon=True, name="onepair")
-            self._thread.start()
-            self.stop = weakref.finalize(self, _stop, server, self._thread, app, listener.socket, held.pop_all())
+            # Waited for instead of the thread: a join that Ctrl-C interrupts takes a thread that runs for ended.
+            self._ended = threading.Event()
+            args = (server, listener.socket, self._ended)
+            threading.Thread(target=_serve, args=args, daemon=True, name="onepair").start()
+            self.stop = weakref.finalize(self, _stop, server, self._ended, app, listener.socket, held.pop_all())
 
     @property
     def left(self) -> int:
@@ -263,8 +265,8 @@ class Page:
         """Serve until Ctrl-C."""
         try:
             with self:
-                while self._thread.is_alive():
-                    self._thread.join(timeout=1)  # on Windows, nothing interrupts a join without end
+                while not self._ended.wait(timeout=1):  # on Windows, nothing interrupts a wait without end
+                    pass
         except Stopped:  # by SIGTERM, which has an exit code of its own
             raise
         except KeyboardInterrupt:
@@ -283,11 +285,18 @@ class Page:
         return f"<a href='{escape(self.url)}' target='_blank'>{escape(self.url)}</a>, {self.left:,} to answer"
 
 
+def _serve(server: uvicorn.Server, listening: socket.socket, ended: threading.Event) -> None:
+    try:
+        server.run([listening])
+    finally:
+        ended.set()
+
+
 def _stop(
-    server: uvicorn.Server, thread: threading.Thread, app: Application, listening: socket.socket, held: ExitStack
+    server: uvicorn.Server, ended: threading.Event, app: Application, listening: socket.socket, held: ExitStack
 ) -> None:
     server.should_exit = True
-    thread.join()  # two seconds at most of requests that are under way; what they use is closed only afterwards
+    ended.wait()  # two seconds at most of requests that are under way; what they use is closed only afterwards
     listening.close()
     app.close()
     held.close()
