@@ -1,12 +1,14 @@
 """What a user gets before using anything: a light import, a public namespace, a command."""
 
 import inspect
+import re
 import subprocess
 import sys
 
 import pytest
 
 import onepair
+from onepair.workflow import Found
 
 
 def run_python(code):
@@ -36,6 +38,36 @@ def test_every_public_class_and_function_is_described_with_an_example(name):
     if inspect.isclass(described) or inspect.isfunction(described):
         assert described.__doc__.split("\n")[0].endswith(".")
         assert "\n    Examples:\n        >>> " in described.__doc__
+
+
+HELD = [
+    *(onepair.Dataset, onepair.Run, onepair.Model, Found),
+    *(onepair.train, onepair.tune, onepair.compare, onepair.reproduce, onepair.load, onepair.fit_decisions),
+    *(onepair.average_precision, onepair.mean_average_precision, onepair.validate_labels),
+    *(onepair.observe_positives, onepair.observe_fraction),
+]
+INNER = {"each", "stream", "score", "decide", "sampled"}  # of a model and a run, for other modules of ours
+
+
+def calls_of(described):
+    members = vars(described).items() if inspect.isclass(described) else [(described.__name__, described)]
+    for name, member in members:
+        call = getattr(member, "__func__", member)
+        if inspect.isfunction(call) and not name.startswith("_") and name not in INNER:
+            yield f"{described.__name__}.{name}", call
+
+
+@pytest.mark.parametrize(("name", "call"), [pair for described in HELD for pair in calls_of(described)])
+def test_every_argument_is_typed_and_described(name, call):
+    signature, text = inspect.signature(call), inspect.getdoc(call)
+    arguments = [each for each in signature.parameters if each not in ("self", "cls")]
+    section = re.search(r"^Args:\n(.*?)(^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    described = re.findall(r"^    (\w[\w, ]*):", section[1], re.MULTILINE) if section else []
+    assert not set(arguments) - set(", ".join(described).split(", "))
+    assert signature.return_annotation is not inspect.Signature.empty
+    assert all(each.annotation is not each.empty for key, each in signature.parameters.items() if key in arguments)
+    if signature.return_annotation is not None:
+        assert re.search(r"^Returns:|^Return |, and return ", text, re.MULTILINE)
 
 
 def test_unknown_names_are_refused():

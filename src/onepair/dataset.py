@@ -480,6 +480,9 @@ class Dataset:
             known: which share, for "fraction".
             seed: of the random stream.
 
+        Returns:
+            The dataset, whose other training labels are unknown.
+
         Raises:
             DataError: a training label is unknown already, or an option has no such value.
         """
@@ -498,7 +501,10 @@ class Dataset:
         return self.with_labels(self.table.labels.with_rows(rows, LabelMatrix.of(seen)))
 
     def with_labels(self, labels: "ArrayLike | LabelMatrix") -> "Dataset":
-        """Return the same samples with other labels (N, L), in the form that `from_arrays` takes them.
+        """Return the same samples with other labels.
+
+        Args:
+            labels: (N, L), in the form that `from_arrays` takes them.
 
         Raises:
             DataError: they are of another size, or a cell is no label.
@@ -509,7 +515,10 @@ class Dataset:
         return Dataset(replace(self.table, labels=given))
 
     def with_split(self, split: str | Sequence[str]) -> "Dataset":
-        """Return the same samples in other splits: "train", "validation" or "test", of all or of each.
+        """Return the same samples in other splits.
+
+        Args:
+            split: "train", "validation" or "test", of all or of each.
 
         Raises:
             DataError: there is no such split, or there are more or fewer than samples.
@@ -525,9 +534,15 @@ class Dataset:
         return pandas.DataFrame(columns)
 
     def write(self, path: str | Path, *, format: str = "auto") -> None:
-        """Write the labels: .csv or .parquet, or .json with format "coco", "label-studio" or "fiftyone".
+        """Write the labels, with file names relative to the file, so that it can be trained on as it stands.
 
-        File names are written relative to the file, so that it can be trained on as it stands.
+        Args:
+            path: a .csv or .parquet file, or a .json with a format.
+            format: "coco", "label-studio" or "fiftyone"; "auto" goes by the suffix.
+
+        Raises:
+            DataError: there is no such format.
+            WriteError: the file cannot be written.
         """
         path = require_path(path, "what labels are written to")
         write_labels(

@@ -50,6 +50,15 @@ def validate_labels(labels: ArrayLike) -> Labels:
     Any numeric or boolean matrix of shape (N, L) that holds only 1, 0, and -1 or NaN for unknown is accepted; an int8
     array is returned as it is, without a copy.
 
+    Args:
+        labels: (N, L).
+
+    Returns:
+        1, 0 or -1 (N, L).
+
+    Raises:
+        DataError: they are no matrix, or a cell is no label.
+
     Examples:
         >>> validate_labels([[1, -1], [0, 1]])
         array([[ 1, -1],
@@ -87,6 +96,17 @@ def observe_positives(labels: ArrayLike, *, per_sample: int = 1, seed: int = PUB
     The published stream shuffles each row's negatives too, by a generator whose number of draws depends on the values
     drawn. So the state before a row is known only after the row above it, and the loop over rows cannot be vectorised.
 
+    Args:
+        labels: (N, L) of 1 and 0.
+        per_sample: how many.
+        seed: of the random stream.
+
+    Returns:
+        What is observed (N, L).
+
+    Raises:
+        ValueError: a label is unknown already, or none is to be kept.
+
     Examples:
         >>> observe_positives([[1, 1, 0], [0, 0, 1]])
         array([[ 1, -1, -1],
@@ -110,6 +130,17 @@ def observe_fraction(labels: ArrayLike, *, known: float, seed: int = PUBLISHED_S
     """Keep a random fraction of all cells of full labels, positive or negative; the others become unknown.
 
     Exactly `round(known × N × L)` cells are kept, drawn uniformly over the whole matrix.
+
+    Args:
+        labels: (N, L) of 1 and 0.
+        known: the fraction, from 0 to 1.
+        seed: of the random stream.
+
+    Returns:
+        What is observed (N, L).
+
+    Raises:
+        ValueError: a label is unknown already, or the fraction is none.
 
     Examples:
         >>> observed = observe_fraction([[1, 0], [0, 1]], known=0.5)

@@ -52,6 +52,16 @@ def average_precision(scores: Any, labels: Any) -> Floats:
     NaN for a class without known positives. Needs the sorted scores only, never the order of the samples: the rank
     of a positive is found by bisection, which keeps sorting the only step that touches every cell.
 
+    Args:
+        scores: (N, L).
+        labels: (N, L).
+
+    Returns:
+        The average precision of each class (L,).
+
+    Raises:
+        ValueError: the shapes differ, a score is NaN, or a label is none.
+
     Examples:
         >>> average_precision(np.array([[0.9], [0.8], [0.7]]), np.array([[1], [0], [1]]))
         array([0.83333333])

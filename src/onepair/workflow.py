@@ -154,9 +154,10 @@ def tune(
     was stopped, or goes further with more trials.
 
     Args:
-        data: as for `train`, and so are all arguments but these.
+        data: as for `train`.
         out: the folder of the search; by default a temporary one, which lives as long as what is returned.
         trials: runs in all, those of an earlier call included.
+        method, backbone, mode, preset, callbacks, progress, hardware, settings: as for `train`.
 
     Returns:
         All trials. `train(data, **tuned.settings)` trains with the best values.
@@ -265,6 +266,13 @@ class Run:
             folds: how many models a fine-tuned run trains for out-of-fold scores.
             maps: also compute heat maps, for the review page.
             callbacks, progress: as for `train`.
+
+        Returns:
+            The suggestions, the most probable first, and how many labels of each class are missing.
+
+        Examples:
+            >>> found = run.find(top=100)  # doctest: +SKIP
+            >>> found.above(0.95).to_frame(), found.missing  # doctest: +SKIP
         """
         from onepair.finding.find import find_labels
 
@@ -341,6 +349,12 @@ class Run:
             rule: labels at least as likely right as wrong ("likely", the default), the best F1, a precision, or the
                 right number of labels.
             calibration: what makes probabilities of scores.
+
+        Returns:
+            The thresholds, and what they achieve; `to_frame` has a row for each class.
+
+        Raises:
+            ConfigError: there is no such rule or calibration, or the precision is none.
         """
         if precision is not None and rule not in (None, "precision"):
             raise UserError(f"precision belongs to rule='precision', and this is rule={rule!r}; leave one of them out")
@@ -364,8 +378,15 @@ class Run:
             name: of who answers; by default the login name, and beyond this machine everybody is asked.
             follow_links: also show images that are links to outside of the dataset.
 
+        Returns:
+            The page, with its `url`, which a notebook shows as a link, and `stop`.
+
         Raises:
             ReviewError: nobody has called `find` yet.
+
+        Examples:
+            >>> with run.review() as page:  # doctest: +SKIP
+            ...     print(page.url)
         """
         require_extra("review")
         require_number("port", port, 0, 65535, whole=True)
@@ -384,6 +405,12 @@ class Run:
             images: how many; more than before extends the sample.
             split: which images to draw from.
             seed: of the draw.
+
+        Returns:
+            The sample, to be answered on its page or in a sheet.
+
+        Raises:
+            RunError: an audit of the other split is under way.
         """
         from onepair.review.audit_session import open_audit
 
@@ -558,6 +585,12 @@ class Run:
         Args:
             images: files, or rows of the run's dataset.
             labels: the names of those to show; by default the predicted ones.
+
+        Returns:
+            The images with their labels; `write` draws them into a picture.
+
+        Raises:
+            ReportError: the model sees no images, or there is no such label.
         """
         require_extra("report")
         from onepair.report.explain_images import Explainer, is_row
@@ -568,6 +601,9 @@ class Run:
 
     def report(self, path: str | Path) -> None:
         """Write one HTML page on the run: its figures, charts, and test images with their predictions.
+
+        Args:
+            path: the .html file.
 
         Raises:
             RunError: the run was not tested.
@@ -618,6 +654,9 @@ class Run:
 
         Args:
             found: what `find` returned; by default it is found now.
+
+        Returns:
+            A figure of matplotlib.
         """
         require_extra("report")
         from onepair.report.page import plot_shares
@@ -640,6 +679,12 @@ def compare(runs: Sequence[Run | str | Path], *, resamples: int = 1000, seed: in
         runs: two or more that were tested on the same labels, or their folders.
         resamples: of the test images.
         seed: of the bootstrap.
+
+    Returns:
+        All pairs of runs; `to_frame` has a row for each, and `write` makes a page of them.
+
+    Raises:
+        RunError: a run was not tested, or on other labels.
 
     Examples:
         >>> compare(["runs/bce", "runs/opml-plus"]).to_frame()  # doctest: +SKIP
@@ -728,7 +773,11 @@ class Found:
         return len(self.finding.suggestions)
 
     def above(self, probability: float) -> "Found":
-        """Return the suggestions that are at least so probable."""
+        """Return the suggestions that are at least so probable.
+
+        Args:
+            probability: from 0 to 1.
+        """
         require_number("probability", probability, 0, 1)
         found = self.finding.suggestions
         return self[found.probability >= probability]
@@ -738,7 +787,11 @@ class Found:
         return replace(self, finding=replace(self.finding, suggestions=self.finding.suggestions[chosen]))
 
     def write(self, path: str | Path) -> None:
-        """Write the suggestions as a .csv or .parquet table."""
+        """Write the suggestions.
+
+        Args:
+            path: a .csv or .parquet file.
+        """
         self.finding.write(require_path(path, "what suggestions are written to"))
 
     def to_frame(self) -> "pandas.DataFrame":

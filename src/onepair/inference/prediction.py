@@ -114,7 +114,7 @@ def as_figure(read: Callable[[], NDArray[np.uint8]], name: str, caption: str) ->
         image.save(content, "JPEG", quality=80)
         data = base64.b64encode(content.getvalue()).decode()
         shown = f"<img src='data:image/jpeg;base64,{data}' alt='{escape(name)}'>"
-    return f"<figure style='margin:0'>{shown}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f"<figure style='margin:0' title='{escape(name)}'>{shown}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,8 +184,15 @@ class Model:
             images: one or many of what the model takes, or a `Dataset` of them; PIL images and torch tensors are
                 images too.
 
+        Returns:
+            A list of predictions, which is a table by `to_frame`, and shows photos in a notebook.
+
         Raises:
             DataError: an image cannot be read.
+
+        Examples:
+            >>> load("runs/a").predict(["photos/a.jpg"])[0].labels  # doctest: +SKIP
+            ('dog', 'sofa')
         """
         found: list[Prediction] = []
         shown: list[Input] = []
@@ -211,6 +218,12 @@ class Model:
             predicted_only: write the probabilities of the predicted classes alone; by default of all up to 1,000.
             report: is told of each image that cannot be read.
             on_progress: is told how many are predicted.
+
+        Returns:
+            How many were predicted, and how many could not be read.
+
+        Raises:
+            UserError: there is no such format.
         """
         out = require_path(path, "what predictions are written to")
         return write_predictions(
@@ -219,6 +232,12 @@ class Model:
 
     def save(self, folder: str | Path) -> Path:
         """Write the model alone, with its model card, into a folder from which `onepair.load` gives it back.
+
+        Args:
+            folder: it is made, if it is not there.
+
+        Returns:
+            The folder.
 
         Raises:
             ModelError: the model is an ONNX file, which can be copied as it is.
@@ -276,7 +295,11 @@ class Model:
             yield from self.decide(scored)
 
     def scores(self, images: Image | Iterable[Image]) -> Float32:
-        """Return the logits (N, L) of images, in their order."""
+        """Return the logits (N, L) of images, in their order.
+
+        Args:
+            images: as for `predict`.
+        """
         blocks = [scored.scores for scored in self.score(self.each(images))]
         return np.concatenate([np.empty((0, len(self.classes)), np.float32), *blocks])
 

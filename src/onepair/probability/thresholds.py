@@ -136,6 +136,9 @@ def fit_decisions(
         asked: (N, L), true where a label is known because a model suggested to ask for it.
         inference: of these scores and labels, if it is at hand.
 
+    Returns:
+        The thresholds and the calibration; `labels` and `probabilities` of it take scores.
+
     Examples:
         >>> decisions = fit_decisions([[2.0], [1.0], [-1.0], [-2.0]], [[1], [0], [1], [0]])
         >>> decisions.labels([[0.0], [-1.6]])
