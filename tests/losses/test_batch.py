@@ -270,3 +270,10 @@ def test_module_has_the_options_of_its_function(module):
 def test_bad_options_are_refused_when_the_module_is_built(build, sentence):
     with pytest.raises(ValueError, match=sentence):
         build()
+
+
+def test_no_loss_is_left_out():
+    """Rows and columns compete in the two-way loss, which has tests of its own; that of soft OPML is wrapped."""
+    tested = {getattr(loss, "func", loss).__name__ for loss in LOSSES.values()} | {"soft_opml_loss"}
+    assert "soft-opml" in LOSSES
+    assert {name for name in losses.__all__ if name.endswith("_loss")} - tested == {"two_way_loss"}

@@ -49,3 +49,20 @@ def test_rows_and_classes_may_change_places():
 def test_a_temperature_is_above_zero():
     with pytest.raises(ValueError, match="negative_temperature must be above 0, got 0"):
         two_way_loss(torch.zeros(1, 2), torch.tensor([[1, 0]]), negative_temperature=0)
+
+
+def test_labels_of_any_dtype_sequences_and_empty_batches():
+    logits, labels = random_batch(rows=6, classes=4)
+    expected = two_way_loss(logits, labels)
+    for given in (labels.numpy(), labels.double(), torch.where(labels == -1, torch.nan, labels.float())):
+        torch.testing.assert_close(two_way_loss(logits, given), expected)
+    torch.testing.assert_close(two_way_loss(logits, labels == 1), two_way_loss(logits, (labels == 1).to(torch.int8)))
+    torch.testing.assert_close(two_way_loss(logits.view(2, 3, 4), labels.view(2, 3, 4)), expected)
+    for shape in ((0, 4), (2, 0, 4)):
+        empty = torch.zeros(shape, requires_grad=True)
+        value = two_way_loss(empty, torch.zeros(shape))
+        value.backward()
+        assert value == 0
+        assert empty.grad is not None
+    with pytest.raises(ValueError, match=r"holds 0\.5; a label is 1"):
+        two_way_loss(torch.zeros(1, 2), torch.tensor([[0.0, 0.5]]))
