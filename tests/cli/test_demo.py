@@ -6,6 +6,7 @@ import numpy as np
 
 from onepair.cli.first_steps import FIRST, judge
 from onepair.finding.suggestions import ClassSummary, Finding, Suggestions
+from onepair.probability.calibration import UNTOLD
 from onepair.probability.intervals import Interval
 from onepair.review.queue import open_run, read_queue
 
@@ -43,7 +44,7 @@ def test_suggestions_are_judged_by_the_labels_that_are_missing():
     suggestions = Suggestions(rows, rows % 2, probability, np.where(rows == 1, "wrong", "missing"))
     classes = [ClassSummary(name, *[0] * 9) for name in ("cat", "dog")]
     files = [str(row) for row in rows]
-    found = Finding(suggestions, classes, Interval(1.0, 0.0, 2.0), rows, files, 5, "a guess")
+    found = Finding(suggestions, classes, Interval(1.0, 0.0, 2.0), rows, files, 5, "a guess", UNTOLD)
     missing = {(str(row), "cat") for row in range(0, FIRST, 2)} | {("1", "dog"), ("4", "dog")}
     verdict = judge(found, missing)
     assert (verdict.suggested, verdict.right) == (2 * FIRST - 1, FIRST // 2)

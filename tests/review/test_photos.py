@@ -6,9 +6,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from onepair.labels import POSITIVE, UNKNOWN
+from onepair.probability.intervals import Interval
+from onepair.probability.precision_recall import Cut, PrecisionRecall
 from onepair.review.answers import Answer
 from onepair.review.photos import Filter, PhotoList
 from onepair.runs.finished import FinishedRun
+from onepair.runs.folder import RunFolder, Worth
 from tests.review.runs import (
     CLASSES,
     full_labels,
@@ -204,3 +207,32 @@ def test_what_the_next_answers_bring_is_told_by_those_given(session, reply):
     assert after.value > 0.8 if reply == "yes" else after.value < 0.2
     answer(session, session.suggestion(26).row, session.suggestion(26).label, "skip")
     assert session.soon()[1].value == pytest.approx(after.value, abs=0.02)  # who is not sure tells nothing
+
+
+def test_the_page_says_live_what_the_next_answers_bring(tmp_path):
+    app, session = open_app(small_run(tmp_path))
+    site = Site(TestClient(app), session)
+    assert "A few answers will tell how many suggestions are right." in site.get("/").text
+    for number in range(1, 27):
+        site.answer(session.suggestion(number), "yes")
+    page = site.get("/")
+    number, share = session.soon()
+    low, high = (round(number * each) for each in share[1:])
+    assert not share.is_informative
+    assert f"Of the next {number} answers, {low} to {high} will change a label." in page.text
+    site.answer(session.suggestion(27), "no")
+    assert f"Of the next {number - 1} answers, " in site.get("/").text
+
+
+def test_the_page_says_what_the_model_is_worth_and_by_how_many_images(tmp_path):
+    run = small_run(tmp_path)
+    cuts = (Cut(0.9, 0.7, Interval(0.26, 0.14, 0.44)), Cut(0.95, None, Interval(0.0, 0.0, 0.1)))
+    worth = Worth(PrecisionRecall(30, Interval(0.76, 0.5, 0.95), Interval(0.4, 0.2, 0.6), cuts), "mAP")
+    folder = RunFolder(run)
+    folder.write_results(folder.results().model_copy(update={"worth": {"validation": worth}}))
+    app, session = open_app(run)
+    told = Site(TestClient(app), session).get("/training").text
+    assert "Of 10 labels that the model gives, about 8 are right (5 to 10)." in told
+    assert "It finds 20 % to 60 % of all, by 30 images." in told
+    assert "90 %70 %26 % 14 % to 44 %" in told
+    assert "95 %–0 % 0 % to 10 %" in told

@@ -13,7 +13,7 @@ from onepair.inference.model_files import save_model
 from onepair.label_matrix import too_many
 from onepair.labels import POSITIVE, UNKNOWN, Indices
 from onepair.models import Classifier, IdentityBackbone
-from onepair.probability.evaluation import assumption, evaluate, find_precision_recall
+from onepair.probability.evaluation import Evaluation, assumption, evaluate, find_precision_recall
 from onepair.probability.infer import infer
 from onepair.probability.observation import recognise
 from onepair.probability.thresholds import Thresholds, fit_decisions
@@ -187,7 +187,11 @@ def _decisions(run: RunContext, scores: Scores) -> tuple[Thresholds, dict[str, W
         found_worth = find_precision_recall(scores, labels, decisions, inference, series)
         return decisions, {"validation": Worth(found_worth, "")}
     found = evaluate(scores, labels, decisions, task.table.classes, inference=inference, series=series)
-    return decisions, {"validation": Worth(found.precision_recall, found.line)}
+    return decisions, {"validation": _worth(found, task.sampled("validation"))}
+
+
+def _worth(found: Evaluation, sampled: str) -> Worth:
+    return Worth(found.precision_recall, f"{found.line}, by {sampled}" if sampled else found.line)
 
 
 def _test_metrics(run: RunContext, scores: Scores, decisions: Thresholds) -> dict[str, Any]:
@@ -207,7 +211,7 @@ def _test_metrics(run: RunContext, scores: Scores, decisions: Thresholds) -> dic
         series=task.table.groups(rows),
     )
     figures: dict[str, Any] = {
-        "worth": {"test": Worth(found.precision_recall, found.line)},
+        "worth": {"test": _worth(found, sampled)},
         "test_class_ap": {name: None if np.isnan(each.ap) else each.ap for name, each in found.classes.items()},
     }
     if not np.isnan(found.map):
