@@ -166,8 +166,11 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> pandas.DataFrame:
 TINY = {"backbone": "small-cnn", "weights": "none", "image_size": 32}
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["out", "no out"])
-@pytest.mark.parametrize("kind", ["photos", "vectors", "texts"])
+KINDS = [(kind, kept) for kind in ("photos", "vectors", "texts") for kept in (True, False)]
+KINDS += [("sparse", False), ("polars", False), ("hugging face", True), ("torch", False)]
+
+
+@pytest.mark.parametrize(("kind", "kept"), KINDS)
 def test_the_script_as_it_stands(
     kind: str,
     kept: bool,
@@ -178,16 +181,25 @@ def test_the_script_as_it_stands(
     tmp_path: Path,
 ) -> None:
     texts = [" ".join(["a picture of", *(CLASSES[i] for i in np.flatnonzero(row))]) for row in truth]
+    pictures = [draw(row, labels) for row, labels in enumerate(truth[:40])]
     rows: Any = {
         "photos": scenes.file.tolist(),
         "vectors": features,
         "texts": texts,
+        "sparse": csr_array(features),
+        "polars": polars.DataFrame(features),
+        "hugging face": pictures,
+        "torch": pictures,
     }[kind]
     if kind == "photos":
         data = op.Dataset.from_frame(scenes, file="file", labels="tags")
+    elif kind == "hugging face":
+        data = op.Dataset.from_hf(huggingface(truth[:40], "names"), image="image", labels="objects")
+    elif kind == "torch":
+        data = op.Dataset.from_torch([(each, 0) for each in pictures], targets=observed[:40], classes=CLASSES)
     else:
         data = op.Dataset.from_arrays(rows, observed, classes=CLASSES)
-    settings: Any = TINY if kind == "photos" else {}
+    settings: Any = TINY if kind in ("photos", "hugging face", "torch") else {}
     run = op.train(data, **({"out": tmp_path / "run"} if kept else {}), **settings)
 
     found = run.find()
