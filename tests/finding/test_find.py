@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from onepair import label_matrix
-from onepair.finding import find as finding
+from onepair.finding import search
 from onepair.finding.find import find_in, find_labels
 from onepair.finding.folds import OutOfSample
 from onepair.finding.suggestions import FEWEST
@@ -77,7 +77,7 @@ def test_models_that_are_asked_suggest_what_kept_scores_do(place, monkeypatch):
 
 
 def test_a_sample_of_many_labels_makes_suggestions_that_can_be_reviewed(place, monkeypatch):
-    monkeypatch.setattr(finding, "FEW_CELLS", 20 * len(CLASSES))
+    monkeypatch.setattr(search, "FEW_CELLS", 20 * len(CLASSES))
     run, watch = FinishedRun(place / "run"), Listener()
     found = find(place, watch)
     assert f"looking through {TRAIN - 7} images for the likeliest of 4 classes" in watch.said

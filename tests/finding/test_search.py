@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from onepair.errors import RunError
-from onepair.finding import find as finding
-from onepair.finding import find_by_blocks, summarise
+from onepair.finding import find_by_blocks, search, summarise
 from onepair.label_matrix import LabelMatrix
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN, observe_positives
 from onepair.probability import fit_decisions
@@ -23,7 +22,7 @@ EXAMPLES = json.loads((Path(__file__).parent / "stored_examples.json").read_text
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(finding, "_BLOCK", 70 * 6)
+    monkeypatch.setattr(search, "_BLOCK", 70 * 6)
 
 
 def problem(rows=300, classes=6):
@@ -106,7 +105,7 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
     """Below and above the limit, about the same answer."""
     observed, scores = wrong_labels()
     every = find(observed, scores)
-    monkeypatch.setattr(finding, "FEW_CELLS", 600 * 6)
+    monkeypatch.setattr(search, "FEW_CELLS", 600 * 6)
     found = find(observed, scores)
     assert found.basis.startswith("by a random sample of 600 of 1,500 images, if the process is ")
     sample = np.sort(np.random.default_rng(0).choice(1_500, 600, replace=False))
@@ -144,7 +143,7 @@ def test_intervals_hold_what_a_sample_may_miss(monkeypatch):
     truth[~truth.any(1), 0] = 1
     scores = (random.normal(size=truth.shape) + np.where(truth == 1, 6, -6)).astype(np.float32)
     observed = observe_positives(truth)
-    monkeypatch.setattr(finding, "FEW_CELLS", 200 * 40)
+    monkeypatch.setattr(search, "FEW_CELLS", 200 * 40)
     found = find(observed, scores, per_class=10)
     missing = ((truth == 1) & (observed == UNKNOWN)).sum(0)
     assert ((found.missing.low <= missing) & (missing <= found.missing.high)).mean() >= 0.9
@@ -191,7 +190,7 @@ def test_known_negatives_are_suspected_as_well():
 def test_scores_that_are_none_are_refused(monkeypatch):
     """They would hide all others of their block."""
     scores, truth = problem()
-    monkeypatch.setattr(finding, "FEW_CELLS", 100 * 6)
+    monkeypatch.setattr(search, "FEW_CELLS", 100 * 6)
     missed = np.setdiff1d(np.arange(300), np.random.default_rng(0).choice(300, 100, replace=False))[-1]
     scores[missed, 2] = np.nan
     with pytest.raises(ValueError, match=f"row {missed} is not finite"):

@@ -1,15 +1,31 @@
-"""A browser, tabs that fail the test if it complains about a page, and a server that may not stumble."""
+"""A run and its pages, a browser whose complaints fail a test, and a server that may not stumble."""
 
 import logging
 
 import pytest
+from starlette.testclient import TestClient
 
 from tests.review.browsers import DESKTOP, find_chromium
+from tests.review.runs import open_app, small_run
+from tests.review.sites import Site
 
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A finished run with suggestions."""
+    return small_run(tmp_path)
+
+
+@pytest.fixture
+def site(run):
+    """The pages of a review of the run."""
+    app, session = open_app(run)
+    return Site(TestClient(app), session)
 
 
 @pytest.fixture(scope="module")

@@ -26,17 +26,6 @@ from tests.review.runs import (
 from tests.review.sites import Site
 
 
-@pytest.fixture
-def run(tmp_path):
-    return small_run(tmp_path)
-
-
-@pytest.fixture
-def site(run):
-    app, session = open_app(run)
-    return Site(TestClient(app), session)
-
-
 def test_the_first_page_asks_about_the_surest_suggestion(site):
     page, cell = site.get("/"), site.session.suggestion(1)
     assert site.number == 1

@@ -1,23 +1,11 @@
 """Many images at once: what is marked, what is not sure, and what others said meanwhile."""
 
-import pytest
 from starlette.testclient import TestClient
 
 from onepair.review import session as session_module
 from onepair.review.answers import Answer
 from tests.review.runs import open_app, small_run, write_suggestions
 from tests.review.sites import Site
-
-
-@pytest.fixture
-def run(tmp_path):
-    return small_run(tmp_path)
-
-
-@pytest.fixture
-def site(run):
-    app, session = open_app(run)
-    return Site(TestClient(app), session)
 
 
 def test_the_grid_takes_all_but_those_marked(site):

@@ -31,11 +31,6 @@ FORMULAS = ("=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "'=1", '=HYPERLI
 POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes in folders and no umask")
 
 
-@pytest.fixture
-def run(tmp_path):
-    return small_run(tmp_path)
-
-
 # Names of images
 
 

@@ -2,26 +2,13 @@
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 from onepair.data.formats.read import read_dataset
 from onepair.labels import NEGATIVE, POSITIVE, UNKNOWN
 from onepair.review.answers import LONGEST_NAME, Answer, Store, new_class
 from onepair.review.completion import write_completed
 from onepair.review.queue import answers_file, open_run
-from tests.review.runs import CLASSES, open_app, open_session, small_run
-from tests.review.sites import Site
-
-
-@pytest.fixture
-def run(tmp_path):
-    return small_run(tmp_path)
-
-
-@pytest.fixture
-def site(run):
-    app, session = open_app(run)
-    return Site(TestClient(app), session)
+from tests.review.runs import CLASSES, open_session
 
 
 @pytest.mark.parametrize("name", ["circle", "Circle", " CIRCLE ", "ｃｉｒｃｌｅ", "\tcircle"])

@@ -20,15 +20,10 @@ from onepair.review.queue import open_run
 from onepair.review.retraining import Command, Retraining, compare, planned_commands
 from onepair.runs.config import DataConfig
 from onepair.runs.finished import FinishedRun
-from tests.review.runs import CLASSES, TEST, open_app, open_session, small_run, write_images, write_run
+from tests.review.runs import CLASSES, TEST, open_app, open_session, write_images, write_run
 from tests.review.sites import Site
 
 LISTING, FAILING = ["datasets"], ["labels", "no-such-run", "--out", "none.csv"]
-
-
-@pytest.fixture
-def run(tmp_path):
-    return small_run(tmp_path)
 
 
 @pytest.fixture
