@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from onepair.labels import POSITIVE, UNKNOWN, observe_positives
+from onepair.probability import precision_recall as module
 from onepair.probability.evaluation import evaluate
 from onepair.probability.precision_recall import PRECISIONS, precision_recall
 from onepair.probability.thresholds import fit_decisions
@@ -40,6 +41,18 @@ def test_a_model_that_knows_nothing_never_has_nine_in_ten_right():
     assert found.precision is None
     assert found.sentence == "by 500 images: it gives no label, as none is at its threshold"
     assert [(cut.probability, cut.recall.value) for cut in found.cuts] == [(None, 0.0)] * len(PRECISIONS)
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch):
+    scores, _, labels = generate(300, np.random.default_rng(7))
+    observed = observe_positives(labels)
+    decisions = fit_decisions(scores, observed, rule="likely")
+    whole = evaluate(scores, observed, decisions, CLASSES).precision_recall
+    monkeypatch.setattr(module, "_BLOCK", 100)
+    blocks = evaluate(scores, observed, decisions, CLASSES).precision_recall
+    for one, other in zip(whole.cuts, blocks.cuts, strict=True):
+        assert one.recall == pytest.approx(other.recall)
+    assert whole.precision == pytest.approx(blocks.precision)
 
 
 @pytest.mark.parametrize("process", ["single", "at random", "some in full"])

@@ -22,6 +22,8 @@ _GROUPS = 200  # of images that are drawn together for an interval
 _SUREST, _STEP = 8.0, 0.1  # logits of labels lie within, and are counted by such steps
 _BINS = round(2 * _SUREST / _STEP)
 _POSTERIOR_SUREST, _POSTERIOR_BINS = 28.0, 280
+_WIDTH = 2 * _POSTERIOR_SUREST / _POSTERIOR_BINS
+_BLOCK = 2**20  # cells that are looked at at once
 
 
 def share_of(share: Interval) -> str:
@@ -136,29 +138,30 @@ def precision_recall(
     random, member = np.random.default_rng(0), np.arange(len(labels)) if series is None else series
     groups = min(int(member.max()) + 1, _GROUPS)
     group = (random.permutation(int(member.max()) + 1) % groups)[member]
-    place = ((np.clip(_logits(chances, _SUREST), -_SUREST, _SUREST - _STEP / 2) + _SUREST) / _STEP).astype(np.intp)
-    place += _BINS * predicted
-    cell = (group[:, None] * 2 * _BINS + place).ravel()
-    unknown = (labels == UNKNOWN).ravel()
-    shape = (groups, 2 * _BINS)
-
-    def count(weights: NDArray[Any]) -> Floats:
-        return np.bincount(cell, weights.ravel(), groups * 2 * _BINS).reshape(shape).astype(np.float64)
-
-    chosen, known, open_ = count(np.ones(cell.shape)), count(labels == POSITIVE), count(unknown)
-    expected = count(np.where(unknown, probabilities.ravel(), 0))
-    shares = _shares(place.ravel()[unknown], probabilities.ravel()[unknown], moves)
+    counts = np.zeros((4, groups * 2 * _BINS))  # labels taken, known positives, unknown ones, and positives of these
+    unsure = np.zeros(2 * _BINS * _POSTERIOR_BINS)
+    size = max(1, _BLOCK // labels.shape[1])
+    for own in (slice(start, start + size) for start in range(0, len(labels), size)):
+        place = ((_logits(chances[own], _SUREST) + _SUREST) / _STEP).astype(np.intp) + _BINS * predicted[own]
+        cell = (group[own, None] * 2 * _BINS + place).ravel()
+        unknown = labels[own] == UNKNOWN
+        parts = np.ones(unknown.shape), labels[own] == POSITIVE, unknown, np.where(unknown, probabilities[own], 0)
+        for total, weights in zip(counts, parts, strict=True):
+            total += np.bincount(cell, weights.ravel(), len(total))
+        unsure += _by_posterior(place[unknown], probabilities[own][unknown])
+    chosen, known, open_, expected = counts.reshape(4, groups, 2 * _BINS)
+    shares = _shares(unsure.reshape(2 * _BINS, _POSTERIOR_BINS), moves)
     curves = []
     for draw in range(1 + DRAWS):
         weights = random.multinomial(groups, np.full(groups, 1 / groups)) if draw else np.ones(groups)
-        number, hits, unsure = weights @ chosen, weights @ known, weights @ open_
+        number, hits, cells = weights @ chosen, weights @ known, weights @ open_
         positive = weights @ expected * (shares[draw] if len(shares) else 1)
         if draw:
-            share = np.divide(positive, unsure, out=np.zeros(2 * _BINS), where=unsure > 0)
-            positive = random.binomial(np.rint(unsure).astype(np.intp), np.clip(share, 0, 1)).astype(np.float64)
+            share = np.divide(positive, cells, out=np.zeros(2 * _BINS), where=cells > 0)
+            positive = random.binomial(np.rint(cells).astype(np.intp), np.clip(share, 0, 1)).astype(np.float64)
         curves.append(_figures(number, hits + positive))
     values = np.array([each[0] for each in curves])
-    low, high = np.nanquantile(values, TAILS, axis=0) if predicted.any() else (values[0], values[0])
+    low, high = np.nanquantile(values if predicted.any() else np.nan_to_num(values), TAILS, axis=0)
     intervals = [
         Interval(float(value), float(min(value, end)), float(max(value, other)))
         for value, end, other in zip(values[0], low, high, strict=True)
@@ -182,13 +185,15 @@ def _figures(number: Floats, hits: Floats) -> tuple[list[float], list[float | No
     return figures, limits
 
 
-def _shares(place: NDArray[np.intp], probabilities: Floats, moves: Sequence[tuple[float, float]]) -> Floats:
+def _by_posterior(place: NDArray[np.intp], probabilities: Floats) -> NDArray[np.intp]:
+    """How many unknown cells each bin has of each posterior logit."""
+    own = ((_logits(probabilities, _POSTERIOR_SUREST) + _POSTERIOR_SUREST) / _WIDTH).astype(np.intp)
+    return np.bincount(place * _POSTERIOR_BINS + own, minlength=2 * _BINS * _POSTERIOR_BINS)
+
+
+def _shares(counts: Floats, moves: Sequence[tuple[float, float]]) -> Floats:
     """How many times what is expected of the unknown cells in each bin each move makes of it (moves, bins)."""
-    width = 2 * _POSTERIOR_SUREST / _POSTERIOR_BINS
-    own = ((_logits(probabilities, _POSTERIOR_SUREST) + _POSTERIOR_SUREST) / width).astype(np.intp)
-    counts = np.bincount(place * _POSTERIOR_BINS + own, minlength=2 * _BINS * _POSTERIOR_BINS)
-    counts = counts.reshape(2 * _BINS, _POSTERIOR_BINS)
-    middles = (np.arange(_POSTERIOR_BINS) + 0.5) * width - _POSTERIOR_SUREST
+    middles = (np.arange(_POSTERIOR_BINS) + 0.5) * _WIDTH - _POSTERIOR_SUREST
     factors, steps = np.array(moves).reshape(-1, 2, 1).swapaxes(0, 1)
     numbers = expit(factors * middles + steps) @ counts.T
     shares: Floats = numbers / np.maximum(numbers[:1], 1e-12)
