@@ -164,7 +164,7 @@ def test_where_nothing_clean_can_be_written(dataset, onepair, out, sentence):
     ("arguments", "sentence"),
     [
         (["nowhere"], "nowhere: there is no such file or folder"),
-        (["."], "is not in a layout that can be recognised"),
+        (["."], ".: is empty; put photos there"),
         (["digits", "--format", "dgits"], "did you mean digits?"),
     ],
 )

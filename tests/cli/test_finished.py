@@ -161,7 +161,7 @@ def test_predict_writes_probabilities_and_labels(finished, onepair):
         (("decide", "images"), "images: holds no finished run"),
         (
             ("decide", "run", "--rule", "precision", "--precision", 2),
-            "a precision lies above 0 and is at most 1, got 2",
+            "precision is a number from 0 to 1, not 2",
         ),
         (("evaluate", "run", "--data", "digits"), "digits: has none of the run's classes; it has zero, one,"),
         (("predict", "run", "images/gone.png"), "gone.png"),

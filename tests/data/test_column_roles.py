@@ -188,12 +188,12 @@ def test_what_a_column_of_lists_may_be_called(tmp_path, name):
     assert [str(problem) for problem in found][:-1] == (taken if name == "what is in it" else [])
 
 
-@pytest.mark.parametrize("name", ["fname", "Image ID", "url", "Datei", "what"])
+@pytest.mark.parametrize("name", ["fname", "Image ID", "url", "Datei", "Aufnahme", "what"])
 def test_what_a_column_of_files_may_be_called(tmp_path, name):
     result, found = read(tmp_path, f"dog,{name}", "1,a.jpg", "0,b.JPEG")
     assert (result.classes, result.files) == (("dog",), ("a.jpg", "b.JPEG"))
     taken = [f"labels.csv, column {name}: taken for the column file"]
-    assert [str(problem) for problem in found] == (taken if name in ("Datei", "what") else [])
+    assert [str(problem) for problem in found] == (taken if name in ("Aufnahme", "what") else [])
 
 
 def test_a_column_of_descriptions_is_no_list_of_labels(tmp_path):
