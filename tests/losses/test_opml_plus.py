@@ -34,6 +34,7 @@ def test_is_the_loss_of_the_method():
     logits, labels = random_batch()
     method = create_method("opml-plus", labels=labels)
     given = OPMLPlusLoss(missing=1.0)(logits, labels)
+    assert torch.equal(opml_plus_loss(logits, labels), given)
     torch.testing.assert_close(given, method(logits, torch.arange(len(labels))), rtol=1e-6, atol=0)
     method.take_priors(torch.full((labels.shape[1],), 0.9))
     estimated = OPMLPlusLoss(missing=float(method.missing))(logits, labels)

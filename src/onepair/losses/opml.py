@@ -270,7 +270,7 @@ def high_rank_penalty(probabilities: Tensor, *, ridge: float = 1e-6) -> Tensor:
     return -logdet_gram(probabilities, ridge=ridge)
 
 
-_MANY, _FEW = 2**16, 1 / 64  # cells, and the share of them that is known at most, for which the shorter way pays
+_FEW = 1 / 64  # of many cells, those that are known at most where going through them alone pays
 
 
 def opml_plus_loss(
