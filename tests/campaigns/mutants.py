@@ -210,6 +210,7 @@ def look(room: Room, files: Sequence[str]) -> tuple[int, Entered]:
             import_module(module_name(file))  # which may be asked for by any of the tests
     code = run_tests(room, plugin, files)
     sys.setprofile(None)
+    threading.setprofile(None)
     return code, plugin
 
 
